@@ -1,0 +1,1 @@
+//! Attach a process port to a Ringway switch: send and receive batches of frames through shared memory.

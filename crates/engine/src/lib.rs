@@ -1,0 +1,1 @@
+//! The polling engine: pollers, idle policies, notification, snapshots.

@@ -1,0 +1,1 @@
+//! Views over memory that another party writes.

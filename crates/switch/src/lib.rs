@@ -1,0 +1,1 @@
+//! The switch: batches, forwarding functions, MAC table, counters.

@@ -1,0 +1,4 @@
+//! Traffic: frames made, sent, received and checked.
+
+mod endpoint;
+pub use endpoint::Endpoint;

@@ -1,0 +1,1 @@
+//! Experiments: the papers' tables and figures, with their peers and plots.
