@@ -1,1 +1,30 @@
-//! What a process port's client and the switch share: netmap's memory layout, the doorbell block, the attach messages.
+//! What a process port's client and the switch share.
+//!
+//! ```text
+//! attach.sock (SOCK_SEQPACKET)            one sealed memfd per client
+//!   client -> Request  (128 bytes)        +--------------------+ 0
+//!   switch -> Reply    (256 bytes)        | netmap_if          |   ring_ofs[] finds the rings
+//!             + memfd, kick, call         +--------------------+ doorbell_offset
+//!   the connection stays open:            | doorbell, 256 B    |   indices and wake-up wishes,
+//!   its end is the port's end             | per ring pair      |   each side writes its own lines
+//!                                         +--------------------+
+//!                                         | netmap_ring, slots |   tx rings, then rx rings
+//!                                         +--------------------+
+//!                                         | buffers            |   index 0 and 1 are reserved
+//!                                         +--------------------+
+//! ```
+//!
+//! The layout of `netmap_if`, `netmap_ring` and `netmap_slot` is netmap's own ABI, version 14, so that programs written
+//! for netmap find what they expect. netmap's kernel looks at `head` and `cur` only inside a system call; here no
+//! system call is made, so what the two sides tell each other goes through the [`doorbell`] instead: a client's
+//! library copies `head` there and `tail` from there, which is what `NIOCTXSYNC` and `NIOCRXSYNC` do.
+
+#![forbid(unsafe_code)]
+
+pub mod attach;
+pub mod doorbell;
+pub mod layout;
+pub mod slot;
+
+pub use layout::{Layout, LayoutError, Shape};
+pub use slot::Slot;

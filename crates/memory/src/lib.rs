@@ -1,1 +1,18 @@
 //! Views over memory that another party writes.
+//!
+//! Everything a client shares with the switch changes while the switch looks at it, may be garbage, and (were it not
+//! sealed) could shrink under it. This crate is the one place that touches such memory:
+//!
+//! - [`Mapping`] owns a piece of address space. A page of it that can no longer be had (`SIGBUS`) is replaced by zeroes
+//!   and noted, instead of ending the process.
+//! - [`View`] is a pointer and its length, never apart, bound to the life of its mapping. Offsets are checked once, when
+//!   a view is made; what is read is read once.
+//!
+//! Nothing here interprets what it reads.
+
+mod guard;
+mod mapping;
+mod view;
+
+pub use mapping::{Mapping, SharedMemory};
+pub use view::{HEAD_BYTES, Head, View};

@@ -1,0 +1,261 @@
+//! Where everything is in a client's memory (`sys/net/netmap.h`, `struct netmap_if` and `struct netmap_ring`).
+
+use crate::doorbell::PAIR_BYTES;
+use crate::slot::SLOT_BYTES;
+
+/// `NETMAP_API` of the layout.
+pub const NETMAP_API: u32 = 14;
+/// Buffers 0 and 1 are never used for frames.
+pub const FIRST_BUFFER: u32 = 2;
+/// A frame may take at most this many slots (`NETMAP_MAX_FRAGS`).
+pub const MAX_SLOTS_PER_FRAME: usize = 64;
+/// Longest frame, in bytes without FCS.
+pub const MAX_FRAME: usize = 65_535;
+
+/// Offsets in `netmap_if`.
+pub mod netmap_if {
+    /// `ni_name`, 16 bytes.
+    pub const NAME: usize = 0;
+    /// `ni_version`, u32.
+    pub const VERSION: usize = 16;
+    /// `ni_tx_rings`, u32.
+    pub const TX_RINGS: usize = 24;
+    /// `ni_rx_rings`, u32.
+    pub const RX_RINGS: usize = 28;
+    /// `ni_bufs_head`, u32: first extra buffer, each names the next in its first four bytes.
+    pub const BUFS_HEAD: usize = 32;
+    /// `ring_ofs[]`, i64 each: transmit, host transmit, receive, host receive.
+    pub const RING_OFS: usize = 56;
+}
+
+/// Offsets in `netmap_ring`.
+pub mod netmap_ring {
+    /// `buf_ofs`, i64: buffer 0 relative to the ring.
+    pub const BUF_OFS: usize = 0;
+    /// `num_slots`, u32.
+    pub const NUM_SLOTS: usize = 8;
+    /// `nr_buf_size`, u32.
+    pub const BUF_SIZE: usize = 12;
+    /// `ringid`, u16.
+    pub const RING_ID: usize = 16;
+    /// `dir`, u16: 0 transmit, 1 receive.
+    pub const DIR: usize = 18;
+    /// `head`, u32.
+    pub const HEAD: usize = 20;
+    /// `cur`, u32.
+    pub const CUR: usize = 24;
+    /// `tail`, u32.
+    pub const TAIL: usize = 28;
+    /// `slot[]`.
+    pub const SLOTS: usize = 256;
+}
+
+/// How many rings, slots and buffers of which size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Transmit rings: 1 to 16.
+    pub tx_rings: u16,
+    /// Receive rings: 1 to 16.
+    pub rx_rings: u16,
+    /// Slots of each transmit ring: 4 to 32,768. One is always empty.
+    pub tx_slots: u32,
+    /// Slots of each receive ring: 4 to 32,768.
+    pub rx_slots: u32,
+    /// Bytes of a buffer: 128 to 65,472, a multiple of 64. An odd multiple spreads the buffers over the caches.
+    pub buffer_size: u32,
+    /// Buffers beyond one per slot, chained from `ni_bufs_head`: up to 65,536.
+    pub extra_buffers: u32,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { tx_rings: 1, rx_rings: 1, tx_slots: 512, rx_slots: 512, buffer_size: 2112, extra_buffers: 0 }
+    }
+}
+
+/// Most rings of one direction.
+pub const MAX_RINGS: u16 = 16;
+/// Most slots of one ring.
+pub const MAX_SLOTS: u32 = 32_768;
+const MAX_EXTRA: u32 = 65_536;
+const MIN_SLOTS: u32 = 4;
+const MIN_BUFFER: u32 = 128;
+const MAX_BUFFER: u32 = 65_472;
+const PAGE: usize = 4096;
+
+/// A [`Shape`] that cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayoutError {
+    /// Which number.
+    pub what: &'static str,
+    /// What was asked for.
+    pub asked: u64,
+    /// What can be had.
+    pub allowed: &'static str,
+}
+
+impl std::fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} is not possible: {}", self.what, self.asked, self.allowed)
+    }
+}
+
+impl std::error::Error for LayoutError {}
+
+/// Offsets of everything in the memory of one client. Both sides compute it from the same [`Shape`] and colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// What it was made from.
+    pub shape: Shape,
+    /// First doorbell block.
+    pub doorbell: usize,
+    /// First transmit ring.
+    tx_ring: usize,
+    tx_stride: usize,
+    rx_ring: usize,
+    rx_stride: usize,
+    /// Buffer 0.
+    pub buffers: usize,
+    /// All buffers, the two reserved ones included.
+    pub buffer_count: u32,
+    /// Bytes of the whole, a multiple of the page size.
+    pub bytes: usize,
+}
+
+impl Layout {
+    /// Computes the layout. `colour` (any number; 16 are told apart) shifts the doorbell within its pages, so that the
+    /// doorbells of many clients, each at the start of a page of its own, do not share a few sets of the cache.
+    ///
+    /// # Errors
+    /// A number out of its range.
+    pub fn new(shape: Shape, colour: u32) -> Result<Self, LayoutError> {
+        let within = |what, asked: u32, low: u32, high: u32, allowed| {
+            if (low..=high).contains(&asked) { Ok(()) } else { Err(LayoutError { what, asked: asked.into(), allowed }) }
+        };
+        within("tx_rings", shape.tx_rings.into(), 1, MAX_RINGS.into(), "1 to 16")?;
+        within("rx_rings", shape.rx_rings.into(), 1, MAX_RINGS.into(), "1 to 16")?;
+        within("tx_slots", shape.tx_slots, MIN_SLOTS, MAX_SLOTS, "4 to 32768")?;
+        within("rx_slots", shape.rx_slots, MIN_SLOTS, MAX_SLOTS, "4 to 32768")?;
+        within("buffer_size", shape.buffer_size, MIN_BUFFER, MAX_BUFFER, "128 to 65472, a multiple of 64")?;
+        if !shape.buffer_size.is_multiple_of(64) {
+            let allowed = "128 to 65472, a multiple of 64";
+            return Err(LayoutError { what: "buffer_size", asked: shape.buffer_size.into(), allowed });
+        }
+        within("extra_buffers", shape.extra_buffers, 0, MAX_EXTRA, "0 to 65536")?;
+
+        let page = |bytes: usize| bytes.next_multiple_of(PAGE);
+        let pairs = usize::from(shape.tx_rings.max(shape.rx_rings));
+        let colours = PAGE / PAIR_BYTES;
+        let doorbell = PAGE + (colour as usize % colours) * PAIR_BYTES;
+        let tx_ring = page(PAGE + PAGE + pairs * PAIR_BYTES);
+        let tx_stride = page(netmap_ring::SLOTS + shape.tx_slots as usize * SLOT_BYTES);
+        let rx_ring = tx_ring + usize::from(shape.tx_rings) * tx_stride;
+        let rx_stride = page(netmap_ring::SLOTS + shape.rx_slots as usize * SLOT_BYTES);
+        let buffers = rx_ring + usize::from(shape.rx_rings) * rx_stride;
+        let buffer_count = FIRST_BUFFER
+            + u32::from(shape.tx_rings) * shape.tx_slots
+            + u32::from(shape.rx_rings) * shape.rx_slots
+            + shape.extra_buffers;
+        let bytes = page(buffers + buffer_count as usize * shape.buffer_size as usize);
+        Ok(Self { shape, doorbell, tx_ring, tx_stride, rx_ring, rx_stride, buffers, buffer_count, bytes })
+    }
+
+    /// Offset of a transmit ring.
+    #[must_use]
+    pub fn tx_ring(&self, ring: u16) -> usize {
+        self.tx_ring + usize::from(ring) * self.tx_stride
+    }
+
+    /// Offset of a receive ring.
+    #[must_use]
+    pub fn rx_ring(&self, ring: u16) -> usize {
+        self.rx_ring + usize::from(ring) * self.rx_stride
+    }
+
+    /// Offset of a ring pair's doorbell block.
+    #[must_use]
+    pub fn doorbell(&self, pair: u16) -> usize {
+        self.doorbell + usize::from(pair) * PAIR_BYTES
+    }
+
+    /// The buffer that slot `slot` of transmit ring `ring` begins with.
+    #[must_use]
+    pub fn first_tx_buffer(&self, ring: u16, slot: u32) -> u32 {
+        FIRST_BUFFER + u32::from(ring) * self.shape.tx_slots + slot
+    }
+
+    /// The buffer that slot `slot` of receive ring `ring` begins with.
+    #[must_use]
+    pub fn first_rx_buffer(&self, ring: u16, slot: u32) -> u32 {
+        FIRST_BUFFER
+            + u32::from(self.shape.tx_rings) * self.shape.tx_slots
+            + u32::from(ring) * self.shape.rx_slots
+            + slot
+    }
+
+    /// The first of the extra buffers; meaningful when there are any.
+    #[must_use]
+    pub fn first_extra_buffer(&self) -> u32 {
+        self.buffer_count - self.shape.extra_buffers
+    }
+
+    /// Offset of a buffer.
+    #[must_use]
+    pub fn buffer(&self, index: u32) -> usize {
+        self.buffers + index as usize * self.shape.buffer_size as usize
+    }
+
+    /// What a client writes into a fresh (zeroed) memory would undo: the words of `netmap_if`, of each `netmap_ring` and
+    /// of every slot, as (offset, little-endian bytes).
+    pub fn initial_words(&self, name: &str, mut write: impl FnMut(usize, &[u8])) {
+        let ifname: Vec<u8> = name.bytes().take(15).collect();
+        write(netmap_if::NAME, &ifname);
+        write(netmap_if::VERSION, &NETMAP_API.to_le_bytes());
+        write(netmap_if::TX_RINGS, &u32::from(self.shape.tx_rings).to_le_bytes());
+        write(netmap_if::RX_RINGS, &u32::from(self.shape.rx_rings).to_le_bytes());
+        if self.shape.extra_buffers > 0 {
+            write(netmap_if::BUFS_HEAD, &self.first_extra_buffer().to_le_bytes());
+            for buffer in self.first_extra_buffer()..self.buffer_count - 1 {
+                write(self.buffer(buffer), &(buffer + 1).to_le_bytes());
+            }
+        }
+        // ring_ofs[]: tx rings, one host tx ring, rx rings, one host rx ring; the host rings are not bound (0).
+        let offset_at = |index: usize| netmap_if::RING_OFS + 8 * index;
+        for ring in 0..self.shape.tx_rings {
+            write(offset_at(ring.into()), &(self.tx_ring(ring) as i64).to_le_bytes());
+            self.ring_words(self.tx_ring(ring), ring, 0, &mut write);
+            for slot in 0..self.shape.tx_slots {
+                let first = Slot { buffer: self.first_tx_buffer(ring, slot), len: 0, flags: 0 };
+                write(
+                    self.tx_ring(ring) + netmap_ring::SLOTS + slot as usize * SLOT_BYTES,
+                    &first.to_word().to_le_bytes(),
+                );
+            }
+        }
+        for ring in 0..self.shape.rx_rings {
+            let index = usize::from(self.shape.tx_rings) + 1 + usize::from(ring);
+            write(offset_at(index), &(self.rx_ring(ring) as i64).to_le_bytes());
+            self.ring_words(self.rx_ring(ring), ring, 1, &mut write);
+            for slot in 0..self.shape.rx_slots {
+                let first = Slot { buffer: self.first_rx_buffer(ring, slot), len: 0, flags: 0 };
+                write(
+                    self.rx_ring(ring) + netmap_ring::SLOTS + slot as usize * SLOT_BYTES,
+                    &first.to_word().to_le_bytes(),
+                );
+            }
+        }
+    }
+
+    fn ring_words(&self, at: usize, id: u16, dir: u16, write: &mut impl FnMut(usize, &[u8])) {
+        let slots = if dir == 0 { self.shape.tx_slots } else { self.shape.rx_slots };
+        write(at + netmap_ring::BUF_OFS, &((self.buffers - at) as i64).to_le_bytes());
+        write(at + netmap_ring::NUM_SLOTS, &slots.to_le_bytes());
+        write(at + netmap_ring::BUF_SIZE, &self.shape.buffer_size.to_le_bytes());
+        write(at + netmap_ring::RING_ID, &id.to_le_bytes());
+        write(at + netmap_ring::DIR, &dir.to_le_bytes());
+        let tail = if dir == 0 { slots - 1 } else { 0 };
+        write(at + netmap_ring::TAIL, &tail.to_le_bytes());
+    }
+}
+
+use crate::slot::Slot;

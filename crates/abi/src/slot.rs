@@ -1,0 +1,48 @@
+//! One netmap slot: 16 bytes, of which the first eight are one atomic word.
+//!
+//! ```text
+//! offset 0: buf_idx u32    4: len u16    6: flags u16    8: ptr u64 (unused here)
+//! ```
+//! (`sys/net/netmap.h`, `struct netmap_slot`.) Index, length and flags are read and written as one 64-bit word, so that
+//! neither side can see half of a change.
+
+/// Bytes of one slot.
+pub const SLOT_BYTES: usize = 16;
+/// The client put another buffer into this slot. Accepted and ignored: the index is read from the slot every time.
+pub const NS_BUF_CHANGED: u16 = 0x0001;
+/// The frame continues in the next slot.
+pub const NS_MOREFRAG: u16 = 0x0020;
+
+/// A decoded slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// Which buffer: 2 up to, not including, the number of buffers.
+    pub buffer: u32,
+    /// Bytes of the frame in that buffer.
+    pub len: u16,
+    /// `NS_*`.
+    pub flags: u16,
+}
+
+impl Slot {
+    /// The slot in a word as it stands in memory.
+    #[inline]
+    #[must_use]
+    pub const fn from_word(word: u64) -> Self {
+        Self { buffer: word as u32, len: (word >> 32) as u16, flags: (word >> 48) as u16 }
+    }
+
+    /// The word to store.
+    #[inline]
+    #[must_use]
+    pub const fn to_word(self) -> u64 {
+        self.buffer as u64 | (self.len as u64) << 32 | (self.flags as u64) << 48
+    }
+
+    /// Whether the frame continues in the next slot.
+    #[inline]
+    #[must_use]
+    pub const fn more(self) -> bool {
+        self.flags & NS_MOREFRAG != 0
+    }
+}

@@ -1,0 +1,216 @@
+//! A pointer and its length.
+
+use std::hint::black_box;
+use std::marker::PhantomData;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Bytes of a frame that are judged, in a private copy.
+pub const HEAD_BYTES: usize = 128;
+const LINE: usize = 64;
+
+/// A private copy of the beginning of a frame.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub struct Head(pub [u8; HEAD_BYTES]);
+
+impl Default for Head {
+    fn default() -> Self {
+        Self([0; HEAD_BYTES])
+    }
+}
+
+/// Bytes of a [`crate::Mapping`] that somebody else may be writing right now.
+///
+/// Contract: the bytes are mapped for `'m`; nothing is assumed of their content, and two reads may differ.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'m> {
+    start: *mut u8,
+    len: usize,
+    mapping: PhantomData<&'m ()>,
+}
+
+// SAFETY: a view is a borrow of a `Mapping`, which is `Sync`; all access is atomic or a bytewise copy that tolerates
+// concurrent writers.
+unsafe impl Send for View<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for View<'_> {}
+
+impl<'m> View<'m> {
+    /// # Safety
+    /// `len` bytes at `start` stay mapped, readable and writable for `'m`, and no Rust reference to them exists.
+    #[inline]
+    pub(crate) unsafe fn new(start: *mut u8, len: usize) -> Self {
+        Self { start, len, mapping: PhantomData }
+    }
+
+    /// Length in bytes.
+    #[inline]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// `len` bytes at `offset`; `None` when they are not all inside. Neither sum nor product can wrap.
+    #[inline]
+    #[must_use]
+    pub fn sub(&self, offset: usize, len: usize) -> Option<View<'m>> {
+        if offset > self.len || len > self.len - offset {
+            return None;
+        }
+        // SAFETY: inside self by the check above.
+        Some(unsafe { View::new(self.start.add(offset), len) })
+    }
+
+    /// Element `index` of an array of pieces of `size` bytes; `None` when it is not all inside.
+    #[inline]
+    #[must_use]
+    pub fn piece(&self, index: u32, size: u32) -> Option<View<'m>> {
+        // Two 32-bit numbers cannot overflow a 64-bit product.
+        let offset = u64::from(index) * u64::from(size);
+        self.sub(usize::try_from(offset).ok()?, size as usize)
+    }
+
+    /// The whole as 64-bit words; `None` unless aligned and a multiple of 8 long.
+    #[inline]
+    #[must_use]
+    pub fn words64(&self) -> Option<&'m [AtomicU64]> {
+        if !(self.start as usize).is_multiple_of(8) || !self.len.is_multiple_of(8) {
+            return None;
+        }
+        // SAFETY: aligned, inside, mapped for 'm, and atomics may be shared with other writers.
+        Some(unsafe { std::slice::from_raw_parts(self.start.cast::<AtomicU64>(), self.len / 8) })
+    }
+
+    /// The whole as 32-bit words; `None` unless aligned and a multiple of 4 long.
+    #[inline]
+    #[must_use]
+    pub fn words32(&self) -> Option<&'m [AtomicU32]> {
+        if !(self.start as usize).is_multiple_of(4) || !self.len.is_multiple_of(4) {
+            return None;
+        }
+        // SAFETY: as in `words64`.
+        Some(unsafe { std::slice::from_raw_parts(self.start.cast::<AtomicU32>(), self.len / 4) })
+    }
+
+    /// Copies the first `len` bytes, at most [`HEAD_BYTES`], into `head`, in whole cache lines when the view holds
+    /// them: what `head` contains beyond `len` is unspecified. Returns how many of the frame's bytes are in `head`.
+    #[inline]
+    pub fn read_head(&self, len: usize, head: &mut Head) -> usize {
+        let want = len.min(HEAD_BYTES);
+        let lines = want.div_ceil(LINE);
+        if lines * LINE > self.len || !(self.start as usize).is_multiple_of(8) {
+            let exact = want.min(self.len);
+            self.read_exact_part(&mut head.0[..exact]);
+            return exact;
+        }
+        let source = self.start.cast::<AtomicU64>();
+        let target = head.0.as_mut_ptr().cast::<u64>();
+        for word in 0..LINE / 8 {
+            // SAFETY: aligned to 8, inside the view by the check above, inside `head` (64-byte aligned, 128 bytes).
+            unsafe { target.add(word).write((*source.add(word)).load(Ordering::Relaxed)) };
+        }
+        if lines == 2 {
+            for word in LINE / 8..2 * LINE / 8 {
+                // SAFETY: as above.
+                unsafe { target.add(word).write((*source.add(word)).load(Ordering::Relaxed)) };
+            }
+        }
+        want
+    }
+
+    #[inline]
+    fn read_exact_part(&self, target: &mut [u8]) {
+        debug_assert!(target.len() <= self.len);
+        // SAFETY: the caller keeps `target` no longer than the view. `black_box` keeps the compiler from reading the
+        // source again later; bytes that change during the copy end up old or new, each of which is acceptable.
+        unsafe { ptr::copy_nonoverlapping(black_box(self.start.cast_const()), target.as_mut_ptr(), target.len()) };
+    }
+
+    /// Copies the first `target.len()` bytes out; false, with nothing done, when the view is shorter.
+    #[inline]
+    #[must_use]
+    pub fn read(&self, target: &mut [u8]) -> bool {
+        if target.len() > self.len {
+            return false;
+        }
+        self.read_exact_part(target);
+        true
+    }
+
+    /// Copies `source` to the beginning of the view; false, with nothing done, when the view is shorter.
+    #[inline]
+    #[must_use]
+    pub fn write(&self, source: &[u8]) -> bool {
+        if source.len() > self.len {
+            return false;
+        }
+        // SAFETY: checked above; private memory never overlaps a mapping that is only reached through views.
+        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), black_box(self.start), source.len()) };
+        true
+    }
+
+    /// Copies all of `source` to the beginning of the view; false, with nothing done, when the view is shorter.
+    #[inline]
+    #[must_use]
+    pub fn copy_from(&self, source: View<'_>) -> bool {
+        if source.len > self.len {
+            return false;
+        }
+        // SAFETY: both sides are inside their views. They may overlap when a client's memory is both ends, hence `copy`.
+        unsafe { ptr::copy(black_box(source.start.cast_const()), black_box(self.start), source.len) };
+        true
+    }
+
+    /// Starts to bring the first line near, for reading.
+    #[inline]
+    pub fn prefetch(&self) {
+        prefetch_read(self.start);
+    }
+
+    /// Starts to bring the first line near, for writing.
+    #[inline]
+    pub fn prefetch_mut(&self) {
+        prefetch_write(self.start);
+    }
+
+    /// Base address, for handing to a system call.
+    #[inline]
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start
+    }
+}
+
+#[inline]
+fn prefetch_read(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch touches nothing and cannot fault.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a prefetch touches nothing and cannot fault.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = address;
+}
+
+#[inline]
+fn prefetch_write(address: *mut u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch touches nothing and cannot fault; processors without it treat it as a no-operation.
+    unsafe {
+        std::arch::asm!("prefetchw [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: a prefetch touches nothing and cannot fault.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = address;
+}
