@@ -1,1 +1,9 @@
 //! Configuration, the administration API and the daemon that ties ports, switches and pollers together.
+//!
+//! - [`config`]: TOML, command-line keys and JSON become one checked [`config::Config`]; two of them become a list of
+//!   actions.
+//! - [`api`]: what the daemon says and takes on `control.sock`: HTTP and JSON.
+//! - [`client`]: the commands' side of that socket.
+#![forbid(unsafe_code)]
+
+pub mod config;

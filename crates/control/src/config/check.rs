@@ -1,0 +1,105 @@
+//! What only the whole configuration can tell: whether its parts agree.
+
+use std::collections::BTreeMap;
+
+use super::mistake::{Mistake, nearest};
+use super::switch::{Flood, Forwarding};
+use super::{Config, Create, Name, Port, Switch};
+
+/// A disagreement between parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Keys from the root to the part to blame. The last may be absent from what was written.
+    pub path: Vec<String>,
+    /// What is wrong.
+    pub what: String,
+    /// What would be right.
+    pub right: String,
+}
+
+impl From<Finding> for Mistake {
+    fn from(finding: Finding) -> Self {
+        Self { key: finding.path.join("."), span: None, what: finding.what, right: finding.right }
+    }
+}
+
+/// All disagreements, in the order of names.
+pub fn check(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, switch) in &config.switches {
+        findings.extend(floods(config, name, switch));
+    }
+    findings.extend(switches_exist(config));
+    findings.extend(addresses_are_unique(config));
+    findings.extend(devices_are_unique(config));
+    findings
+}
+
+fn at_port(name: &Name, key: &str, what: String, right: String) -> Finding {
+    Finding { path: vec!["port".to_owned(), name.to_string(), key.to_owned()], what, right }
+}
+
+fn switches_exist(config: &Config) -> Vec<Finding> {
+    let missing = |(name, port): (&Name, &Port)| {
+        let known = || config.switches.keys().map(Name::as_str);
+        let right = match nearest(port.switch.as_str(), known()) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("write [switch.{}] to have one", port.switch),
+        };
+        at_port(name, "switch", format!("there is no switch \"{}\"", port.switch), right)
+    };
+    config.ports.iter().filter(|(_, port)| !config.switches.contains_key(&port.switch)).map(missing).collect()
+}
+
+fn addresses_are_unique(config: &Config) -> Vec<Finding> {
+    let mut owners = BTreeMap::new();
+    let mut findings = Vec::new();
+    let is_map = |port: &Port| config.switches.get(&port.switch).is_some_and(|s| s.forwarding == Forwarding::Map);
+    for (name, port) in config.ports.iter().filter(|(_, port)| is_map(port)) {
+        for mac in &port.mac {
+            if let Some(owner) = owners.insert((&port.switch, mac), name) {
+                let what = format!("{mac} is already bound to port \"{owner}\" of the map switch \"{}\"", port.switch);
+                findings.push(at_port(name, "mac", what, "bind each address to one port".to_owned()));
+            }
+        }
+    }
+    findings
+}
+
+fn devices_are_unique(config: &Config) -> Vec<Finding> {
+    let mut owners = BTreeMap::new();
+    let mut findings = Vec::new();
+    for (name, port) in &config.ports {
+        let Some(device) = &port.device else { continue };
+        if let Some(owner) = owners.insert((device, &port.netns), name) {
+            let what = format!("the device \"{device}\" already belongs to port \"{owner}\"");
+            findings.push(at_port(name, "device", what, "give each port its own device".to_owned()));
+        }
+    }
+    findings
+}
+
+/// `port:NAME` must name a port of that switch. One that clients may make by attaching need not exist yet.
+fn floods(config: &Config, name: &Name, switch: &Switch) -> Vec<Finding> {
+    let settings = [
+        ("broadcast", &switch.broadcast),
+        ("multicast", &switch.multicast),
+        ("unknown_unicast", &switch.unknown_unicast),
+    ];
+    let problem = |(key, flood): (&str, &Flood)| {
+        let Flood::Port(to) = flood else { return None };
+        let (what, right) = match config.ports.get(to) {
+            Some(port) if port.switch == *name => return None,
+            Some(port) => {
+                (format!("port \"{to}\" is on switch \"{}\"", port.switch), format!("name a port of \"{name}\""))
+            }
+            None if config.attach.create != Create::Nothing => return None,
+            None => (
+                format!("there is no port \"{to}\", and clients may not make one"),
+                format!("write [port.{to}], or name a port of \"{name}\""),
+            ),
+        };
+        Some(Finding { path: vec!["switch".to_owned(), name.to_string(), key.to_owned()], what, right })
+    };
+    settings.into_iter().filter_map(problem).collect()
+}

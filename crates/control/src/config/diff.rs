@@ -1,0 +1,124 @@
+//! What turns one configuration into another.
+
+use super::{Attach, Config, Engine, Name, Port, Switch};
+
+/// One step. Carries what it replaces, so that it can be undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The port goes; its client is detached.
+    RemovePort(Name, Port),
+    /// The switch goes, with the ports that clients made on it.
+    RemoveSwitch(Name, Switch),
+    /// The engine's settings change.
+    ChangeEngine {
+        /// Before.
+        from: Engine,
+        /// After.
+        to: Engine,
+    },
+    /// The limits on attaching change. Ports that are attached stay.
+    ChangeAttach {
+        /// Before.
+        from: Attach,
+        /// After.
+        to: Attach,
+    },
+    /// A switch comes.
+    AddSwitch(Name, Switch),
+    /// A switch's settings change.
+    ChangeSwitch {
+        /// The switch.
+        name: Name,
+        /// Before.
+        from: Switch,
+        /// After.
+        to: Switch,
+    },
+    /// A port's settings change while frames flow.
+    ChangePort {
+        /// The port.
+        name: Name,
+        /// Before.
+        from: Port,
+        /// After.
+        to: Port,
+    },
+    /// A port comes.
+    AddPort(Name, Port),
+}
+
+/// The steps from `old` to `new`, in an order in which every step finds what it needs: ports go before their switches and
+/// come after them, and what a removed port held (a device, an address) is free when an added one asks for it.
+///
+/// A port whose switch, kind or device changes is removed and added.
+pub fn diff(old: &Config, new: &Config) -> Vec<Action> {
+    let (mut gone, mut changed, mut come) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, port) in &old.ports {
+        match new.ports.get(name) {
+            Some(same) if same == port => {}
+            Some(to) if port.can_become(to) => {
+                changed.push(Action::ChangePort { name: name.clone(), from: port.clone(), to: to.clone() });
+            }
+            other => {
+                gone.push(Action::RemovePort(name.clone(), port.clone()));
+                come.extend(other.map(|to| Action::AddPort(name.clone(), to.clone())));
+            }
+        }
+    }
+    let added = new.ports.iter().filter(|(name, _)| !old.ports.contains_key(*name));
+    come.extend(added.map(|(name, port)| Action::AddPort(name.clone(), port.clone())));
+
+    let mut actions = gone;
+    let removed = old.switches.iter().filter(|(name, _)| !new.switches.contains_key(*name));
+    actions.extend(removed.map(|(name, switch)| Action::RemoveSwitch(name.clone(), switch.clone())));
+    if old.engine != new.engine {
+        actions.push(Action::ChangeEngine { from: old.engine.clone(), to: new.engine.clone() });
+    }
+    if old.attach != new.attach {
+        actions.push(Action::ChangeAttach { from: old.attach.clone(), to: new.attach.clone() });
+    }
+    for (name, to) in &new.switches {
+        match old.switches.get(name) {
+            None => actions.push(Action::AddSwitch(name.clone(), to.clone())),
+            Some(from) if from != to => {
+                actions.push(Action::ChangeSwitch { name: name.clone(), from: from.clone(), to: to.clone() });
+            }
+            Some(_) => {}
+        }
+    }
+    actions.extend(changed);
+    actions.extend(come);
+    actions
+}
+
+impl Action {
+    /// The step that takes this one back.
+    #[must_use]
+    pub fn inverse(self) -> Self {
+        match self {
+            Self::RemovePort(name, port) => Self::AddPort(name, port),
+            Self::AddPort(name, port) => Self::RemovePort(name, port),
+            Self::RemoveSwitch(name, switch) => Self::AddSwitch(name, switch),
+            Self::AddSwitch(name, switch) => Self::RemoveSwitch(name, switch),
+            Self::ChangeEngine { from, to } => Self::ChangeEngine { from: to, to: from },
+            Self::ChangeAttach { from, to } => Self::ChangeAttach { from: to, to: from },
+            Self::ChangeSwitch { name, from, to } => Self::ChangeSwitch { name, from: to, to: from },
+            Self::ChangePort { name, from, to } => Self::ChangePort { name, from: to, to: from },
+        }
+    }
+}
+
+impl std::fmt::Display for Action {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::RemovePort(name, _) => write!(f, "removed port {name}"),
+            Self::RemoveSwitch(name, _) => write!(f, "removed switch {name}"),
+            Self::ChangeEngine { .. } => f.write_str("changed engine"),
+            Self::ChangeAttach { .. } => f.write_str("changed attach"),
+            Self::AddSwitch(name, _) => write!(f, "added switch {name}"),
+            Self::ChangeSwitch { name, .. } => write!(f, "changed switch {name}"),
+            Self::ChangePort { name, .. } => write!(f, "changed port {name}"),
+            Self::AddPort(name, port) => write!(f, "added port {name} to switch {}", port.switch),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! What a configuration may assume about this machine.
+
+use std::fs;
+
+/// Facts about the machine that settings are checked against.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Numbers of the CPUs that are online, ascending.
+    pub cpus: Vec<u32>,
+}
+
+impl Host {
+    /// Asks the kernel.
+    pub fn here() -> Self {
+        let online = fs::read_to_string("/sys/devices/system/cpu/online");
+        Self { cpus: cpu_list(online.as_deref().unwrap_or("0").trim()) }
+    }
+}
+
+/// Reads the kernel's list format: `0-3,8`.
+fn cpu_list(list: &str) -> Vec<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
+    };
+    list.split(',').filter_map(range).flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_cpu_list_is_understood() {
+        assert_eq!(cpu_list("0-1"), [0, 1]);
+        assert_eq!(cpu_list("0,2-4,9"), [0, 2, 3, 4, 9]);
+        assert!(!Host::here().cpus.is_empty());
+    }
+}

@@ -1,0 +1,118 @@
+//! From text to a checked [`Config`].
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use super::check::{Finding, check};
+use super::keys::Keys;
+use super::mistake::{Mistake, Rejected};
+use super::name::Name;
+use super::node::{Node, Value};
+use super::{Attach, Config, Engine, Host, PortKeys, Switch};
+
+/// Largest configuration file in bytes.
+const FILE_MAX: u64 = 4 << 20;
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// cannot read {path}: {why}
+    #[error("cannot read {}: {why}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: io::Error,
+    },
+    /// The file's mistakes, one per line.
+    #[error(transparent)]
+    Rejected(#[from] Rejected),
+}
+
+/// Reads a configuration file.
+///
+/// # Errors
+/// It cannot be read, or holds mistakes: all of them.
+pub fn load(path: &Path, host: &Host) -> Result<Config, LoadError> {
+    let unreadable = |why| LoadError::Unreadable { path: path.to_owned(), why };
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|f| f.take(FILE_MAX + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    if bytes.len() as u64 > FILE_MAX {
+        return Err(unreadable(io::Error::other(format!("it is larger than {} MiB", FILE_MAX >> 20))));
+    }
+    let text = String::from_utf8(bytes)
+        .map_err(|e| unreadable(io::Error::other(format!("byte {} is not UTF-8", e.utf8_error().valid_up_to()))))?;
+    Ok(parse(&path.display().to_string(), &text, host)?)
+}
+
+/// Reads configuration text that is called `source` in messages.
+///
+/// # Errors
+/// Every mistake in it.
+pub fn parse(source: &str, text: &str, host: &Host) -> Result<Config, Rejected> {
+    let rejected = |mistakes| Rejected::new(source, text, mistakes);
+    let root = Node::from_toml(text).map_err(rejected)?;
+    let mistakes = RefCell::default();
+    let config = read(&root, host, &mistakes);
+    let mut mistakes = mistakes.into_inner();
+    // What only the whole can tell is worth saying for the parts that were understood, and these may be fewer than
+    // were written: a port refused for its weight is still a port that exists.
+    if mistakes.is_empty() {
+        mistakes.extend(check(&config).into_iter().map(|finding| place(finding, &root)));
+    }
+    if mistakes.is_empty() { Ok(config) } else { Err(rejected(mistakes)) }
+}
+
+fn read(root: &Node, host: &Host, mistakes: &RefCell<Vec<Mistake>>) -> Config {
+    let keys = Keys::new("", root, None, mistakes);
+    let empty = Node::new(Value::Table(Vec::new()));
+    let section = |key| {
+        let entry = keys.entry(key);
+        Keys::new(key, entry.map_or(&empty, |e| &e.node), entry.and_then(|e| e.span.clone()), mistakes)
+    };
+    let engine = Engine::read(section("engine"), host);
+    let attach = Attach::read(section("attach"));
+    let switches = read_named(&section("switch"), mistakes, |_, keys| Some(Switch::read(keys)));
+    let ports = read_named(&section("port"), mistakes, |name, keys| {
+        let port = PortKeys::read(&keys).complete(name, &keys);
+        keys.finish();
+        port
+    });
+    keys.finish();
+    Config { engine, attach, switches, ports }
+}
+
+fn read_named<T>(
+    section: &Keys<'_>,
+    mistakes: &RefCell<Vec<Mistake>>,
+    read: impl Fn(&Name, Keys<'_>) -> Option<T>,
+) -> BTreeMap<Name, T> {
+    let one = |entry: &super::node::Entry| {
+        let keys = Keys::new(&section.path_of(&entry.key), &entry.node, entry.span.clone(), mistakes);
+        match entry.key.parse() {
+            Ok(name) => read(&name, keys).map(|value| (name, value)),
+            Err(what) => {
+                section.wrong(&entry.key, entry.span.clone(), what, "");
+                None
+            }
+        }
+    };
+    section.entries().iter().filter_map(one).collect()
+}
+
+/// Gives a finding its place: the value its path leads to, or the nearest key above it.
+fn place(finding: Finding, root: &Node) -> Mistake {
+    let mut node = root;
+    let mut span: Option<Range<usize>> = None;
+    for key in &finding.path {
+        let Value::Table(entries) = &node.value else { break };
+        let Some(entry) = entries.iter().find(|e| e.key == *key) else { break };
+        span = if matches!(entry.node.value, Value::Table(_)) { entry.span.clone() } else { entry.node.span.clone() };
+        node = &entry.node;
+    }
+    Mistake { span, ..finding.into() }
+}

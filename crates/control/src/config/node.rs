@@ -1,0 +1,148 @@
+//! Values and where they were written, whatever they were written in.
+
+use std::ops::Range;
+
+use toml::de::{DeTable, DeValue};
+
+use super::mistake::Mistake;
+
+/// A value of a configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// The value.
+    pub value: Value,
+    /// Where it stands in the text, when it came from one.
+    pub span: Option<Range<usize>>,
+    /// The word itself, when it came from a command line: `device=0` names a device although `0` is also a number.
+    pub word: Option<String>,
+}
+
+/// What a [`Node`] holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A string.
+    Text(String),
+    /// A whole number.
+    Integer(i64),
+    /// True or false.
+    Boolean(bool),
+    /// An array.
+    List(Vec<Node>),
+    /// A table, in the order of its keys.
+    Table(Vec<Entry>),
+    /// Something no key takes; the text names it for messages ("a date", "null").
+    Other(&'static str),
+}
+
+/// One key of a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// Where the key stands in the text.
+    pub span: Option<Range<usize>>,
+    /// What it is set to.
+    pub node: Node,
+}
+
+impl Node {
+    /// A value without a place.
+    pub fn new(value: Value) -> Self {
+        Self { value, span: None, word: None }
+    }
+
+    /// Reads TOML text.
+    ///
+    /// # Errors
+    /// Every place where the text is not TOML.
+    pub fn from_toml(text: &str) -> Result<Self, Vec<Mistake>> {
+        let (document, errors) = DeTable::parse_recoverable(text);
+        if !errors.is_empty() {
+            let mistake = |e: toml::de::Error| Mistake {
+                key: String::new(),
+                span: Some(e.span().unwrap_or(0..0)),
+                what: e.message().trim_end().replace('\n', "; "),
+                right: String::new(),
+            };
+            return Err(errors.into_iter().map(mistake).collect());
+        }
+        Ok(from_table(document.get_ref(), None))
+    }
+
+    /// Reads a `KEY=VALUE` word's value: TOML's notation where it is that, else the bare word as a string.
+    pub fn from_word(word: &str) -> Self {
+        let mut node = DeValue::parse(word)
+            .map_or_else(|_| Self::new(Value::Text(word.to_owned())), |v| from_value(v.get_ref(), None));
+        if !matches!(node.value, Value::List(_) | Value::Table(_) | Value::Text(_)) {
+            node.word = Some(word.to_owned());
+        }
+        node.forget_places();
+        node
+    }
+
+    /// Takes over JSON.
+    pub fn from_json(json: &serde_json::Value) -> Self {
+        use serde_json::Value as Json;
+        let entry =
+            |(key, value): (&String, &Json)| Entry { key: key.clone(), span: None, node: Self::from_json(value) };
+        Self::new(match json {
+            Json::Null => Value::Other("null"),
+            Json::Bool(b) => Value::Boolean(*b),
+            Json::Number(n) => n.as_i64().map_or(Value::Other("a number that is not whole"), Value::Integer),
+            Json::String(s) => Value::Text(s.clone()),
+            Json::Array(list) => Value::List(list.iter().map(Self::from_json).collect()),
+            Json::Object(table) => Value::Table(table.iter().map(entry).collect()),
+        })
+    }
+
+    /// What it is, for "expected a string, found ...".
+    pub fn describe(&self) -> String {
+        match &self.value {
+            Value::Text(t) => format!("{t:?}"),
+            Value::Integer(n) => n.to_string(),
+            Value::Boolean(b) => b.to_string(),
+            Value::List(_) => "a list".to_owned(),
+            Value::Table(_) => "a table".to_owned(),
+            Value::Other(what) => (*what).to_owned(),
+        }
+    }
+
+    fn forget_places(&mut self) {
+        self.span = None;
+        match &mut self.value {
+            Value::List(list) => list.iter_mut().for_each(Self::forget_places),
+            Value::Table(table) => {
+                for entry in table {
+                    entry.span = None;
+                    entry.node.forget_places();
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn from_table(table: &DeTable<'_>, span: Option<Range<usize>>) -> Node {
+    let entry = |(key, value): (&toml::Spanned<toml::de::DeString<'_>>, &toml::Spanned<DeValue<'_>>)| Entry {
+        key: key.get_ref().to_string(),
+        span: Some(key.span()),
+        node: from_value(value.get_ref(), Some(value.span())),
+    };
+    Node { value: Value::Table(table.iter().map(entry).collect()), span, word: None }
+}
+
+fn from_value(value: &DeValue<'_>, span: Option<Range<usize>>) -> Node {
+    let value = match value {
+        DeValue::String(s) => Value::Text(s.to_string()),
+        DeValue::Integer(n) => {
+            // The text keeps its underscores out and its base apart.
+            i64::from_str_radix(n.as_str(), n.radix()).map_or(Value::Other("a number too large"), Value::Integer)
+        }
+        DeValue::Float(_) => Value::Other("a number that is not whole"),
+        DeValue::Boolean(b) => Value::Boolean(*b),
+        DeValue::Datetime(_) => Value::Other("a date"),
+        DeValue::Array(list) => Value::List(list.iter().map(|v| from_value(v.get_ref(), Some(v.span()))).collect()),
+        DeValue::Table(table) => return from_table(table, span),
+    };
+    Node { value, span, word: None }
+}

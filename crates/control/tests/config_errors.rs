@@ -1,0 +1,290 @@
+//! Every mistake a configuration can hold is reported at its place, with what would be right.
+
+use ringway_control::config::{Config, Host, parse};
+
+fn host() -> Host {
+    Host { cpus: vec![0, 1] }
+}
+
+fn messages(text: &str) -> Vec<String> {
+    match parse("r.toml", text, &host()) {
+        Ok(_) => Vec::new(),
+        Err(rejected) => rejected.to_string().lines().map(str::to_owned).collect(),
+    }
+}
+
+const LAN0: &str = "[switch.lan0]\n";
+
+/// Text and what is said about it, line by line.
+const CASES: &[(&str, &[&str])] = &[
+    // Not TOML.
+    ("[engine]\nidle = adaptive\n", &["r.toml:2:8: string values must be quoted, expected literal string"]),
+    ("[switch.a]\n[switch.a]\n", &["r.toml:2:9: duplicate key"]),
+    // Sections.
+    ("[engin]\n", &["r.toml:1:2: key \"engin\": unknown key; did you mean \"engine\"?"]),
+    ("[colour]\n", &["r.toml:1:2: key \"colour\": unknown key; the keys here are attach, engine, port, switch"]),
+    (
+        "engine = 3\n",
+        &["r.toml:1:10: key \"engine\": expected a table of keys, found 3; write [engine] and its keys below"],
+    ),
+    (
+        "[switch]\nlan0 = true\n",
+        &[
+            "r.toml:2:8: key \"switch.lan0\": expected a table of keys, found true; write [switch.lan0] and its keys below",
+        ],
+    ),
+    // [engine]
+    ("[engine]\nidel = \"spin\"\n", &["r.toml:2:1: key \"engine.idel\": unknown key; did you mean \"idle\"?"]),
+    (
+        "[engine]\nidle = \"adaptve\"\n",
+        &[
+            "r.toml:2:8: key \"engine.idle\": unknown value \"adaptve\"; did you mean \"adaptive\"? (\"spin\", \"adaptive\" or \
+            \"sleep\" can be used)",
+        ],
+    ),
+    (
+        "[engine]\nidle = \"lazy\"\n",
+        &["r.toml:2:8: key \"engine.idle\": unknown value \"lazy\"; write \"spin\", \"adaptive\" or \"sleep\""],
+    ),
+    (
+        "[engine]\nidle = 1\n",
+        &["r.toml:2:8: key \"engine.idle\": expected \"spin\", \"adaptive\" or \"sleep\", found 1"],
+    ),
+    ("[engine]\ncores = [0, 7]\n", &["r.toml:2:13: key \"engine.cores\": there is no CPU 7; this machine has 0, 1"]),
+    ("[engine]\ncores = [-1]\n", &["r.toml:2:10: key \"engine.cores\": there is no CPU -1; this machine has 0, 1"]),
+    (
+        "[engine]\ncores = [1, 1]\n",
+        &["r.toml:2:13: key \"engine.cores\": CPU 1 is listed twice; give each poller its own CPU"],
+    ),
+    ("[engine]\ncores = 1\n", &["r.toml:2:9: key \"engine.cores\": expected a list of CPU numbers like [1], found 1"]),
+    (
+        "[engine]\ncores = [\"1\"]\n",
+        &["r.toml:2:10: key \"engine.cores\": expected a list of CPU numbers like [1], found \"1\""],
+    ),
+    (
+        "[engine]\nbatch = 0\n",
+        &["r.toml:2:9: key \"engine.batch\": 0 is out of range; write a whole number from 1 to 1024"],
+    ),
+    (
+        "[engine]\nbatch = 2.5\n",
+        &["r.toml:2:9: key \"engine.batch\": expected a whole number from 1 to 1024, found a number that is not whole"],
+    ),
+    ("[engine]\nspin = 50\n", &["r.toml:2:8: key \"engine.spin\": expected a duration like \"300s\", found 50"]),
+    (
+        "[engine]\nspin = \"50\"\n",
+        &[
+            "r.toml:2:8: key \"engine.spin\": \"50\" is not a duration; write a number and one of ns, us, ms, s, min, h, like \
+            \"300s\"",
+        ],
+    ),
+    ("[engine]\nspin = \"2s\"\n", &["r.toml:2:8: key \"engine.spin\": 2s is out of range; write 0s to 1s"]),
+    // [attach]
+    (
+        "[attach]\ncreate = \"all\"\n",
+        &["r.toml:2:10: key \"attach.create\": unknown value \"all\"; write \"switches\", \"ports\" or \"none\""],
+    ),
+    (
+        "[attach]\nmax_ports = 5000\n",
+        &["r.toml:2:13: key \"attach.max_ports\": 5000 is out of range; write a whole number from 0 to 4096"],
+    ),
+    (
+        "[attach]\nmax_memory = \"64M\"\n",
+        &[
+            "r.toml:2:14: key \"attach.max_memory\": \"64M\" is not a size; write a number and one of B, kB, MB, GB, KiB, MiB, \
+            GiB, like \"64MiB\"",
+        ],
+    ),
+    (
+        "[attach]\nmax_memory = \"1KiB\"\n",
+        &["r.toml:2:14: key \"attach.max_memory\": 1KiB is out of range; write 64KiB to 4GiB"],
+    ),
+    // [switch.NAME]
+    (
+        "[switch.\"a:b\"]\n",
+        &["r.toml:1:9: key \"switch.a:b\": \"a:b\" is not a name: 1 to 32 letters, digits, \"_\", \".\" or \"-\""],
+    ),
+    (
+        "[switch.lan0]\nforwarding = \"lerning\"\n",
+        &[
+            "r.toml:2:14: key \"switch.lan0.forwarding\": unknown value \"lerning\"; did you mean \"learning\"? (\"learning\" or \
+            \"map\" can be used)",
+        ],
+    ),
+    (
+        "[switch.lan0]\nmac_entries = 1000\n",
+        &["r.toml:2:15: key \"switch.lan0.mac_entries\": 1000 is not a power of two; write 512 or 1024"],
+    ),
+    (
+        "[switch.lan0]\nmac_entries = 64\nmac_limit = 65\n",
+        &["r.toml:3:13: key \"switch.lan0.mac_limit\": 65 is out of range; write a whole number from 1 to 64"],
+    ),
+    (
+        "[switch.lan0]\nmulticast = \"fllod\"\n",
+        &[
+            "r.toml:2:13: key \"switch.lan0.multicast\": unknown value \"fllod\"; write \"flood\", \"drop\" or \"port:NAME\"",
+        ],
+    ),
+    (
+        "[attach]\ncreate = \"none\"\n[switch.lan0]\nbroadcast = \"port:p\"\n",
+        &[
+            "r.toml:4:13: key \"switch.lan0.broadcast\": there is no port \"p\", and clients may not make one; write [port.p], or \
+            name a port of \"lan0\"",
+        ],
+    ),
+    (
+        "[switch.a]\nunknown_unicast = \"port:p\"\n[switch.b]\n[port.p]\nswitch = \"b\"\nkind = \"process\"\n",
+        &["r.toml:2:19: key \"switch.a.unknown_unicast\": port \"p\" is on switch \"b\"; name a port of \"a\""],
+    ),
+    // [port.NAME]
+    (
+        "[port.p]\n",
+        &[
+            "r.toml:1:7: key \"port.p.switch\": missing; name the switch this port is on: switch = \"NAME\"",
+            "r.toml:1:7: key \"port.p.kind\": missing; write kind = \"process\" or \"tap\"",
+        ],
+    ),
+    (
+        "[switch.lan0]\n[port.p]\nswitch = \"lan1\"\nkind = \"process\"\n",
+        &["r.toml:3:10: key \"port.p.switch\": there is no switch \"lan1\"; did you mean \"lan0\"?"],
+    ),
+    (
+        "[port.p]\nswitch = \"lan1\"\nkind = \"process\"\n",
+        &["r.toml:2:10: key \"port.p.switch\": there is no switch \"lan1\"; write [switch.lan1] to have one"],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"vhost-user\"\nsocket = \"vm1.sock\"\nrole = \"server\"\n",
+        &[
+            "r.toml:3:8: key \"port.p.kind\": \"vhost-user\" is not available in this version; write \"process\" or \"tap\"",
+        ],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"tun\"\n",
+        &["r.toml:3:8: key \"port.p.kind\": unknown value \"tun\"; write \"process\" or \"tap\""],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"tap\"\nsocket = \"x\"\ningress = { rate = \"1Gbit\" }\n",
+        &[
+            "r.toml:4:1: key \"port.p.socket\": not available in this version; leave it out",
+            "r.toml:5:1: key \"port.p.ingress\": not available in this version; leave it out",
+        ],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\nwieght = 2\n",
+        &["r.toml:4:1: key \"port.p.wieght\": unknown key; did you mean \"weight\"?"],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\nweight = 65\n",
+        &["r.toml:4:10: key \"port.p.weight\": 65 is out of range; write a whole number from 1 to 64"],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\nisolated = \"yes\"\n",
+        &["r.toml:4:12: key \"port.p.isolated\": expected true or false, found \"yes\""],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\nmac = [\"52:54:00:00:00:01\", \"52-54\"]\n",
+        &["r.toml:4:29: key \"port.p.mac\": \"52-54\" is not an Ethernet address; write it like \"52:54:00:00:00:01\""],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\nmac = \"01:00:5e:00:00:01\"\n",
+        &[
+            "r.toml:4:7: key \"port.p.mac\": 01:00:5e:00:00:01 is a group address; a port's address has an even first byte",
+        ],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\nmac = [\"52:54:00:00:00:01\", \"52:54:00:00:00:01\"]\n",
+        &["r.toml:4:29: key \"port.p.mac\": 52:54:00:00:00:01 is listed twice; list it once"],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\ndevice = \"tap0\"\n",
+        &["r.toml:4:1: key \"port.p.device\": a process port has no device; leave it out, or write kind = \"tap\""],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"tap\"\ndevice = \"sixteen-letters-\"\n",
+        &[
+            "r.toml:4:10: key \"port.p.device\": \"sixteen-letters-\" is not a network device's name; write 1 to 15 printable \
+            characters without \"/\", \":\", \"%\" and spaces",
+        ],
+    ),
+    (
+        "[port.sixteen-letters-]\nswitch = \"lan0\"\nkind = \"tap\"\n",
+        &[
+            "r.toml:1:7: key \"port.sixteen-letters-.device\": missing; the port's name does not do, as \"sixteen-letters-\" is \
+            not a network device's name; write 1 to 15 printable characters without \"/\", \":\", \"%\" and spaces",
+        ],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"tap\"\nnetns = \"a/b\"\n",
+        &[
+            "r.toml:4:9: key \"port.p.netns\": \"a/b\" is not a network namespace; write a name of \"ip netns\" or an absolute \
+            path",
+        ],
+    ),
+    (
+        "[switch.lan0]\n[port.a]\nswitch = \"lan0\"\nkind = \"tap\"\n[port.b]\nswitch = \"lan0\"\nkind = \"tap\"\ndevice = \"a\"\n",
+        &[
+            "r.toml:8:10: key \"port.b.device\": the device \"a\" already belongs to port \"a\"; give each port its own device",
+        ],
+    ),
+    (
+        "[switch.lan0]\nforwarding = \"map\"\n[port.a]\nswitch = \"lan0\"\nkind = \"process\"\nmac = \"52:54:00:00:00:01\"\n\
+         [port.b]\nswitch = \"lan0\"\nkind = \"process\"\nmac = [\"52:54:00:00:00:01\"]\n",
+        &[
+            "r.toml:10:7: key \"port.b.mac\": 52:54:00:00:00:01 is already bound to port \"a\" of the map switch \"lan0\"; bind \
+            each address to one port",
+        ],
+    ),
+    // All at once, in the order of the text.
+    (
+        "[port.p]\nkind = \"process\"\nswitch = 3\nweight = 0\n[engine]\nbatch = -1\nx = 1\n",
+        &[
+            "r.toml:3:10: key \"port.p.switch\": expected a switch's name, found 3",
+            "r.toml:4:10: key \"port.p.weight\": 0 is out of range; write a whole number from 1 to 64",
+            "r.toml:6:9: key \"engine.batch\": -1 is out of range; write a whole number from 1 to 1024",
+            "r.toml:7:1: key \"engine.x\": unknown key; the keys here are batch, cores, idle, spin",
+        ],
+    ),
+];
+
+#[test]
+fn every_mistake_is_reported_at_its_place_with_what_would_be_right() {
+    for (text, wanted) in CASES {
+        assert_eq!(messages(text), *wanted, "for:\n{text}");
+    }
+}
+
+#[test]
+fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
+    let text = r#"
+        [engine]
+        cores = [1]
+        idle = "spin"
+        [switch.lan0]
+        ageing = "0s"
+        multicast = "port:up"
+        [switch.lan1]
+        forwarding = "map"
+        [port.vm1]
+        switch = "lan0"
+        kind = "tap"
+        mac = "52:54:00:00:00:01"
+        weight = 64
+        isolated = true
+        [port.up]
+        switch = "lan0"
+        kind = "process"
+    "#;
+    let config = parse("r.toml", text, &host()).unwrap();
+    let vm1 = &config.ports[&"vm1".parse().unwrap()];
+    assert_eq!((vm1.device.as_deref(), vm1.weight, vm1.isolated), (Some("vm1"), 64, true));
+    let lan1 = &config.switches[&"lan1".parse().unwrap()];
+    assert_eq!((lan1.mac_entries, lan1.mac_limit, lan1.ageing.as_secs()), (16384, 4096, 300));
+    assert_eq!(lan1.unknown_unicast.to_string(), "drop", "what a map does not hold has no destination");
+    assert_eq!(parse("r.toml", "", &host()).unwrap(), Config::default());
+    assert!(parse("r.toml", LAN0, &host()).unwrap().switches.len() == 1);
+}
+
+#[test]
+fn a_small_mac_table_lowers_the_default_limit_with_it() {
+    let config = parse("r.toml", "[switch.a]\nmac_entries = 64\n", &host()).unwrap();
+    assert_eq!(config.switches[&"a".parse().unwrap()].mac_limit, 64);
+}
