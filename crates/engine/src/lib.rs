@@ -1,1 +1,25 @@
-//! The polling engine: pollers, idle policies, notification, snapshots.
+//! The polling engine (VPE §3 and §4): threads that serve ports by weighted round robin.
+//!
+//! # For control
+//!
+//! - [`Engine::start`] starts the pollers of an [`EngineSettings`]; dropping the engine ends and joins them.
+//! - What they serve is a [`Topology`], an immutable value: build a new one and hand it to [`Engine::publish`] whenever a
+//!   port or switch is added, removed or changed. Pollers adopt it between two batches; a sleeping one is woken. Memory
+//!   of a removed port is unmapped when the last poller has let go of the topology that held it.
+//! - A port is a `ringway_switch::Port` (its counters and output, reached by every poller) inside a
+//!   `ringway_switch::Member`, and a [`Source`] (its input, owned by one poller at a time).
+//! - A port that broke the rules has `Port::fault()` set; [`Engine::faults`] is a descriptor that becomes readable then.
+//!   Control removes such ports from the topology and tells the client.
+
+mod call;
+mod clock;
+mod engine;
+mod poller;
+mod published;
+mod source;
+
+pub use call::{Called, call};
+pub use clock::seconds;
+pub use engine::{Engine, EngineSettings, Idle, PollerReading, Topology};
+pub use published::Published;
+pub use source::{Attached, Signal, Source};

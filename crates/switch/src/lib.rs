@@ -1,1 +1,26 @@
-//! The switch: batches, forwarding functions, MAC table, counters.
+//! The switch: what happens to a frame between two ports.
+//!
+//! The path of a frame is [`pass`]: collect, admit, forward, deliver, release (DESIGN §2, VALE §3.3). Everything here is
+//! pure: ports are behind [`Input`] and [`Output`], time is an argument, and there is neither I/O nor `unsafe`.
+
+#![forbid(unsafe_code)]
+
+mod batch;
+mod counters;
+mod deliver;
+mod forward;
+mod mac;
+mod mac_table;
+mod pass;
+mod port;
+mod switch;
+
+pub use batch::{Batch, BatchStorage, Destination, Frame, MAX_BATCH};
+pub use counters::{Counters, CountersReading, DropReason};
+pub use deliver::Frames;
+pub use forward::{Forward, Learning, MacMap};
+pub use mac::Mac;
+pub use mac_table::{Learned, MacEntry, MacTable, Owner};
+pub use pass::{Passed, Workspace, pass};
+pub use port::{Bell, Input, Output, Port, PortFault};
+pub use switch::{Forwarding, MAX_PORTS, Member, Spread, Spreads, Switch};

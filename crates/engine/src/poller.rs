@@ -1,0 +1,407 @@
+//! One poller: a thread that serves its ports by weighted round robin (VPE §4.4).
+//!
+//! A port is *active* while it has frames and for a number of empty looks afterwards, and is then *parked*. Each round
+//! serves every active port and looks at a few parked ones, so that a round's cost grows with the active ports only
+//! (what VPE §3 hopes to get from hierarchical flags, without memory shared between clients). Before the poller
+//! sleeps it asks every port that has not been asked yet for a kick; a port stays asked until it is active again, so
+//! falling asleep and waking cost in proportion to the ports that were active, too.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ringway_switch::{Input, Workspace, pass};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::thread::CpuSet;
+
+use crate::clock;
+use crate::engine::{EngineSettings, Idle, PollerState, Shared, Topology};
+use crate::source::{Attached, Signal};
+
+/// Empty looks after which an active port is parked.
+const PARK_AFTER: u32 = 256;
+/// Parked ports looked at per round.
+const LOOKS_PER_ROUND: usize = 16;
+/// While busy, how often device descriptors of parked ports are looked at.
+const DEVICE_LOOK_EVERY: Duration = Duration::from_micros(20);
+/// Empty rounds between two readings of the clock.
+const CLOCK_EVERY: u32 = 16;
+const WAKE_TOKEN: u64 = u64::MAX;
+
+/// A port being served.
+struct Served {
+    attached: Attached,
+    /// None while another poller still has it.
+    input: Option<Box<dyn Input>>,
+    active: bool,
+    /// Asked for a kick.
+    armed: bool,
+    idle: u32,
+}
+
+impl Served {
+    #[inline]
+    fn pending(&mut self) -> bool {
+        self.input.as_mut().is_some_and(|input| input.pending())
+    }
+
+    fn disarm(&mut self) {
+        if std::mem::take(&mut self.armed) {
+            if let Some(input) = self.input.as_mut() {
+                input.disarm();
+            }
+        }
+    }
+}
+
+struct Poller {
+    shared: Arc<Shared>,
+    state: Arc<PollerState>,
+    idle: Idle,
+    batch: usize,
+    epoll: std::os::fd::OwnedFd,
+    version: u64,
+    topology: Arc<Topology>,
+    /// By stable index, which is also the port's token in epoll.
+    served: Vec<Option<Served>>,
+    vacant: Vec<usize>,
+    /// Index by the source's id.
+    places: HashMap<u64, usize>,
+    active: Vec<usize>,
+    parked: Vec<usize>,
+    next_look: usize,
+    devices: bool,
+    waiting_for_input: bool,
+    work: Workspace,
+}
+
+pub(crate) fn spawn(
+    shared: Arc<Shared>,
+    state: Arc<PollerState>,
+    settings: &EngineSettings,
+) -> io::Result<JoinHandle<()>> {
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, &state.wake, EventData::new_u64(WAKE_TOKEN), EventFlags::IN | EventFlags::ET)?;
+    let (idle, batch, core) = (settings.idle, settings.batch, state.core);
+    let (started, start) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new().name(format!("poller{}", state.number)).spawn(move || {
+        let pinned = core.map_or(Ok(()), pin);
+        let failed = pinned.is_err();
+        if started.send(pinned).is_err() || failed {
+            return;
+        }
+        state.watch.enter_thread();
+        let (topology, _) = shared.topology.get();
+        let work = Workspace::new(batch);
+        let mut poller = Poller {
+            shared,
+            state,
+            idle,
+            batch,
+            epoll,
+            version: 0,
+            topology,
+            served: Vec::new(),
+            vacant: Vec::new(),
+            places: HashMap::new(),
+            active: Vec::new(),
+            parked: Vec::new(),
+            next_look: 0,
+            devices: false,
+            waiting_for_input: false,
+            work,
+        };
+        poller.run();
+    })?;
+    start.recv().map_err(|_| io::Error::other("the poller ended before it started"))??;
+    Ok(thread)
+}
+
+fn pin(core: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    if core >= CpuSet::MAX_CPU {
+        return Err(io::Error::other(format!("CPU {core} does not exist")));
+    }
+    set.set(core);
+    rustix::thread::sched_setaffinity(None, &set)
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot run on CPU {core}: {error}")))
+}
+
+fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}
+
+impl Poller {
+    fn run(&mut self) {
+        let mut last = Instant::now();
+        let mut last_work = last;
+        let mut last_device_look = last;
+        let mut empty_rounds = 0;
+        while !self.shared.stop.load(Ordering::Relaxed) {
+            if self.shared.topology.version() != self.version || self.waiting_for_input {
+                self.adopt();
+            }
+            let moved = self.round(clock::seconds(last));
+            if moved == 0 {
+                empty_rounds += 1;
+                std::hint::spin_loop();
+                if empty_rounds % CLOCK_EVERY != 0 && self.idle != Idle::Sleep && !self.devices {
+                    continue;
+                }
+            } else {
+                empty_rounds = 0;
+            }
+            // The one clock reading: time up to here goes to what the round was.
+            let now = Instant::now();
+            let account = &self.state.account;
+            add(if moved > 0 { &account.busy_ns } else { &account.free_ns }, (now - last).as_nanos() as u64);
+            last = now;
+            if moved > 0 {
+                last_work = now;
+                add(&account.passes, 1);
+                if self.devices && now - last_device_look >= DEVICE_LOOK_EVERY {
+                    last_device_look = now;
+                    self.wait(Some(Duration::ZERO));
+                }
+                continue;
+            }
+            let spin = match self.idle {
+                Idle::Spin => true,
+                Idle::Adaptive(time) => now - last_work < time,
+                Idle::Sleep => false,
+            };
+            if spin {
+                if self.devices {
+                    self.wait(Some(Duration::ZERO));
+                }
+            } else if self.may_sleep() {
+                add(&self.state.account.sleeps, 1);
+                self.wait(None);
+                let woken = Instant::now();
+                add(&self.state.account.free_ns, (woken - last).as_nanos() as u64);
+                last = woken;
+                last_work = woken;
+            }
+        }
+        for served in self.served.iter_mut().flatten() {
+            if let Some(input) = served.input.take() {
+                served.attached.source.put_back(input);
+            }
+        }
+    }
+
+    /// Serves every active port once and looks at a few of the parked ones. Returns frames moved.
+    #[inline]
+    fn round(&mut self, now: u32) -> u64 {
+        let mut moved = 0;
+        let mut place = 0;
+        while place < self.active.len() {
+            let index = self.active[place];
+            let frames = self.serve(index, now);
+            moved += frames;
+            let Some(served) = self.served[index].as_mut() else { continue };
+            served.idle = if frames > 0 { 0 } else { served.idle + 1 };
+            if served.idle > PARK_AFTER {
+                served.active = false;
+                self.active.swap_remove(place);
+                self.parked.push(index);
+            } else {
+                place += 1;
+            }
+        }
+        for _ in 0..LOOKS_PER_ROUND.min(self.parked.len()) {
+            if self.next_look >= self.parked.len() {
+                self.next_look = 0;
+            }
+            let index = self.parked[self.next_look];
+            if self.served[index].as_mut().is_some_and(Served::pending) {
+                self.parked.swap_remove(self.next_look);
+                self.activate(index);
+                moved += self.serve(index, now);
+            } else {
+                self.next_look += 1;
+            }
+            if self.parked.is_empty() {
+                break;
+            }
+        }
+        moved
+    }
+
+    /// The port is not in `parked` any more: puts it among the active ones.
+    fn activate(&mut self, index: usize) {
+        if let Some(served) = self.served[index].as_mut() {
+            served.active = true;
+            served.idle = 0;
+            served.disarm();
+            self.active.push(index);
+        }
+    }
+
+    #[inline]
+    fn serve(&mut self, index: usize, now: u32) -> u64 {
+        let Some(served) = self.served[index].as_mut() else { return 0 };
+        let Some(input) = served.input.as_deref_mut() else { return 0 };
+        let attached = &served.attached;
+        let Some(member) = attached.switch.member(attached.index) else { return 0 };
+        let in_memory = attached.source.signal().in_memory();
+        let mut moved = 0;
+        for _ in 0..attached.weight {
+            if in_memory && !input.pending() {
+                break;
+            }
+            let passed = pass(&attached.switch, member, input, &mut self.work, now);
+            moved += passed.frames;
+            if passed.fault.is_some() || passed.receiver_fault {
+                if let Some(fault) = passed.fault {
+                    member.port.fail(fault);
+                    served.input = None;
+                }
+                let _ = rustix::io::write(&self.shared.faults, &1u64.to_ne_bytes());
+                break;
+            }
+            if passed.frames < self.batch as u64 {
+                break;
+            }
+        }
+        moved
+    }
+
+    /// Asks every port that was not asked yet for a kick; false when nobody may sleep: a port has frames already, or
+    /// there is something new to adopt.
+    fn may_sleep(&mut self) -> bool {
+        let mut busy = None;
+        for place in 0..self.active.len() {
+            let index = self.active[place];
+            if self.served[index].as_mut().is_some_and(Self::arm) {
+                busy = Some(index);
+                break;
+            }
+        }
+        if busy.is_some() {
+            // They stay active: take the wishes back.
+            for place in 0..self.active.len() {
+                if let Some(served) = self.served[self.active[place]].as_mut() {
+                    served.disarm();
+                }
+            }
+            return false;
+        }
+        for place in 0..self.parked.len() {
+            let index = self.parked[place];
+            if self.served[index].as_mut().is_some_and(Self::arm) {
+                self.parked.swap_remove(place);
+                self.activate(index);
+                return false;
+            }
+        }
+        for place in 0..self.active.len() {
+            if let Some(served) = self.served[self.active[place]].as_mut() {
+                served.active = false;
+            }
+        }
+        self.parked.append(&mut self.active);
+        self.shared.topology.version() == self.version && !self.shared.stop.load(Ordering::Relaxed)
+    }
+
+    /// True when the port has frames already.
+    fn arm(served: &mut Served) -> bool {
+        if served.armed {
+            return false;
+        }
+        served.armed = true;
+        served.input.as_mut().is_some_and(|input| input.arm())
+    }
+
+    /// Waits for descriptors and makes the ports they belong to active.
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 64];
+        let timeout = timeout.map(|t| rustix::event::Timespec { tv_sec: 0, tv_nsec: t.subsec_nanos().into() });
+        // An interrupted wait is a short one.
+        let count = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).unwrap_or(0);
+        for event in &events[..count] {
+            let token = event.data.u64();
+            let Some(served) = self.served.get_mut(token as usize).and_then(Option::as_mut) else { continue };
+            if served.attached.source.signal().in_memory() {
+                if let Some(member) = served.attached.switch.member(served.attached.index) {
+                    member.port.counters().add_kick();
+                }
+            }
+            if !served.active {
+                let index = token as usize;
+                if let Some(place) = self.parked.iter().position(|&parked| parked == index) {
+                    self.parked.swap_remove(place);
+                }
+                self.activate(index);
+            }
+        }
+    }
+
+    /// Takes over the newest topology: keeps what stays, lets go of what went, takes what is new.
+    #[cold]
+    fn adopt(&mut self) {
+        let (topology, version) = self.shared.topology.get();
+        let mut gone = std::mem::take(&mut self.places);
+        self.waiting_for_input = false;
+        self.devices = false;
+        for attached in topology.ports.iter().filter(|attached| attached.poller == self.state.number) {
+            let id = attached.source.id();
+            let index = match gone.remove(&id) {
+                Some(index) => index,
+                None => self.admit(attached),
+            };
+            self.places.insert(id, index);
+            self.devices |= !attached.source.signal().in_memory();
+            if let Some(served) = self.served[index].as_mut() {
+                served.attached = attached.clone();
+                if served.input.is_none() {
+                    served.input = attached.source.take();
+                    let faulty = attached.switch.member(attached.index).is_some_and(|m| m.port.fault().is_some());
+                    self.waiting_for_input |= served.input.is_none() && !faulty;
+                }
+            }
+        }
+        for index in gone.into_values() {
+            self.let_go(index);
+        }
+        self.topology = topology;
+        self.version = version;
+        self.state.account.adopted.store(version, Ordering::Release);
+    }
+
+    /// Gives a new port a place, active so that it is looked at at once.
+    fn admit(&mut self, attached: &Attached) -> usize {
+        let input = attached.source.take();
+        let served = Served { attached: attached.clone(), input, active: true, armed: false, idle: 0 };
+        let index = match self.vacant.pop() {
+            Some(index) => index,
+            None => {
+                self.served.push(None);
+                self.served.len() - 1
+            }
+        };
+        let data = EventData::new_u64(index as u64);
+        // A descriptor that cannot be waited for still works while the poller is awake; sources hand over good ones.
+        let _ = epoll::add(&self.epoll, attached.source.signal().fd(), data, EventFlags::IN | EventFlags::ET);
+        self.served[index] = Some(served);
+        self.active.push(index);
+        index
+    }
+
+    /// The port belongs to another poller now, or to nobody.
+    fn let_go(&mut self, index: usize) {
+        let Some(mut served) = self.served[index].take() else { return };
+        let _ = epoll::delete(&self.epoll, served.attached.source.signal().fd());
+        self.active.retain(|&active| active != index);
+        self.parked.retain(|&parked| parked != index);
+        self.next_look = 0;
+        self.vacant.push(index);
+        served.disarm();
+        if let Some(input) = served.input.take() {
+            served.attached.source.put_back(input);
+        }
+    }
+}

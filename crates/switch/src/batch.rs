@@ -1,0 +1,249 @@
+//! Frames on their way through one pass.
+
+use ringway_memory::{HEAD_BYTES, Head, View};
+
+use crate::counters::DropReason;
+
+/// Most frames in a batch.
+pub const MAX_BATCH: usize = 1024;
+/// Shortest frame: an Ethernet header.
+const MIN_FRAME: usize = 14;
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// One port, by its index in the switch.
+    Port(u16),
+    /// Every port but the source.
+    Flood,
+    /// Nowhere, counted at the source.
+    Drop(DropReason),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    len: u32,
+    first_rest: u32,
+    rests: u16,
+    head_len: u16,
+    destination: Destination,
+}
+
+const EMPTY: Entry =
+    Entry { len: 0, first_rest: 0, rests: 0, head_len: 0, destination: Destination::Drop(DropReason::NoDestination) };
+
+/// Frames collected from one port: of each a private copy of its first 128 bytes, its length, and views of the rest,
+/// which is still in the client's memory.
+#[derive(Debug)]
+pub struct Batch<'m> {
+    heads: Vec<Head>,
+    entries: Vec<Entry>,
+    rests: Vec<View<'m>>,
+    count: usize,
+    limit: usize,
+    bytes: u64,
+    refused: Refused,
+}
+
+/// Frames that did not make it into the batch, by reason.
+#[derive(Clone, Copy, Debug, Default)]
+struct Refused {
+    counts: [u32; DropReason::ALL.len()],
+    any: bool,
+}
+
+/// The memory of a batch between two passes.
+#[derive(Debug)]
+pub struct BatchStorage(Batch<'static>);
+
+impl BatchStorage {
+    /// Memory for up to `limit` frames (1 to [`MAX_BATCH`]; values outside are brought to the nearest).
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        let limit = limit.clamp(1, MAX_BATCH);
+        Self(Batch {
+            heads: vec![Head::default(); limit],
+            entries: vec![EMPTY; limit],
+            rests: Vec::with_capacity(limit * 4 + 64),
+            count: 0,
+            limit,
+            bytes: 0,
+            refused: Refused::default(),
+        })
+    }
+
+    /// An empty batch that may hold views of any life.
+    #[inline]
+    #[must_use]
+    pub fn into_batch<'m>(self) -> Batch<'m> {
+        self.0.emptied()
+    }
+}
+
+impl<'m> Batch<'m> {
+    /// Gives the memory back for the next pass.
+    #[inline]
+    #[must_use]
+    pub fn into_storage(self) -> BatchStorage {
+        BatchStorage(self.emptied())
+    }
+
+    #[inline]
+    fn emptied<'n>(mut self) -> Batch<'n> {
+        self.rests.clear();
+        Batch {
+            heads: self.heads,
+            entries: self.entries,
+            // Collecting an emptied vector into one of the same element size reuses its allocation.
+            rests: self.rests.into_iter().map(|_| -> View<'n> { unreachable!("the vector is empty") }).collect(),
+            count: 0,
+            limit: self.limit,
+            bytes: 0,
+            refused: Refused::default(),
+        }
+    }
+
+    /// Frames in the batch.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Frames that still fit.
+    #[inline]
+    #[must_use]
+    pub fn room(&self) -> usize {
+        // A frame needs at most 64 views of its rest; when they run short the batch ends early.
+        if self.rests.len() + 64 > self.rests.capacity() { 0 } else { self.limit - self.count }
+    }
+
+    /// Bytes of all frames in the batch.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds a frame that lies in one piece: the first `len` bytes of `buffer`. The caller has checked `room`.
+    /// A frame that cannot be forwarded is counted instead.
+    #[inline]
+    pub fn push(&mut self, buffer: View<'m>, len: usize) {
+        if len < MIN_FRAME {
+            self.refuse(DropReason::Runt);
+            return;
+        }
+        let Some(head) = self.heads.get_mut(self.count).filter(|_| self.count < self.limit) else {
+            return;
+        };
+        let head_len = buffer.read_head(len, head);
+        let first_rest = self.rests.len() as u32;
+        let mut rests = 0;
+        if len > HEAD_BYTES {
+            let Some(rest) = buffer.sub(HEAD_BYTES, len - HEAD_BYTES) else {
+                self.refuse(DropReason::BadLength);
+                return;
+            };
+            self.rests.push(rest);
+            rests = 1;
+        }
+        self.add(Entry { len: len as u32, first_rest, rests, head_len: head_len as u16, ..EMPTY });
+    }
+
+    /// Adds a frame that lies in several pieces, in order. The caller has checked `room`; at most 64 pieces.
+    pub fn push_pieces(&mut self, pieces: &[View<'m>]) {
+        let len: usize = pieces.iter().map(View::len).sum();
+        if len < MIN_FRAME {
+            self.refuse(DropReason::Runt);
+            return;
+        }
+        let Some(head) = self.heads.get_mut(self.count).filter(|_| self.count < self.limit) else {
+            return;
+        };
+        let first_rest = self.rests.len();
+        let mut head_len = 0;
+        for piece in pieces {
+            let part = piece.len().min(HEAD_BYTES - head_len);
+            if part > 0 && !piece.read(&mut head.0[head_len..head_len + part]) {
+                continue;
+            }
+            head_len += part;
+            if let Some(rest) = piece.sub(part, piece.len() - part).filter(|rest| rest.len() > 0) {
+                self.rests.push(rest);
+            }
+        }
+        let rests = (self.rests.len() - first_rest) as u16;
+        self.add(Entry { len: len as u32, first_rest: first_rest as u32, rests, head_len: head_len as u16, ..EMPTY });
+    }
+
+    #[inline]
+    fn add(&mut self, entry: Entry) {
+        self.bytes += u64::from(entry.len);
+        self.entries[self.count] = entry;
+        self.count += 1;
+    }
+
+    /// Counts a frame that the source's port could not offer.
+    #[cold]
+    pub fn refuse(&mut self, reason: DropReason) {
+        self.refused.counts[reason as usize] += 1;
+        self.refused.any = true;
+    }
+
+    /// What was refused while collecting.
+    pub(crate) fn refused(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        let all: &[DropReason] = if self.refused.any { DropReason::ALL } else { &[] };
+        all.iter().map(|&reason| (reason, u64::from(self.refused.counts[reason as usize]))).filter(|&(_, n)| n > 0)
+    }
+
+    /// The private copy of the beginning of frame `index`. Bytes beyond the frame are unspecified.
+    #[inline]
+    #[must_use]
+    pub fn head(&self, index: usize) -> &[u8; HEAD_BYTES] {
+        &self.heads[index].0
+    }
+
+    /// Where frame `index` goes.
+    #[inline]
+    #[must_use]
+    pub fn destination(&self, index: usize) -> Destination {
+        self.entries[index].destination
+    }
+
+    /// Decides where frame `index` goes.
+    #[inline]
+    pub fn set_destination(&mut self, index: usize, destination: Destination) {
+        self.entries[index].destination = destination;
+    }
+
+    /// Frame `index`, to deliver it.
+    #[inline]
+    #[must_use]
+    pub fn frame(&self, index: usize) -> Frame<'_, 'm> {
+        let entry = &self.entries[index];
+        let first = entry.first_rest as usize;
+        Frame {
+            len: entry.len as usize,
+            head: &self.heads[index].0[..usize::from(entry.head_len)],
+            rest: &self.rests[first..first + usize::from(entry.rests)],
+        }
+    }
+}
+
+/// A frame to deliver: `head` and then each of `rest`, together `len` bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'b, 'm> {
+    /// Bytes of the whole.
+    pub len: usize,
+    /// The first bytes, at most 128: the ones that were judged.
+    pub head: &'b [u8],
+    /// The others, in the source's memory.
+    pub rest: &'b [View<'m>],
+}

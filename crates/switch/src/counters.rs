@@ -1,0 +1,172 @@
+//! What is counted, per port.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! drop_reasons {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// Why a frame was not delivered. Counted at the port that caused it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum DropReason { $($(#[$doc])* $name,)* }
+
+        impl DropReason {
+            /// All of them, in order.
+            pub const ALL: &[DropReason] = &[$(DropReason::$name,)*];
+
+            /// The name in `status --json` and in metrics.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(DropReason::$name => $text,)* }
+            }
+        }
+    };
+}
+
+drop_reasons! {
+    /// Source: shorter than an Ethernet header (14 bytes).
+    Runt = "runt",
+    /// Source: longer than a frame may be, or spread over more slots.
+    Oversize = "oversize",
+    /// Source or receiver: a slot names a buffer that is not there.
+    BadBuffer = "bad_buffer",
+    /// Source: a slot's length is zero or more than a buffer.
+    BadLength = "bad_length",
+    /// Source: the source address is a group address or zero.
+    BadSource = "bad_source",
+    /// Source: the destination is known to be on the port the frame came from.
+    SamePort = "same_port",
+    /// Source: no port has this destination, and the switch does not flood such frames.
+    NoDestination = "no_destination",
+    /// Source: group traffic of a class that the switch is set to drop.
+    GroupDropped = "group_dropped",
+    /// Source: addressed to bridges themselves (01:80:c2:00:00:0x).
+    BridgeReserved = "bridge_reserved",
+    /// Source: both ports are isolated.
+    Isolated = "isolated",
+    /// Receiver: no room in its ring or device queue.
+    ReceiverFull = "receiver_full",
+    /// Receiver: too long for its buffers or its device.
+    ReceiverTooSmall = "receiver_too_small",
+    /// Receiver: its device is down or refused the frame.
+    ReceiverDown = "receiver_down",
+}
+
+const REASONS: usize = DropReason::ALL.len();
+
+/// One port's counters. Each is written by one thread at a time (the poller that owns the port's input, or the holder of
+/// its output lock) and read by anyone.
+#[derive(Debug, Default)]
+pub struct Counters {
+    input: InputCounters,
+    output: OutputCounters,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct InputCounters {
+    frames: AtomicU64,
+    bytes: AtomicU64,
+    kicks: AtomicU64,
+    drops: [AtomicU64; REASONS],
+}
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct OutputCounters {
+    frames: AtomicU64,
+    bytes: AtomicU64,
+    drops: [AtomicU64; REASONS],
+    calls: AtomicU64,
+}
+
+/// Adds without a locked instruction: the caller is the only writer at the time.
+#[inline]
+fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}
+
+impl Counters {
+    /// Frames taken from the client. Writer: the owner of the input.
+    #[inline]
+    pub fn add_in(&self, frames: u64, bytes: u64) {
+        add(&self.input.frames, frames);
+        add(&self.input.bytes, bytes);
+    }
+
+    /// Frames given to the client. Writer: the holder of the output.
+    #[inline]
+    pub fn add_out(&self, frames: u64, bytes: u64) {
+        add(&self.output.frames, frames);
+        add(&self.output.bytes, bytes);
+    }
+
+    /// Frames lost by this port as their source. Writer: the owner of the input.
+    #[inline]
+    pub fn drop_in(&self, reason: DropReason, frames: u64) {
+        add(&self.input.drops[reason as usize], frames);
+    }
+
+    /// Frames lost by this port as their receiver. Writer: the holder of the output.
+    #[inline]
+    pub fn drop_out(&self, reason: DropReason, frames: u64) {
+        add(&self.output.drops[reason as usize], frames);
+    }
+
+    /// A wake-up by the client. Writer: the owner of the input.
+    #[inline]
+    pub fn add_kick(&self) {
+        add(&self.input.kicks, 1);
+    }
+
+    /// A wake-up of the client. Writers may be several pollers.
+    #[inline]
+    pub fn add_call(&self) {
+        self.output.calls.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// All counters at about the same moment.
+    #[must_use]
+    pub fn read(&self) -> CountersReading {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CountersReading {
+            in_frames: get(&self.input.frames),
+            in_bytes: get(&self.input.bytes),
+            out_frames: get(&self.output.frames),
+            out_bytes: get(&self.output.bytes),
+            kicks: get(&self.input.kicks),
+            calls: get(&self.output.calls),
+            drops: std::array::from_fn(|i| get(&self.input.drops[i]).wrapping_add(get(&self.output.drops[i]))),
+        }
+    }
+}
+
+/// Counters since the port was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CountersReading {
+    /// Frames taken from the client.
+    pub in_frames: u64,
+    /// Their bytes.
+    pub in_bytes: u64,
+    /// Frames given to the client.
+    pub out_frames: u64,
+    /// Their bytes.
+    pub out_bytes: u64,
+    /// Wake-ups by the client.
+    pub kicks: u64,
+    /// Wake-ups of the client.
+    pub calls: u64,
+    drops: [u64; REASONS],
+}
+
+impl CountersReading {
+    /// Frames lost for `reason`.
+    #[must_use]
+    pub fn dropped(&self, reason: DropReason) -> u64 {
+        self.drops[reason as usize]
+    }
+
+    /// Every reason that has been counted, with its count.
+    pub fn drops(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
+        DropReason::ALL.iter().map(|&reason| (reason, self.dropped(reason))).filter(|&(_, count)| count > 0)
+    }
+}

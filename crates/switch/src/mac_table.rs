@@ -1,0 +1,273 @@
+//! The MAC table: fixed size, keyed hash, bounded probes, one atomic word per entry (DESIGN §2).
+//!
+//! ```text
+//! entry, 64 bits:   address (48) | owner (16)          0 = empty
+//! bucket:           8 entries = one cache line         an address can be in two buckets, so 16 probes at most
+//! owner, 16 bits:   generation (4) | port index (12)   a port that is flushed takes its next generation
+//! ```
+//!
+//! A flush is O(1): the port's next generation makes its old entries mean nobody. They are cleared later by
+//! [`MacTable::sweep`], which must run before a generation comes round again (after 15 flushes of one index).
+//!
+//! The seed is secret, so a client cannot choose addresses that meet in one bucket; what it learns is bounded by a limit
+//! per port. All operations are lock-free. When two pollers learn one new address at the same moment it may stand
+//! twice until it ages; whichever is found first decides.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::mac::Mac;
+use crate::switch::MAX_PORTS;
+
+const WAYS: usize = 8;
+const INDEX_BITS: u32 = 12;
+
+/// A port index (12 bits) and its generation (4 bits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Owner(u16);
+
+impl Owner {
+    /// Owner `index` (below [`MAX_PORTS`]; higher bits are dropped) in `generation` (modulo 16).
+    #[must_use]
+    pub const fn new(index: u16, generation: u8) -> Owner {
+        Owner((generation as u16) << INDEX_BITS | (index & (MAX_PORTS as u16 - 1)))
+    }
+
+    /// The port's index in its switch.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> u16 {
+        self.0 & (MAX_PORTS as u16 - 1)
+    }
+
+    /// The generation.
+    #[must_use]
+    pub const fn generation(self) -> u8 {
+        (self.0 >> INDEX_BITS) as u8
+    }
+}
+
+/// What came of learning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learned {
+    /// Known, at this port.
+    Known,
+    /// New.
+    New,
+    /// Was at another port until now.
+    Moved(Owner),
+    /// Not learned: both buckets are full of living entries.
+    TableFull,
+    /// Not learned: the port has as many addresses as it may.
+    PortLimit,
+}
+
+/// An entry as listed by `ringway fdb`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MacEntry {
+    /// The address.
+    pub mac: Mac,
+    /// Where it is.
+    pub owner: Owner,
+    /// Second it was last heard.
+    pub heard: u32,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Bucket([AtomicU64; WAYS]);
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct MacTable {
+    buckets: Box<[Bucket]>,
+    heard: Box<[AtomicU32]>,
+    learned: Box<[AtomicU32]>,
+    seed: [u64; 2],
+    port_limit: u32,
+}
+
+#[inline]
+fn word(mac: Mac, owner: Owner) -> u64 {
+    mac.bits() << 16 | u64::from(owner.0)
+}
+
+#[inline]
+fn owner_of(word: u64) -> Owner {
+    Owner(word as u16)
+}
+
+impl MacTable {
+    /// A table for `entries` addresses (rounded up to a power of two, 64 to 2^20), of which each port may have
+    /// `port_limit`. `seed` should come from the kernel's random numbers.
+    #[must_use]
+    pub fn new(entries: usize, port_limit: u32, seed: [u64; 2]) -> MacTable {
+        let entries = entries.clamp(64, 1 << 20).next_power_of_two();
+        MacTable {
+            buckets: (0..entries / WAYS).map(|_| Bucket::default()).collect(),
+            heard: (0..entries).map(|_| AtomicU32::new(0)).collect(),
+            learned: (0..MAX_PORTS).map(|_| AtomicU32::new(0)).collect(),
+            seed,
+            port_limit,
+        }
+    }
+
+    /// Entries it has room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.heard.len()
+    }
+
+    /// Addresses learned by the port with this index in its present generation.
+    #[must_use]
+    pub fn learned(&self, index: u16) -> u32 {
+        self.learned[usize::from(index) % MAX_PORTS].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn buckets_of(&self, mac: Mac) -> [usize; 2] {
+        let product = u128::from(mac.bits() ^ self.seed[0]).wrapping_mul(u128::from(self.seed[1] | 1) << 16 | 0x9e37);
+        let mixed = (product as u64) ^ ((product >> 64) as u64);
+        let mixed = mixed ^ mixed >> 29;
+        let mask = self.buckets.len() - 1;
+        [mixed as usize & mask, (mixed >> 32) as usize & mask]
+    }
+
+    #[inline]
+    fn find(&self, mac: Mac) -> Option<(usize, u64)> {
+        for bucket in self.buckets_of(mac) {
+            for (way, entry) in self.buckets[bucket].0.iter().enumerate() {
+                let found = entry.load(Ordering::Relaxed);
+                if found >> 16 == mac.bits() && found != 0 {
+                    return Some((bucket * WAYS + way, found));
+                }
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn entry(&self, at: usize) -> &AtomicU64 {
+        &self.buckets[at / WAYS].0[at % WAYS]
+    }
+
+    /// Where `mac` was last heard. The caller checks that the owner's generation is the port's present one.
+    #[inline]
+    #[must_use]
+    pub fn lookup(&self, mac: Mac) -> Option<Owner> {
+        self.find(mac).map(|(_, found)| owner_of(found))
+    }
+
+    /// Notes that `mac` was heard from `owner` in second `now`. `alive` tells owners whose entries still count from
+    /// those that may be overwritten.
+    #[inline]
+    pub fn learn(&self, mac: Mac, owner: Owner, now: u32, alive: impl Fn(Owner) -> bool) -> Learned {
+        if let Some((at, found)) = self.find(mac) {
+            let heard = &self.heard[at];
+            if heard.load(Ordering::Relaxed) != now {
+                heard.store(now, Ordering::Relaxed);
+            }
+            let before = owner_of(found);
+            if before == owner {
+                return Learned::Known;
+            }
+            return self.take_over(at, found, mac, owner, alive(before));
+        }
+        self.insert(mac, owner, now, alive)
+    }
+
+    #[cold]
+    fn take_over(&self, at: usize, found: u64, mac: Mac, owner: Owner, counted: bool) -> Learned {
+        let before = owner_of(found);
+        if !self.count_up(owner) {
+            return Learned::PortLimit;
+        }
+        if self.entry(at).compare_exchange(found, word(mac, owner), Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            self.count_down(owner);
+            return Learned::Known;
+        }
+        if counted {
+            self.count_down(before);
+            Learned::Moved(before)
+        } else {
+            Learned::New
+        }
+    }
+
+    #[cold]
+    fn insert(&self, mac: Mac, owner: Owner, now: u32, alive: impl Fn(Owner) -> bool) -> Learned {
+        if !self.count_up(owner) {
+            return Learned::PortLimit;
+        }
+        for bucket in self.buckets_of(mac) {
+            for way in 0..WAYS {
+                let at = bucket * WAYS + way;
+                let found = self.entry(at).load(Ordering::Relaxed);
+                if found != 0 && alive(owner_of(found)) {
+                    continue;
+                }
+                self.heard[at].store(now, Ordering::Relaxed);
+                let new = word(mac, owner);
+                if self.entry(at).compare_exchange(found, new, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                    return Learned::New;
+                }
+            }
+        }
+        self.count_down(owner);
+        Learned::TableFull
+    }
+
+    fn count_up(&self, owner: Owner) -> bool {
+        let count = &self.learned[usize::from(owner.index())];
+        if count.fetch_add(1, Ordering::Relaxed) >= self.port_limit {
+            self.count_down(owner);
+            return false;
+        }
+        true
+    }
+
+    fn count_down(&self, owner: Owner) {
+        let count = &self.learned[usize::from(owner.index())];
+        // Saturating: a flush resets the count while an older entry may still be on its way out.
+        let _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(1)));
+    }
+
+    /// Forgets the addresses of the port with this index, in O(1): the caller gives the port its next generation.
+    pub fn reset_count(&self, index: u16) {
+        self.learned[usize::from(index) % MAX_PORTS].store(0, Ordering::Relaxed);
+    }
+
+    /// Clears entries that are not `alive` and those not heard for `max_age` seconds (0: they do not age). Returns how
+    /// many were cleared.
+    pub fn sweep(&self, now: u32, max_age: u32, alive: impl Fn(Owner) -> bool) -> usize {
+        let mut cleared = 0;
+        for at in 0..self.heard.len() {
+            let found = self.entry(at).load(Ordering::Relaxed);
+            if found == 0 {
+                continue;
+            }
+            let owner = owner_of(found);
+            let living = alive(owner);
+            let aged = max_age > 0 && now.saturating_sub(self.heard[at].load(Ordering::Relaxed)) >= max_age;
+            if living && !aged {
+                continue;
+            }
+            if self.entry(at).compare_exchange(found, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                cleared += 1;
+                if living {
+                    self.count_down(owner);
+                }
+            }
+        }
+        cleared
+    }
+
+    /// All entries, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = MacEntry> + '_ {
+        (0..self.heard.len()).filter_map(|at| {
+            let found = self.entry(at).load(Ordering::Relaxed);
+            let mac = Mac::from_bits(found >> 16);
+            let heard = self.heard[at].load(Ordering::Relaxed);
+            (found != 0).then(|| MacEntry { mac, owner: owner_of(found), heard })
+        })
+    }
+}

@@ -1,0 +1,76 @@
+//! The path of a frame.
+
+use std::sync::atomic::{Ordering, fence};
+
+use crate::batch::BatchStorage;
+use crate::deliver::Lists;
+use crate::port::{Input, PortFault};
+use crate::switch::{Member, Switch};
+
+/// What a poller needs for passing frames, allocated once.
+#[derive(Debug)]
+pub struct Workspace {
+    batch: Option<BatchStorage>,
+    lists: Lists,
+    limit: usize,
+}
+
+impl Workspace {
+    /// For batches of up to `batch` frames (1 to [`crate::MAX_BATCH`]).
+    #[must_use]
+    pub fn new(batch: usize) -> Workspace {
+        let limit = batch.clamp(1, crate::MAX_BATCH);
+        Workspace { batch: Some(BatchStorage::new(limit)), lists: Lists::new(limit), limit }
+    }
+}
+
+/// What came of a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Frames taken from the source.
+    pub frames: u64,
+    /// The source broke the rules and must end.
+    pub fault: Option<PortFault>,
+    /// A receiver broke the rules; [`crate::Port::fault`] says which.
+    pub receiver_fault: bool,
+}
+
+/// Moves one batch of frames from a port to wherever they go. `now` is in seconds.
+pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Workspace, now: u32) -> Passed {
+    // Collect.
+    let storage = work.batch.take().unwrap_or_else(|| BatchStorage::new(work.limit));
+    let mut batch = storage.into_batch();
+    let fault = input.collect(&mut batch).err();
+
+    // Admit: what could not be taken is counted; policy joins here.
+    let mut taken = batch.len() as u64;
+    for (reason, frames) in batch.refused() {
+        from.port.counters().drop_in(reason, frames);
+        taken += frames;
+    }
+    if taken == 0 {
+        work.batch = Some(batch.into_storage());
+        return Passed { frames: 0, fault, receiver_fault: false };
+    }
+    from.port.counters().add_in(taken, batch.bytes());
+
+    // Forward.
+    switch.forward().forward(&mut batch, from, switch, now);
+
+    // Deliver.
+    let receiver_fault = work.lists.deliver(&batch, from, switch);
+
+    // Release.
+    work.batch = Some(batch.into_storage());
+    input.release();
+
+    // Everything is published; now see who asked to be told.
+    fence(Ordering::SeqCst);
+    for &port in &work.lists.served {
+        if let Some(member) = switch.member(port) {
+            member.port.ring();
+        }
+    }
+    from.port.ring();
+    Passed { frames: taken, fault, receiver_fault }
+}

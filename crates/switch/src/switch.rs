@@ -1,0 +1,168 @@
+//! One broadcast domain, as pollers see it: an immutable value, replaced when anything changes.
+
+use std::sync::Arc;
+
+use crate::batch::Destination;
+use crate::counters::DropReason;
+use crate::forward::Forward;
+use crate::mac::Mac;
+use crate::mac_table::{MacTable, Owner};
+use crate::port::Port;
+
+/// Most ports of one switch.
+pub const MAX_PORTS: usize = 4096;
+
+/// Which forwarding function a switch uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forwarding {
+    /// A learning bridge.
+    Learning,
+    /// Frames go where the MAC map says.
+    Map,
+}
+
+/// What happens to frames with no single destination, per class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// To every port but the source.
+    Flood,
+    /// Dropped and counted.
+    Drop,
+    /// To one port, where a process answers them (VALE §3.3.2).
+    Port(u16),
+}
+
+impl Spread {
+    /// The destination of such a frame.
+    #[inline]
+    #[must_use]
+    pub fn destination(self, dropped: DropReason) -> Destination {
+        match self {
+            Self::Flood => Destination::Flood,
+            Self::Drop => Destination::Drop(dropped),
+            Self::Port(port) => Destination::Port(port),
+        }
+    }
+}
+
+/// [`Spread`] of each class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spreads {
+    /// ff:ff:ff:ff:ff:ff.
+    pub broadcast: Spread,
+    /// Other group addresses. (No group is known: there is no snooping.)
+    pub multicast: Spread,
+    /// Station addresses that are nowhere.
+    pub unknown_unicast: Spread,
+}
+
+impl Default for Spreads {
+    fn default() -> Self {
+        Self { broadcast: Spread::Flood, multicast: Spread::Flood, unknown_unicast: Spread::Flood }
+    }
+}
+
+/// A port's place in its switch and what the configuration says of it.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its index and generation.
+    pub owner: Owner,
+    /// The port.
+    pub port: Arc<Port>,
+    /// Isolated ports do not reach each other.
+    pub isolated: bool,
+    /// Addresses bound to the port: in a map switch, where frames to them go.
+    pub macs: Vec<Mac>,
+}
+
+/// See the module's description.
+pub struct Switch {
+    name: String,
+    members: Box<[Option<Member>]>,
+    present: Box<[u16]>,
+    table: Arc<MacTable>,
+    forward: Box<dyn Forward>,
+    spreads: Spreads,
+}
+
+impl Switch {
+    /// A switch of these members; each stands at its owner's index.
+    #[must_use]
+    pub fn new(
+        name: impl Into<String>,
+        members: impl IntoIterator<Item = Member>,
+        table: Arc<MacTable>,
+        forward: Box<dyn Forward>,
+        spreads: Spreads,
+    ) -> Switch {
+        let mut places: Vec<Option<Member>> = Vec::new();
+        for member in members {
+            let index = usize::from(member.owner.index());
+            if places.len() <= index {
+                places.resize(index + 1, None);
+            }
+            places[index] = Some(member);
+        }
+        let present = places.iter().flatten().map(|member| member.owner.index()).collect();
+        Switch { name: name.into(), members: places.into(), present, table, forward, spreads }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The MAC table.
+    #[inline]
+    #[must_use]
+    pub fn table(&self) -> &Arc<MacTable> {
+        &self.table
+    }
+
+    /// The forwarding function.
+    #[inline]
+    #[must_use]
+    pub fn forward(&self) -> &dyn Forward {
+        &*self.forward
+    }
+
+    /// What happens to frames with no single destination.
+    #[inline]
+    #[must_use]
+    pub fn spreads(&self) -> &Spreads {
+        &self.spreads
+    }
+
+    /// The member at an index.
+    #[inline]
+    #[must_use]
+    pub fn member(&self, index: u16) -> Option<&Member> {
+        self.members.get(usize::from(index))?.as_ref()
+    }
+
+    /// Whether an owner is a present port in its present generation.
+    #[inline]
+    #[must_use]
+    pub fn is_alive(&self, owner: Owner) -> bool {
+        self.member(owner.index()).is_some_and(|member| member.owner == owner)
+    }
+
+    /// Indices of the ports there are, ascending.
+    #[inline]
+    #[must_use]
+    pub fn present(&self) -> &[u16] {
+        &self.present
+    }
+
+    /// The members there are.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().flatten()
+    }
+}
+
+impl std::fmt::Debug for Switch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Switch").field("name", &self.name).field("ports", &self.present.len()).finish_non_exhaustive()
+    }
+}
