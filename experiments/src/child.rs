@@ -1,0 +1,138 @@
+//! A program under test: started, held still while something else is measured, ended on drop.
+
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+/// How long a program may take to stop, go on or end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A child process. Dropping it ends it, whatever state it is in, and waits for its end.
+pub struct Program {
+    child: Child,
+    name: String,
+    held: bool,
+}
+
+impl Program {
+    /// Starts `command` in its own process group, so that Ctrl-C reaches this process alone.
+    ///
+    /// # Errors
+    /// The program cannot be started; the message names it.
+    pub fn start(command: &mut Command) -> io::Result<Program> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let child = command
+            .process_group(0)
+            .spawn()
+            .map_err(|error| io::Error::new(error.kind(), format!("cannot start {name}: {error}")))?;
+        Ok(Program { child, name, held: false })
+    }
+
+    /// The process, for pipes.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Stops the program where it is, and returns once it has stopped.
+    ///
+    /// # Errors
+    /// It ended, or did not stop.
+    pub fn hold(&mut self) -> io::Result<()> {
+        if self.held {
+            return Ok(());
+        }
+        kill_process(self.pid(), Signal::STOP)?;
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            match waitpid(Some(self.pid()), WaitOptions::UNTRACED | WaitOptions::NOHANG)? {
+                Some((_, status)) if status.stopped() => {
+                    self.held = true;
+                    return Ok(());
+                }
+                Some((_, status)) => return Err(io::Error::other(format!("{} ended: {status:?}", self.name))),
+                None => std::hint::spin_loop(),
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, format!("{} does not stop", self.name)))
+    }
+
+    /// Lets the program go on.
+    ///
+    /// # Errors
+    /// It ended.
+    pub fn resume(&mut self) -> io::Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            return Err(io::Error::other(format!("{} ended: {status}", self.name)));
+        }
+        kill_process(self.pid(), Signal::CONT)?;
+        self.held = false;
+        Ok(())
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // A polite end first, so that it removes its sockets; a stopped process would not hear it.
+        let _ = kill_process(self.pid(), Signal::CONT);
+        let _ = kill_process(self.pid(), Signal::TERM);
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(pid: Pid) -> String {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+        stat.rsplit(") ").next().unwrap_or_default().chars().take(1).collect()
+    }
+
+    #[test]
+    fn a_held_program_stands_still_and_goes_on() {
+        let mut program = Program::start(Command::new("sleep").arg("100")).unwrap();
+        program.hold().unwrap();
+        program.hold().unwrap();
+        assert_eq!(state(program.pid()), "T");
+        program.resume().unwrap();
+        assert_ne!(state(program.pid()), "T");
+    }
+
+    #[test]
+    fn a_held_program_ends_with_its_guard() {
+        let mut program = Program::start(Command::new("sleep").arg("100")).unwrap();
+        program.hold().unwrap();
+        let pid = program.pid();
+        drop(program);
+        assert_eq!(state(pid), "");
+    }
+
+    #[test]
+    fn a_program_that_ended_is_named() {
+        let mut program = Program::start(&mut Command::new("true")).unwrap();
+        program.child().wait().unwrap();
+        let error = program.resume().unwrap_err().to_string();
+        assert!(error.contains("true ended"), "{error}");
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_is_named() {
+        let error = Program::start(&mut Command::new("/no/such/program")).err().unwrap().to_string();
+        assert!(error.contains("/no/such/program"), "{error}");
+    }
+}

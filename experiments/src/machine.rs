@@ -1,0 +1,77 @@
+//! What a figure was measured on.
+
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+use crate::placement::Cores;
+
+/// The machine, the program and the time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Machine {
+    /// Model name of the processor.
+    pub cpu: String,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Processors this machine has.
+    pub processors: usize,
+    /// The two that were used.
+    pub cores: Cores,
+    /// Version of Ringway.
+    pub version: &'static str,
+    /// Commit it was built from, where known.
+    pub commit: Option<&'static str>,
+    /// When the run started (RFC 3339, UTC).
+    pub date: String,
+}
+
+impl Machine {
+    /// Describes this machine, now.
+    #[must_use]
+    pub fn describe(cores: Cores) -> Machine {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpu = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
+        Machine {
+            cpu: cpu.trim_start_matches([' ', '\t', ':']).to_owned(),
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+            processors: std::thread::available_parallelism().map_or(0, usize::from),
+            cores,
+            version: env!("CARGO_PKG_VERSION"),
+            commit: option_env!("RINGWAY_COMMIT").filter(|commit| !commit.is_empty()),
+            date: rfc3339(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
+        }
+    }
+}
+
+/// Seconds since 1970 as a date in the proleptic Gregorian calendar.
+fn rfc3339(seconds: u64) -> String {
+    let (mut days, second) = (seconds / 86400, seconds % 86400);
+    let mut year = 1970;
+    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    while days >= 365 + u64::from(is_leap(year)) {
+        days -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while days >= lengths[month] {
+        days -= lengths[month];
+        month += 1;
+    }
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", month + 1, days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_right_around_leap_days() {
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
+        assert_eq!(rfc3339(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(rfc3339(1_767_225_599), "2025-12-31T23:59:59Z");
+    }
+}

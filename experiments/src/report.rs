@@ -1,0 +1,339 @@
+//! Results: figures made of windows, as JSON and as text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+use crate::machine::Machine;
+use crate::placement::Class;
+use crate::stats::Summary;
+use crate::trial::{ANCHOR, Outcome, Sample};
+
+/// Everything one run of `ringway bench` measured.
+#[derive(Serialize)]
+pub struct Report {
+    /// The command line that gives such a report.
+    pub command: String,
+    /// What it ran on.
+    pub machine: Machine,
+    /// Rounds asked for.
+    pub pairs: usize,
+    /// Whether it was a quick run, whose figures show that things work and nothing more.
+    pub quick: bool,
+    /// In the order they were measured.
+    pub figures: Vec<Figure>,
+}
+
+/// One axis.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Axis {
+    /// What it shows.
+    pub label: &'static str,
+    /// In which unit.
+    pub unit: &'static str,
+    /// Whether a plot of it should be logarithmic.
+    pub logarithmic: bool,
+}
+
+/// Rates, in million frames per second.
+pub const RATE: Axis = Axis { label: "rate", unit: "Mframe/s", logarithmic: true };
+/// Time per frame or per round trip, in nanoseconds.
+pub const TIME: Axis = Axis { label: "time", unit: "ns", logarithmic: true };
+
+/// What a figure shows.
+#[derive(Clone, Debug, Serialize)]
+pub struct Heading {
+    /// Short name, also of the plot's file.
+    pub name: String,
+    /// In words.
+    pub title: String,
+    /// Where the experiment comes from.
+    pub source: &'static str,
+    /// What was varied.
+    pub x: Axis,
+    /// What was measured.
+    pub y: Axis,
+}
+
+/// A peer that could not be measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Unavailable {
+    /// Its series.
+    pub peer: String,
+    /// Why not.
+    pub reason: String,
+}
+
+/// One figure.
+#[derive(Serialize)]
+pub struct Figure {
+    /// What it shows.
+    #[serde(flatten)]
+    pub heading: Heading,
+    /// The command line that measures it.
+    pub command: String,
+    /// Medians and ratios.
+    pub points: Vec<Point>,
+    /// Windows thrown away because the cores moved.
+    pub discarded: usize,
+    /// Peers that are missing.
+    pub unavailable: Vec<Unavailable>,
+    /// What else a reader should know.
+    pub notes: Vec<String>,
+    /// Every window that counts.
+    pub samples: Vec<Sample>,
+}
+
+/// One curve at one place, for one distance of the cores.
+#[derive(Serialize)]
+pub struct Point {
+    /// The curve.
+    pub series: String,
+    /// Place on the x axis.
+    pub x: f64,
+    /// Distance of the cores.
+    pub class: Class,
+    /// In the unit of the y axis.
+    pub value: Summary,
+    /// This curve divided by another one at the same place, window by window of the same round and class.
+    pub ratios: BTreeMap<String, Summary>,
+    /// For times: the same in round trips of a cache line between the cores, by the probes around each window.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line_round_trips: Option<Summary>,
+}
+
+impl Figure {
+    /// Sorts an outcome's windows into points.
+    #[must_use]
+    pub fn new(heading: Heading, command: String, outcome: Outcome, unavailable: Vec<Unavailable>) -> Figure {
+        let Outcome { samples, discarded, notes } = outcome;
+        let points = points(&samples, heading.y.unit == TIME.unit);
+        Figure { heading, command, points, discarded, unavailable, notes, samples }
+    }
+
+    /// The same windows with rates turned into nanoseconds per frame (VALE's figure 7 from its figure 6).
+    #[must_use]
+    pub fn per_frame(&self, name: &str, title: &str, source: &'static str) -> Figure {
+        let mut heading = self.heading.clone();
+        (heading.name, heading.title, heading.source) = (name.to_owned(), title.to_owned(), source);
+        heading.y = Axis { label: "time per frame", ..TIME };
+        let mut samples = self.samples.clone();
+        samples.iter_mut().for_each(|sample| sample.value = 1e3 / sample.value);
+        Figure {
+            heading,
+            command: self.command.clone(),
+            points: points(&samples, false),
+            discarded: self.discarded,
+            unavailable: self.unavailable.clone(),
+            notes: self.notes.clone(),
+            samples,
+        }
+    }
+
+    /// Names of the curves, in the order they were first measured.
+    #[must_use]
+    pub fn series(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        for point in &self.points {
+            if !names.contains(&point.series.as_str()) {
+                names.push(point.series.as_str());
+            }
+        }
+        names
+    }
+
+    /// A table, one line per point.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Heading { name, title, source, x, y } = &self.heading;
+        let mut text = format!("{name}: {title} ({source})\n  {}\n", self.command);
+        let divisors: Vec<&str> = self.series().into_iter().filter(|name| self.divides(name)).collect();
+        let _ =
+            write!(text, "  {:<24}{:<6}{:>12}{:>12}{:>20}{:>5}", "series", "cores", x.label, y.unit, "quartiles", "n");
+        for divisor in &divisors {
+            let _ = write!(text, "  {:>14}", format!("/ {divisor}"));
+        }
+        let trips = self.points.iter().any(|point| point.line_round_trips.is_some());
+        text.push_str(if trips { "  line round trips\n" } else { "\n" });
+        for point in &self.points {
+            let Summary { median, lower_quartile, upper_quartile, windows, .. } = point.value;
+            let quartiles = format!("{} .. {}", short(lower_quartile), short(upper_quartile));
+            let (class, median) = (point.class.name(), short(median));
+            let _ =
+                write!(text, "  {:<24}{class:<6}{:>12}{median:>12}{quartiles:>20}{windows:>5}", point.series, point.x);
+            for divisor in &divisors {
+                let ratio = point.ratios.get(*divisor).map_or(String::new(), |ratio| short(ratio.median));
+                let _ = write!(text, "  {ratio:>14}");
+            }
+            if let Some(trips) = point.line_round_trips {
+                let _ = write!(text, "  {:>16}", short(trips.median));
+            }
+            text.push('\n');
+        }
+        for Unavailable { peer, reason } in &self.unavailable {
+            let _ = writeln!(text, "  peer {peer} not available: {reason}");
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "  note: {note}");
+        }
+        if self.discarded > 0 {
+            let _ = writeln!(text, "  {} windows discarded because the cores moved", self.discarded);
+        }
+        text
+    }
+
+    fn divides(&self, series: &str) -> bool {
+        self.points.iter().any(|point| point.ratios.contains_key(series))
+    }
+}
+
+impl Report {
+    /// The machine and all tables.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Machine { cpu, kernel, processors, cores, version, commit, date } = &self.machine;
+        let mut text = format!(
+            "ringway {version} ({}), {date}\n{cpu}, {processors} processors, Linux {kernel}; generator on core {}, switch on core {}\n",
+            commit.unwrap_or("commit unknown"),
+            cores.generator,
+            cores.switch
+        );
+        if self.quick {
+            text.push_str("A quick run: these figures show that everything works, not how fast it is.\n");
+        }
+        for figure in &self.figures {
+            text.push('\n');
+            text.push_str(&figure.text());
+        }
+        text
+    }
+}
+
+/// Three significant digits.
+fn short(value: f64) -> String {
+    match value.abs() {
+        large if large >= 99.95 => format!("{value:.0}"),
+        medium if medium >= 9.995 => format!("{value:.1}"),
+        small if small >= 0.9995 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// Groups windows by curve, place and class, in the order measured, near before far.
+fn points(samples: &[Sample], round_trips: bool) -> Vec<Point> {
+    let mut points: Vec<Point> = Vec::new();
+    for class in [Class::Near, Class::Far] {
+        for first in samples.iter().filter(|sample| sample.class == class) {
+            if points.iter().any(|point| point.class == class && point.series == first.series && point.x == first.x) {
+                continue;
+            }
+            let own: Vec<&Sample> = samples
+                .iter()
+                .filter(|other| other.class == class && other.series == first.series && other.x == first.x)
+                .collect();
+            let Some(value) = Summary::of(own.iter().map(|sample| sample.value)) else { continue };
+            let trips = own.iter().map(|sample| sample.value / (sample.crossing_ns[0] + sample.crossing_ns[1]));
+            points.push(Point {
+                series: first.series.clone(),
+                x: first.x,
+                class,
+                value,
+                ratios: ratios(samples, &own),
+                line_round_trips: Summary::of(trips).filter(|_| round_trips),
+            });
+        }
+    }
+    points
+}
+
+/// Each of `own` divided by every other curve's window of the same place, round and class.
+fn ratios(samples: &[Sample], own: &[&Sample]) -> BTreeMap<String, Summary> {
+    let mut ratios: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    if own.iter().any(|sample| sample.series.starts_with(ANCHOR)) {
+        return BTreeMap::new();
+    }
+    for sample in own {
+        let same = |other: &&Sample| {
+            other.series != sample.series
+                && (other.round, other.class) == (sample.round, sample.class)
+                && other.x == sample.x
+        };
+        for other in samples.iter().filter(same) {
+            ratios.entry(other.series.clone()).or_default().push(sample.value / other.value);
+        }
+    }
+    ratios.into_iter().filter_map(|(series, values)| Some((series, Summary::of(values)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(series: &str, round: usize, class: Class, value: f64) -> Sample {
+        let crossing_ns = if class == Class::Near { [50.0, 50.0] } else { [200.0, 200.0] };
+        Sample { series: series.to_owned(), x: 1.0, round, class, crossing_ns, value }
+    }
+
+    fn figure(samples: Vec<Sample>, y: Axis) -> Figure {
+        let x = Axis { label: "destinations", unit: "ports", logarithmic: true };
+        let heading = Heading { name: "test".into(), title: "Test".into(), source: "none", x, y };
+        let reason = String::from("vde_switch is not installed");
+        let unavailable = vec![Unavailable { peer: "vde".into(), reason }];
+        Figure::new(heading, "ringway bench test".into(), Outcome { samples, ..Outcome::default() }, unavailable)
+    }
+
+    #[test]
+    fn near_is_compared_with_near_and_far_with_far() {
+        let figure = figure(
+            vec![
+                sample("anchor", 1, Class::Near, 100.0),
+                sample("ringway", 1, Class::Near, 50.0),
+                sample("anchor", 2, Class::Far, 40.0),
+                sample("ringway", 2, Class::Far, 30.0),
+                // The cores moved between these two: no ratio may come of them.
+                sample("anchor", 3, Class::Near, 100.0),
+                sample("ringway", 3, Class::Far, 1.0),
+            ],
+            RATE,
+        );
+        let ratio = |class| {
+            let point = figure.points.iter().find(|point| point.series == "ringway" && point.class == class).unwrap();
+            point.ratios["anchor"]
+        };
+        assert_eq!((ratio(Class::Near).median, ratio(Class::Near).windows), (0.5, 1));
+        assert_eq!((ratio(Class::Far).median, ratio(Class::Far).windows), (0.75, 1));
+    }
+
+    #[test]
+    fn a_ratio_is_the_median_of_each_rounds_ratio() {
+        let rounds = [(10.0, 100.0), (40.0, 200.0), (90.0, 300.0)];
+        let samples = rounds.iter().enumerate().flat_map(|(round, &(own, anchor))| {
+            [sample("anchor", round, Class::Near, anchor), sample("ringway", round, Class::Near, own)]
+        });
+        let figure = figure(samples.collect(), RATE);
+        let point = figure.points.iter().find(|point| point.series == "ringway").unwrap();
+        assert_eq!(point.ratios["anchor"].median, 0.2);
+    }
+
+    #[test]
+    fn round_trips_are_also_stated_in_round_trips_of_a_line() {
+        let times = figure(vec![sample("ringway", 1, Class::Far, 2000.0)], TIME);
+        assert_eq!(times.points[0].line_round_trips.unwrap().median, 5.0);
+        let rates = figure(vec![sample("ringway", 1, Class::Far, 2000.0)], RATE);
+        assert!(rates.points[0].line_round_trips.is_none());
+    }
+
+    #[test]
+    fn the_table_names_a_peer_that_is_missing() {
+        let text = figure(vec![sample("ringway", 1, Class::Near, 1.0)], RATE).text();
+        assert!(text.contains("peer vde not available: vde_switch is not installed"), "{text}");
+    }
+
+    #[test]
+    fn time_per_frame_is_the_inverse_of_the_rate() {
+        let rates = figure(vec![sample("ringway", 1, Class::Near, 20.0)], RATE);
+        let times = rates.per_frame("times", "Times", "none");
+        assert_eq!(times.points[0].value.median, 50.0);
+    }
+}

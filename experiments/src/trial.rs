@@ -1,0 +1,261 @@
+//! Trials taken in turn: A B A B …, every window between two probes of the cores' distance.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::anchor;
+use crate::placement::{Class, Cores};
+
+/// How often a window is repeated when the cores moved while it ran.
+const MIXED_RETRIES: usize = 2;
+
+/// One thing measured at one place of a figure: a switch in one configuration under one load.
+///
+/// It is created held still, and is still outside of `resume` … `hold`.
+pub trait Contestant {
+    /// Lets whatever is under test run.
+    ///
+    /// # Errors
+    /// It is gone.
+    fn resume(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Stops whatever is under test, so that nothing disturbs the next probe or window.
+    ///
+    /// # Errors
+    /// It is gone.
+    fn hold(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Runs the load for about `span`, after a short warm-up of its own; returns the figure in the unit of the y axis.
+    ///
+    /// # Errors
+    /// The load could not be run: the message says why.
+    fn window(&mut self, span: Duration) -> io::Result<f64>;
+}
+
+/// A contestant and where its points go.
+pub struct Entry {
+    /// Name of the curve.
+    pub series: String,
+    /// Place on the x axis.
+    pub x: f64,
+    /// What is run.
+    pub contestant: Box<dyn Contestant>,
+}
+
+/// One window's outcome.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sample {
+    /// Name of the curve.
+    pub series: String,
+    /// Place on the x axis.
+    pub x: f64,
+    /// Which turn of A B A B … it belongs to; samples of one round and class are compared with each other.
+    pub round: usize,
+    /// Distance of the cores.
+    pub class: Class,
+    /// Nanoseconds per crossing before and after.
+    pub crossing_ns: [f64; 2],
+    /// In the unit of the y axis.
+    pub value: f64,
+}
+
+/// How long and how often to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Rounds of A B A B ….
+    pub pairs: usize,
+    /// One window.
+    pub span: Duration,
+    /// No round starts after this much time in one figure.
+    pub budget: Duration,
+}
+
+/// What a series of rounds came to.
+#[derive(Default)]
+pub struct Outcome {
+    /// Every window whose cores stayed where they were.
+    pub samples: Vec<Sample>,
+    /// Windows thrown away because the cores moved.
+    pub discarded: usize,
+    /// What went wrong, in words.
+    pub notes: Vec<String>,
+}
+
+/// What the rounds need from outside.
+pub struct Surroundings<'a> {
+    /// Nanoseconds per crossing, now.
+    pub probe: &'a mut dyn FnMut() -> io::Result<f64>,
+    /// Asked before every window; true ends the rounds.
+    pub stop: &'a dyn Fn() -> bool,
+    /// Told what is about to be measured.
+    pub progress: &'a mut dyn FnMut(&str),
+}
+
+/// Runs all `entries` in turn. Entries of one x should stand together, the anchor first: their windows are adjacent.
+///
+/// An entry whose window fails is noted and left out from then on.
+pub fn run(pace: Pace, title: &str, mut entries: Vec<Entry>, around: &mut Surroundings) -> Outcome {
+    let mut outcome = Outcome::default();
+    let start = Instant::now();
+    for round in 1..=pace.pairs {
+        if round > 1 && start.elapsed() > pace.budget {
+            outcome.notes.push(format!("{title}: time is up after {} of {} rounds", round - 1, pace.pairs));
+            break;
+        }
+        let mut index = 0;
+        while index < entries.len() {
+            if (around.stop)() {
+                outcome.notes.push(format!("{title}: interrupted in round {round} of {}", pace.pairs));
+                return outcome;
+            }
+            let entry = &mut entries[index];
+            (around.progress)(&format!("round {round}/{}, {title}: {}, {}", pace.pairs, entry.series, entry.x));
+            match sample(pace.span, round, entry, around, &mut outcome) {
+                Ok(()) => index += 1,
+                Err(error) => {
+                    outcome.notes.push(format!("{} at {}: {error}", entry.series, entry.x));
+                    entries.remove(index);
+                }
+            }
+        }
+    }
+    outcome
+}
+
+/// One window, repeated when the cores moved; what moved too often is discarded.
+fn sample(
+    span: Duration,
+    round: usize,
+    entry: &mut Entry,
+    around: &mut Surroundings,
+    outcome: &mut Outcome,
+) -> io::Result<()> {
+    let mut before = (around.probe)()?;
+    for _ in 0..=MIXED_RETRIES {
+        entry.contestant.resume()?;
+        let value = entry.contestant.window(span);
+        entry.contestant.hold()?;
+        let value = value?;
+        let after = (around.probe)()?;
+        match Class::of(before, after) {
+            Class::Mixed => outcome.discarded += 1,
+            class => {
+                let (series, crossing_ns) = (entry.series.clone(), [before, after]);
+                outcome.samples.push(Sample { series, x: entry.x, round, class, crossing_ns, value });
+                return Ok(());
+            }
+        }
+        before = after;
+    }
+    Ok(())
+}
+
+/// The series every rate is stated as a fraction of.
+pub const ANCHOR: &str = "anchor";
+
+/// The bare ring as a contestant, in million frames per second.
+pub struct Anchor {
+    /// The same two cores.
+    pub cores: Cores,
+    /// Length of its frames.
+    pub frame_len: usize,
+}
+
+impl Contestant for Anchor {
+    fn window(&mut self, span: Duration) -> io::Result<f64> {
+        Ok(anchor::frames_per_second(self.cores, self.frame_len, span)? / 1e6)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::rc::Rc;
+
+    use super::*;
+
+    type Log = Rc<RefCell<Vec<String>>>;
+
+    struct Scripted {
+        name: &'static str,
+        log: Log,
+        fails_at: usize,
+    }
+
+    impl Contestant for Scripted {
+        fn resume(&mut self) -> io::Result<()> {
+            self.log.borrow_mut().push(format!("{}+", self.name));
+            Ok(())
+        }
+        fn hold(&mut self) -> io::Result<()> {
+            self.log.borrow_mut().push(format!("{}-", self.name));
+            Ok(())
+        }
+        fn window(&mut self, _: Duration) -> io::Result<f64> {
+            self.fails_at -= 1;
+            if self.fails_at == 0 { Err(io::Error::other("cable cut")) } else { Ok(1.0) }
+        }
+    }
+
+    /// Three rounds of "a" and "b"; a probe gives the next of `distances`, for ever.
+    fn run_scripted(fails_at: [usize; 2], stop_after: usize, distances: &[f64]) -> (Vec<String>, Outcome) {
+        let log = Log::default();
+        let entry = |name, fails_at| Entry {
+            series: String::from(name),
+            x: 1.0,
+            contestant: Box::new(Scripted { name, log: Rc::clone(&log), fails_at }),
+        };
+        let entries = vec![entry("a", fails_at[0]), entry("b", fails_at[1])];
+        let pace = Pace { pairs: 3, span: Duration::ZERO, budget: Duration::from_secs(60) };
+        let windows = Cell::new(0);
+        let mut distance = distances.iter().cycle();
+        let mut around = Surroundings {
+            probe: &mut || Ok(*distance.next().unwrap()),
+            stop: &|| windows.get() >= stop_after,
+            progress: &mut |_| windows.set(windows.get() + 1),
+        };
+        let outcome = run(pace, "test", entries, &mut around);
+        (log.take(), outcome)
+    }
+
+    #[test]
+    fn contestants_take_turns_and_only_one_runs_at_a_time() {
+        let (turns, outcome) = run_scripted([99, 99], 99, &[50.0]);
+        assert_eq!(turns, ["a+", "a-", "b+", "b-"].repeat(3));
+        assert_eq!((outcome.samples.len(), outcome.notes.len()), (6, 0));
+    }
+
+    #[test]
+    fn a_window_in_which_the_cores_moved_is_repeated_and_does_not_count() {
+        let (turns, outcome) = run_scripted([99, 99], 1, &[50.0, 235.0, 235.0]);
+        assert_eq!(turns, ["a+", "a-", "a+", "a-"]);
+        assert_eq!((outcome.samples.len(), outcome.discarded), (1, 1));
+        assert_eq!(outcome.samples[0].class, Class::Far);
+    }
+
+    #[test]
+    fn cores_that_never_stand_still_do_not_hold_up_the_rounds() {
+        let (_, outcome) = run_scripted([99, 99], 99, &[120.0]);
+        assert_eq!((outcome.samples.len(), outcome.discarded), (0, 6 * (1 + MIXED_RETRIES)));
+    }
+
+    #[test]
+    fn a_contestant_that_fails_is_held_and_named_and_the_others_go_on() {
+        let (turns, outcome) = run_scripted([99, 1], 99, &[50.0]);
+        assert_eq!(turns, ["a+", "a-", "b+", "b-", "a+", "a-", "a+", "a-"]);
+        assert_eq!(outcome.notes, ["b at 1: cable cut"]);
+    }
+
+    #[test]
+    fn an_interrupted_run_keeps_what_it_has() {
+        let (_, outcome) = run_scripted([99, 99], 3, &[50.0]);
+        assert_eq!(outcome.samples.len(), 3);
+        assert_eq!(outcome.notes, ["test: interrupted in round 2 of 3"]);
+    }
+}
