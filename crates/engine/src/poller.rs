@@ -19,7 +19,7 @@ use rustix::thread::CpuSet;
 
 use crate::clock;
 use crate::engine::{EngineSettings, Idle, PollerState, Shared, Topology};
-use crate::source::{Attached, Signal};
+use crate::source::Attached;
 
 /// Empty looks after which an active port is parked.
 const PARK_AFTER: u32 = 256;
@@ -347,7 +347,8 @@ impl Poller {
         let mut gone = std::mem::take(&mut self.places);
         self.waiting_for_input = false;
         self.devices = false;
-        for attached in topology.ports.iter().filter(|attached| attached.poller == self.state.number) {
+        let number = self.state.number;
+        for attached in topology.ports.iter().filter(|attached| attached.poller == number) {
             let id = attached.source.id();
             let index = match gone.remove(&id) {
                 Some(index) => index,

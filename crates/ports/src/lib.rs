@@ -1,1 +1,18 @@
-//! Port kinds: process, TAP.
+//! Port kinds. Each is a folder with one public type that makes a port's three sides: its input, its output and its bell.
+
+pub mod process;
+
+use ringway_engine::Signal;
+use ringway_switch::{Bell, Input, Output};
+
+/// A port, in the parts that the switch and the engine take.
+pub struct Sides {
+    /// Frames from the client.
+    pub input: Box<dyn Input>,
+    /// Frames to the client.
+    pub output: Box<dyn Output>,
+    /// Wakes the client.
+    pub bell: Box<dyn Bell>,
+    /// How the client makes itself heard.
+    pub signal: Signal,
+}

@@ -1,0 +1,231 @@
+//! Frames from a client: its transmit rings.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ringway_abi::doorbell::{INDEX, TX_CLIENT, TX_SWITCH, WISH, Wish};
+use ringway_abi::layout::{MAX_FRAME, MAX_SLOTS_PER_FRAME};
+use ringway_abi::{Layout, Slot};
+use ringway_memory::{Mapping, View};
+use ringway_switch::{Batch, DropReason, Input, PortFault};
+
+use super::ring::{Ring, RingMemory};
+
+/// How many slots ahead the first line of a frame is prefetched.
+const PREFETCH_AHEAD: u32 = 12;
+
+pub(super) struct ProcessInput {
+    rings: Vec<TxRing>,
+    /// The ring to begin the next batch with.
+    next_ring: usize,
+}
+
+struct TxRing {
+    ring: Ring,
+    /// The next slot to take.
+    next: u32,
+    /// Up to where slots were taken by the last collect.
+    taken: u32,
+    /// Where the client's head was when a frame at `next` had no end yet, to tell when that has changed.
+    waiting_at: Option<u32>,
+    wish: Wish,
+}
+
+impl ProcessInput {
+    pub(super) fn new(mapping: Arc<Mapping>, layout: Layout) -> io::Result<Self> {
+        let mut rings = Vec::new();
+        for number in 0..layout.shape.tx_rings {
+            let ring = Ring::transmit(&mapping, &layout, number)?;
+            if let Some(doorbell) = ring.doorbell() {
+                doorbell[TX_SWITCH + INDEX].store(ring.slots - 1, Ordering::Release);
+            }
+            rings.push(TxRing { ring, next: 0, taken: 0, waiting_at: None, wish: Wish::default() });
+        }
+        Ok(Self { rings, next_ring: 0 })
+    }
+}
+
+impl Input for ProcessInput {
+    #[inline]
+    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+        let count = self.rings.len();
+        let first = self.next_ring;
+        self.next_ring = if first + 1 < count { first + 1 } else { 0 };
+        let (before, from) = self.rings.split_at_mut(first);
+        for ring in from.iter_mut().chain(before) {
+            ring.collect(batch)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        for ring in &mut self.rings {
+            ring.release();
+        }
+    }
+
+    #[inline]
+    fn pending(&mut self) -> bool {
+        self.rings.iter().any(TxRing::pending)
+    }
+
+    fn arm(&mut self) -> bool {
+        let mut pending = false;
+        for ring in &mut self.rings {
+            if let Some(doorbell) = ring.ring.doorbell() {
+                ring.wish.make(&doorbell[TX_SWITCH + WISH]);
+            }
+            pending |= ring.pending();
+        }
+        pending
+    }
+
+    fn disarm(&mut self) {
+        for ring in &mut self.rings {
+            if let Some(doorbell) = ring.ring.doorbell() {
+                ring.wish.withdraw(&doorbell[TX_SWITCH + WISH]);
+            }
+        }
+    }
+}
+
+impl TxRing {
+    #[inline]
+    fn head(&self) -> u32 {
+        self.ring.doorbell().map_or(self.next, |doorbell| doorbell[TX_CLIENT + INDEX].load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn pending(&self) -> bool {
+        let head = self.head();
+        head != self.next && self.waiting_at != Some(head)
+    }
+
+    #[inline]
+    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+        let head = self.head();
+        if head == self.next {
+            return Ok(());
+        }
+        if head >= self.ring.slots {
+            return Err(PortFault::TxHeadOutOfRange(head));
+        }
+        let Some(memory) = self.ring.memory() else { return Ok(()) };
+        let mut left = self.ring.distance(self.next, head);
+        let mut at = self.next;
+        while left > 0 && batch.room() > 0 {
+            if left > PREFETCH_AHEAD {
+                // Only a hint: the slot is read again, once, when its turn comes.
+                let ahead = memory.word(self.ring.after(at, PREFETCH_AHEAD)).load(Ordering::Relaxed);
+                if let Some(buffer) = memory.buffer(Slot::from_word(ahead)) {
+                    buffer.prefetch();
+                }
+            }
+            let slot = Slot::from_word(memory.word(at).load(Ordering::Relaxed));
+            if slot.more() {
+                match take_pieces(&self.ring, &memory, at, left, slot, batch) {
+                    Pieces::Slots(used) => {
+                        at = self.ring.after(at, used);
+                        left -= used;
+                        continue;
+                    }
+                    Pieces::Unfinished => {
+                        self.waiting_at = Some(head);
+                        break;
+                    }
+                    Pieces::Endless => {
+                        self.taken = at;
+                        return Err(PortFault::EndlessFrame);
+                    }
+                }
+            }
+            match memory.buffer(slot) {
+                None => batch.refuse(DropReason::BadBuffer),
+                Some(buffer) => match usize::from(slot.len) {
+                    len if len == 0 || len > buffer.len() => batch.refuse(DropReason::BadLength),
+                    len => batch.push(buffer, len),
+                },
+            }
+            at = self.ring.after(at, 1);
+            left -= 1;
+        }
+        self.taken = at;
+        if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        if self.taken == self.next {
+            return;
+        }
+        self.next = self.taken;
+        self.waiting_at = None;
+        // All slots but one are the client's again (netmap: tail is one before the first slot in use).
+        let tail = if self.next == 0 { self.ring.slots - 1 } else { self.next - 1 };
+        if let Some(doorbell) = self.ring.doorbell() {
+            doorbell[TX_SWITCH + INDEX].store(tail, Ordering::Release);
+        }
+    }
+}
+
+enum Pieces {
+    /// The frame took this many slots.
+    Slots(u32),
+    /// Its end has not been published yet.
+    Unfinished,
+    /// It cannot have an end.
+    Endless,
+}
+
+/// Takes a frame that lies in several slots, the first of which has been read.
+#[cold]
+fn take_pieces<'m>(
+    ring: &Ring,
+    memory: &RingMemory<'m>,
+    mut at: u32,
+    left: u32,
+    first: Slot,
+    batch: &mut Batch<'m>,
+) -> Pieces {
+    let mut pieces: [Option<View<'m>>; MAX_SLOTS_PER_FRAME] = [None; MAX_SLOTS_PER_FRAME];
+    let mut slot = first;
+    let mut used = 0;
+    let mut len = 0;
+    let mut fault = None;
+    loop {
+        match memory.buffer(slot) {
+            None => fault = Some(DropReason::BadBuffer),
+            Some(buffer) => match buffer.sub(0, slot.len.into()).filter(|piece| piece.len() > 0) {
+                None => fault = Some(DropReason::BadLength),
+                piece => pieces[used as usize] = piece,
+            },
+        }
+        len += usize::from(slot.len);
+        used += 1;
+        if !slot.more() {
+            break;
+        }
+        if used as usize == MAX_SLOTS_PER_FRAME || used == ring.slots - 1 {
+            return Pieces::Endless;
+        }
+        if used == left {
+            return Pieces::Unfinished;
+        }
+        at = ring.after(at, 1);
+        slot = Slot::from_word(memory.word(at).load(Ordering::Relaxed));
+    }
+    let mut whole = [memory.empty(); MAX_SLOTS_PER_FRAME];
+    for (place, piece) in whole.iter_mut().zip(&pieces[..used as usize]) {
+        if let Some(piece) = piece {
+            *place = *piece;
+        }
+    }
+    match fault {
+        Some(reason) => batch.refuse(reason),
+        None if len > MAX_FRAME => batch.refuse(DropReason::Oversize),
+        None => batch.push_pieces(&whole[..used as usize]),
+    }
+    Pieces::Slots(used)
+}

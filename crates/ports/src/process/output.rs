@@ -1,0 +1,245 @@
+//! Frames to a client: its receive rings.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH};
+use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
+use ringway_abi::slot::NS_MOREFRAG;
+use ringway_abi::{Layout, Slot};
+use ringway_memory::Mapping;
+use ringway_switch::{Counters, DropReason, Frame, Frames, Mac, Output, PortFault};
+
+use super::ring::{Ring, RingMemory};
+
+/// How many slots ahead the first line of a buffer is prefetched for writing.
+const PREFETCH_AHEAD: u32 = 12;
+
+pub(super) struct ProcessOutput {
+    rings: Vec<RxRing>,
+}
+
+struct RxRing {
+    ring: Ring,
+    /// The next slot to fill.
+    next: u32,
+    /// The client's head as last read: slots from there on are its own.
+    head: u32,
+}
+
+/// What was done with the frames of one delivery.
+#[derive(Default)]
+struct Tally {
+    frames: u64,
+    bytes: u64,
+    full: u64,
+    small: u64,
+    bad: u64,
+}
+
+impl ProcessOutput {
+    pub(super) fn new(mapping: Arc<Mapping>, layout: Layout) -> io::Result<Self> {
+        let rings = (0..layout.shape.rx_rings)
+            .map(|number| Ok(RxRing { ring: Ring::receive(&mapping, &layout, number)?, next: 0, head: 0 }))
+            .collect::<io::Result<_>>()?;
+        Ok(Self { rings })
+    }
+}
+
+impl Output for ProcessOutput {
+    #[inline]
+    fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
+        let mut tally = Tally::default();
+        let result = match self.rings.as_mut_slice() {
+            [ring] => ring.deliver(frames, &mut tally),
+            rings => deliver_spread(rings, frames, &mut tally),
+        };
+        counters.add_out(tally.frames, tally.bytes);
+        if tally.full + tally.small + tally.bad > 0 {
+            counters.drop_out(DropReason::ReceiverFull, tally.full);
+            counters.drop_out(DropReason::ReceiverTooSmall, tally.small);
+            counters.drop_out(DropReason::BadBuffer, tally.bad);
+        }
+        result
+    }
+}
+
+/// Several rings: a flow, by its addresses, stays on one.
+#[cold]
+fn deliver_spread(rings: &mut [RxRing], frames: Frames<'_, '_>, tally: &mut Tally) -> Result<(), PortFault> {
+    let count = rings.len() as u64;
+    for frame in frames {
+        let mut head = [0; 128];
+        head[..frame.head.len()].copy_from_slice(frame.head);
+        let pair = Mac::source(&head).bits() ^ Mac::destination(&head).bits().rotate_left(24);
+        let ring = &mut rings[(pair.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % count as usize];
+        ring.deliver(std::iter::once(frame), tally)?;
+    }
+    Ok(())
+}
+
+impl RxRing {
+    /// Slots the switch may fill: netmap keeps one empty.
+    #[inline]
+    fn room(&self) -> u32 {
+        self.ring.slots - 1 - self.ring.distance(self.head, self.next)
+    }
+
+    /// Reads how far the client has come.
+    #[inline]
+    fn refresh(&mut self, memory_head: u32) -> Result<(), PortFault> {
+        if memory_head >= self.ring.slots
+            || self.ring.distance(self.head, memory_head) > self.ring.distance(self.head, self.next)
+        {
+            return Err(PortFault::RxHeadOutOfRange(memory_head));
+        }
+        self.head = memory_head;
+        Ok(())
+    }
+
+    #[inline]
+    fn deliver<'b, 'm: 'b>(
+        &mut self,
+        frames: impl Iterator<Item = Frame<'b, 'm>>,
+        tally: &mut Tally,
+    ) -> Result<(), PortFault> {
+        let Some(doorbell) = self.ring.doorbell() else { return Ok(()) };
+        let client_head = doorbell[RX_CLIENT + INDEX].load(Ordering::Acquire);
+        self.refresh(client_head)?;
+        let Some(memory) = self.ring.memory() else { return Ok(()) };
+        let mut room = self.room();
+        let mut next = self.next;
+        let buffer_size = self.ring.buffer_size as usize;
+        for frame in frames {
+            let slots = if frame.len <= buffer_size { 1 } else { frame.len.div_ceil(buffer_size) as u32 };
+            if slots > room {
+                // A frame longer than the whole ring will never fit.
+                if slots >= self.ring.slots {
+                    tally.small += 1
+                } else {
+                    tally.full += 1
+                }
+                continue;
+            }
+            if room > PREFETCH_AHEAD {
+                let ahead = memory.word(self.ring.after(next, PREFETCH_AHEAD)).load(Ordering::Relaxed);
+                if let Some(buffer) = memory.buffer(Slot::from_word(ahead)) {
+                    buffer.prefetch_mut();
+                }
+            }
+            let filled =
+                if slots == 1 { fill(&memory, next, &frame) } else { fill_slots(&self.ring, &memory, next, &frame) };
+            match filled {
+                Ok(()) => {
+                    tally.frames += 1;
+                    tally.bytes += frame.len as u64;
+                    next = self.ring.after(next, slots);
+                    room -= slots;
+                }
+                // The slot stays where it is: the client finds its mistake there, or the ring full.
+                Err(reason) => {
+                    if reason == DropReason::BadBuffer {
+                        tally.bad += 1
+                    } else {
+                        tally.small += 1
+                    }
+                }
+            }
+        }
+        if next != self.next {
+            memory.doorbell[RX_SWITCH + INDEX].store(next, Ordering::Release);
+            self.next = next;
+        }
+        if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
+    }
+}
+
+/// Copies a frame that fits into one buffer.
+#[inline]
+fn fill(memory: &RingMemory<'_>, at: u32, frame: &Frame<'_, '_>) -> Result<(), DropReason> {
+    let word = memory.word(at);
+    let slot = Slot::from_word(word.load(Ordering::Relaxed));
+    let buffer = memory.buffer(slot).ok_or(DropReason::BadBuffer)?;
+    let mut done = buffer.write(frame.head);
+    let mut offset = frame.head.len();
+    for rest in frame.rest {
+        done &= buffer.sub(offset, rest.len()).is_some_and(|target| target.copy_from(*rest));
+        offset += rest.len();
+    }
+    if !done {
+        return Err(DropReason::ReceiverTooSmall);
+    }
+    word.store(Slot { len: frame.len as u16, flags: 0, ..slot }.to_word(), Ordering::Relaxed);
+    Ok(())
+}
+
+/// Copies a frame over several buffers, each full but the last.
+#[cold]
+fn fill_slots(ring: &Ring, memory: &RingMemory<'_>, at: u32, frame: &Frame<'_, '_>) -> Result<(), DropReason> {
+    let buffer_size = ring.buffer_size as usize;
+    let slots = frame.len.div_ceil(buffer_size);
+    if slots > MAX_SLOTS_PER_FRAME {
+        return Err(DropReason::ReceiverTooSmall);
+    }
+    for piece in 0..slots {
+        let slot = Slot::from_word(memory.word(ring.after(at, piece as u32)).load(Ordering::Relaxed));
+        memory.buffer(slot).ok_or(DropReason::BadBuffer)?;
+    }
+    // The client may have changed the slots since: each is read again here, and its buffer checked again.
+    let (mut piece, mut offset) = (0, 0);
+    let mut source = Pieces { frame, rest: 0, offset: 0, in_head: true };
+    while piece < slots {
+        let word = memory.word(ring.after(at, piece as u32));
+        let slot = Slot::from_word(word.load(Ordering::Relaxed));
+        let buffer = memory.buffer(slot).ok_or(DropReason::BadBuffer)?;
+        let len = buffer_size.min(frame.len - offset);
+        source.copy(buffer, len).ok_or(DropReason::ReceiverTooSmall)?;
+        offset += len;
+        piece += 1;
+        let flags = if piece < slots { NS_MOREFRAG } else { 0 };
+        word.store(Slot { len: len as u16, flags, ..slot }.to_word(), Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Where copying a frame has come to.
+struct Pieces<'f, 'b, 'm> {
+    frame: &'f Frame<'b, 'm>,
+    rest: usize,
+    offset: usize,
+    in_head: bool,
+}
+
+impl Pieces<'_, '_, '_> {
+    /// Copies the next `len` bytes to the beginning of `target`.
+    fn copy(&mut self, target: ringway_memory::View<'_>, len: usize) -> Option<()> {
+        let mut done = 0;
+        while done < len {
+            if self.in_head {
+                let part = (len - done).min(self.frame.head.len() - self.offset);
+                let source = &self.frame.head[self.offset..self.offset + part];
+                if !target.sub(done, part)?.write(source) {
+                    return None;
+                }
+                self.offset += part;
+                done += part;
+                if self.offset == self.frame.head.len() {
+                    (self.in_head, self.offset) = (false, 0);
+                }
+            } else {
+                let rest = self.frame.rest.get(self.rest)?;
+                let part = (len - done).min(rest.len() - self.offset);
+                if !target.sub(done, part)?.copy_from(rest.sub(self.offset, part)?) {
+                    return None;
+                }
+                self.offset += part;
+                done += part;
+                if self.offset == rest.len() {
+                    (self.rest, self.offset) = (self.rest + 1, 0);
+                }
+            }
+        }
+        Some(())
+    }
+}

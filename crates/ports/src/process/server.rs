@@ -1,0 +1,340 @@
+//! The server of `attach.sock`: one thread, any number of clients, each of which can only end its own port.
+//!
+//! A client has two seconds for its request. Descriptors it sends are refused by the kernel (nothing receives them), a
+//! message that is not a request is answered with the reason, and after the dialogue the connection only says that the
+//! client lives: when it ends, however it ends, so does the port.
+
+use std::collections::HashMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ringway_abi::attach::{REPLY_FDS, REQUEST_BYTES, Reply, Request};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, accept_with, bind, listen, recv, sendmsg, socket_with,
+};
+
+use super::ClientEnds;
+
+/// Time a client has for its request.
+const REQUEST_WITHIN: Duration = Duration::from_secs(2);
+/// Clients that may be in the dialogue at once; a further one takes the place of the one that has waited longest.
+const MOST_UNSPOKEN: usize = 64;
+const LISTENER: u64 = 0;
+const COMMANDS: u64 = 1;
+const FIRST_CLIENT: u64 = 2;
+
+/// One attached client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientId(u64);
+
+/// A granted request.
+#[derive(Debug)]
+pub struct Grant {
+    /// What the client gets.
+    pub ends: ClientEnds,
+    /// The colour the layout was computed with.
+    pub colour: u32,
+    /// The address bound to the port, if one is.
+    pub mac: [u8; 6],
+}
+
+/// Who makes and removes the ports that clients ask for. Called on the server's thread.
+pub trait Host: Send {
+    /// Makes the port a client asks for.
+    ///
+    /// # Errors
+    /// Why it is refused, for the client.
+    fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String>;
+
+    /// The client is gone: removes its port.
+    fn detach(&mut self, client: ClientId);
+}
+
+enum Command {
+    End(ClientId, String),
+    Stop,
+}
+
+struct Queue {
+    commands: Mutex<Vec<Command>>,
+    wake: OwnedFd,
+}
+
+/// The running server; ends when dropped, and the ports of its clients with it.
+pub struct AttachServer {
+    queue: Arc<Queue>,
+    thread: Option<JoinHandle<()>>,
+    path: PathBuf,
+}
+
+impl AttachServer {
+    /// Listens at `path`, which must not exist.
+    ///
+    /// # Errors
+    /// The kernel refuses the socket, the path or the thread.
+    pub fn start(path: &Path, host: Box<dyn Host>) -> io::Result<AttachServer> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        bind(&listener, &SocketAddrUnix::new(path)?)?;
+        listen(&listener, 128)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let queue = Arc::new(Queue { commands: Mutex::new(Vec::new()), wake });
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
+        epoll::add(&epoll, &queue.wake, EventData::new_u64(COMMANDS), EventFlags::IN)?;
+        let spare = Some(listener.try_clone()?);
+        let mut server = Server {
+            host,
+            spare,
+            listener,
+            epoll,
+            queue: Arc::clone(&queue),
+            clients: HashMap::new(),
+            next: FIRST_CLIENT,
+            unspoken: 0,
+        };
+        let thread = std::thread::Builder::new().name("attach".into()).spawn(move || server.run())?;
+        Ok(AttachServer { queue, thread: Some(thread), path: path.to_owned() })
+    }
+
+    /// A way to end clients from elsewhere.
+    #[must_use]
+    pub fn ender(&self) -> Ender {
+        Ender { queue: Arc::clone(&self.queue) }
+    }
+}
+
+/// Ends clients of an [`AttachServer`].
+#[derive(Clone)]
+pub struct Ender {
+    queue: Arc<Queue>,
+}
+
+impl Ender {
+    /// Tells the client why and closes its connection. The host's `detach` is not called: the caller removes the port.
+    pub fn end(&self, client: ClientId, reason: String) {
+        self.queue.send(Command::End(client, reason));
+    }
+}
+
+impl Queue {
+    fn send(&self, command: Command) {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
+        // Only this process has the descriptor; a full counter is as good as a write.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+impl Drop for AttachServer {
+    fn drop(&mut self) {
+        self.queue.send(Command::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+enum State {
+    /// Has until then for its request.
+    Asking(Instant),
+    Attached,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    state: State,
+}
+
+struct Server {
+    host: Box<dyn Host>,
+    listener: OwnedFd,
+    epoll: OwnedFd,
+    queue: Arc<Queue>,
+    clients: HashMap<u64, Connection>,
+    next: u64,
+    unspoken: usize,
+    /// A descriptor kept for [`Server::turn_away`].
+    spare: Option<OwnedFd>,
+}
+
+impl Server {
+    fn run(&mut self) {
+        let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 64];
+        loop {
+            let timeout = self.until_next_deadline();
+            let count = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).unwrap_or(0);
+            for event in &events[..count] {
+                match event.data.u64() {
+                    LISTENER => self.accept(),
+                    COMMANDS => {
+                        if self.obey() {
+                            return self.end_all();
+                        }
+                    }
+                    client => self.hear(client),
+                }
+            }
+            self.drop_silent();
+        }
+    }
+
+    fn until_next_deadline(&self) -> Option<Timespec> {
+        if self.unspoken == 0 {
+            return None;
+        }
+        let now = Instant::now();
+        let first = self.clients.values().filter_map(|c| match c.state {
+            State::Asking(deadline) => Some(deadline.saturating_duration_since(now)),
+            State::Attached => None,
+        });
+        let wait = first.min()? + Duration::from_millis(1);
+        Some(Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: wait.subsec_nanos().into() })
+    }
+
+    fn accept(&mut self) {
+        let socket = match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(socket) => socket,
+            Err(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => return self.turn_away(),
+            Err(_) => return,
+        };
+        if self.unspoken >= MOST_UNSPOKEN {
+            let oldest = self.clients.iter().filter_map(|(id, c)| match c.state {
+                State::Asking(deadline) => Some((deadline, *id)),
+                State::Attached => None,
+            });
+            if let Some((_, oldest)) = oldest.min() {
+                self.refuse(oldest, "too many clients are in the attach dialogue at once; try again");
+            }
+        }
+        let id = self.next;
+        self.next += 1;
+        let events = EventFlags::IN | EventFlags::RDHUP;
+        if epoll::add(&self.epoll, &socket, EventData::new_u64(id), events).is_ok() {
+            self.unspoken += 1;
+            let state = State::Asking(Instant::now() + REQUEST_WITHIN);
+            self.clients.insert(id, Connection { socket, state });
+        }
+    }
+
+    /// Out of descriptors: spends the spare one on ending the connection that waits, which would otherwise wake this
+    /// thread again and again.
+    #[cold]
+    fn turn_away(&mut self) {
+        self.spare = None;
+        if let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            tell(&socket, "the switch has no file descriptors left for another client");
+        }
+        self.spare = self.listener.try_clone().ok();
+    }
+
+    /// The connection has something to read, or has ended.
+    fn hear(&mut self, id: u64) {
+        let Some(connection) = self.clients.get(&id) else { return };
+        let mut message = [0; REQUEST_BYTES + 1];
+        let received = recv(&connection.socket, &mut message[..], RecvFlags::DONTWAIT | RecvFlags::TRUNC);
+        let len = match received {
+            Ok((_, 0)) => return self.forget(id, true),
+            Ok((_, len)) => len.min(message.len()),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+            Err(_) => return self.forget(id, true),
+        };
+        if matches!(connection.state, State::Attached) {
+            return self.refuse(id, "unexpected message: an attached client has nothing more to say");
+        }
+        match Request::decode(&message[..len]) {
+            Err(error) => self.refuse(id, &error.to_string()),
+            Ok(request) => match self.host.attach(ClientId(id), request) {
+                Err(reason) => self.refuse(id, &reason),
+                Ok(grant) => self.grant(id, grant),
+            },
+        }
+    }
+
+    fn grant(&mut self, id: u64, grant: Grant) {
+        let Some(connection) = self.clients.get_mut(&id) else { return };
+        connection.state = State::Attached;
+        self.unspoken -= 1;
+        let bytes = grant.ends.layout.bytes as u64;
+        let reply = Reply::Granted { colour: grant.colour, bytes, mac: grant.mac }.encode();
+        let descriptors = grant.ends.descriptors();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REPLY_FDS))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fits = ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let sent = sendmsg(&connection.socket, &[io::IoSlice::new(&reply)], &mut ancillary, flags);
+        if !fits || sent.is_err() {
+            self.forget(id, true);
+        }
+    }
+
+    /// Says why and ends the connection, and with it the port if there is one.
+    fn refuse(&mut self, id: u64, reason: &str) {
+        if let Some(connection) = self.clients.get(&id) {
+            tell(&connection.socket, reason);
+        }
+        self.forget(id, true);
+    }
+
+    fn forget(&mut self, id: u64, detach: bool) {
+        let Some(connection) = self.clients.remove(&id) else { return };
+        let _ = epoll::delete(&self.epoll, connection.socket.as_fd());
+        match connection.state {
+            State::Asking(_) => self.unspoken -= 1,
+            State::Attached if detach => self.host.detach(ClientId(id)),
+            State::Attached => {}
+        }
+    }
+
+    fn drop_silent(&mut self) {
+        if self.unspoken == 0 {
+            return;
+        }
+        let now = Instant::now();
+        let silent = |c: &Connection| matches!(c.state, State::Asking(deadline) if deadline <= now);
+        let late: Vec<u64> = self.clients.iter().filter(|(_, c)| silent(c)).map(|(id, _)| *id).collect();
+        for id in late {
+            self.refuse(id, "no request came within two seconds");
+        }
+    }
+
+    /// True when the server is to stop.
+    fn obey(&mut self) -> bool {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.queue.wake, &mut count);
+        let commands = std::mem::take(&mut *self.queue.commands.lock().unwrap_or_else(PoisonError::into_inner));
+        for command in commands {
+            match command {
+                Command::Stop => return true,
+                Command::End(ClientId(id), reason) => {
+                    if let Some(connection) = self.clients.get(&id) {
+                        tell(&connection.socket, &reason);
+                    }
+                    self.forget(id, false);
+                }
+            }
+        }
+        false
+    }
+
+    fn end_all(&mut self) {
+        let all: Vec<u64> = self.clients.keys().copied().collect();
+        for id in all {
+            self.refuse(id, "the switch is shutting down");
+        }
+    }
+}
+
+fn tell(socket: &OwnedFd, reason: &str) {
+    let message = Reply::Refused(reason.to_owned()).encode();
+    // The client may be gone already, or may not read: either way it is told by the end of the connection.
+    let _ = rustix::net::send(socket, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
