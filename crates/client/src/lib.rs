@@ -1,1 +1,38 @@
 //! Attach a process port to a Ringway switch: send and receive batches of frames through shared memory.
+//!
+//! A port is attached by the name `SWITCH:PORT` through the daemon's `attach.sock`; both are created on demand where
+//! the configuration allows it, and the port goes when the [`Port`] is dropped or the process ends. While both sides
+//! are busy no system call is made: frames and ring indices move through memory, and each side wakes the other only
+//! when asked to.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use ringway_client::{Port, Shape};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut port = Port::attach("/run/ringway/attach.sock", "lan0:probe", Shape::default())?;
+//!
+//! // Send a batch: queue frames, then publish them all at once.
+//! let mut frame = [0u8; 60];
+//! frame[..6].fill(0xff);
+//! frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+//! while port.tx().push(&frame) {}
+//! port.flush();
+//!
+//! // Receive a batch, sleeping until there is one.
+//! if port.wait_rx(Duration::from_secs(1))? {
+//!     let taken = port.rx().drain(64, |frame| println!("{} bytes", frame.len()));
+//!     println!("{taken} frames");
+//! }
+//! # Ok(()) }
+//! ```
+
+mod dialogue;
+mod port;
+mod rx;
+mod tx;
+
+pub use port::{AttachError, Port};
+pub use ringway_abi::{Layout, Shape};
+pub use rx::RxRing;
+pub use tx::TxRing;

@@ -1,0 +1,244 @@
+//! An attached port.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ringway_abi::attach::{MessageError, Request, split_name};
+use ringway_abi::{Layout, Shape};
+use ringway_memory::SharedMemory;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::dialogue;
+use crate::rx::RxRing;
+use crate::tx::TxRing;
+
+/// Why a port could not be attached, or is no longer.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The name is not `SWITCH:PORT`.
+    #[error(transparent)]
+    Name(#[from] MessageError),
+    /// Nobody listens.
+    #[error("no switch at {}: {source} (start one with \"ringway run\")", path.display())]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The switch said no, or ended the port: its reason.
+    #[error("the switch refused: {0}")]
+    Refused(String),
+    /// The dialogue broke off.
+    #[error("attach dialogue: {0}")]
+    Dialogue(#[source] io::Error),
+    /// The shared memory is not what was promised.
+    #[error("shared memory: {0}")]
+    Memory(#[source] io::Error),
+}
+
+/// A process port. Dropping it detaches.
+#[derive(Debug)]
+pub struct Port {
+    tx: Vec<TxRing>,
+    rx: Vec<RxRing>,
+    memory: SharedMemory,
+    kick: OwnedFd,
+    call: OwnedFd,
+    connection: OwnedFd,
+    layout: Layout,
+    mac: [u8; 6],
+}
+
+impl Port {
+    /// Attaches as `SWITCH:PORT` through the daemon's socket.
+    ///
+    /// # Errors
+    /// See [`AttachError`].
+    pub fn attach(socket: impl AsRef<Path>, name: &str, shape: Shape) -> Result<Port, AttachError> {
+        let (switch, port) = split_name(name)?;
+        Layout::new(shape, 0).map_err(MessageError::Shape)?;
+        let request = Request { switch: switch.to_owned(), port: port.to_owned(), shape };
+        let granted = dialogue::ask(socket.as_ref(), &request)?;
+        let layout = Layout::new(shape, granted.colour).map_err(MessageError::Shape)?;
+        if granted.bytes != layout.bytes as u64 {
+            let message = format!("{} bytes were promised, the layout has {}", granted.bytes, layout.bytes);
+            return Err(AttachError::Memory(io::Error::other(message)));
+        }
+        let memory = SharedMemory::open(granted.memory, layout.bytes).map_err(AttachError::Memory)?;
+        let mapping = memory.mapping();
+        let tx = (0..shape.tx_rings).map(|ring| TxRing::new(mapping, &layout, ring)).collect::<io::Result<_>>();
+        let rx = (0..shape.rx_rings).map(|ring| RxRing::new(mapping, &layout, ring)).collect::<io::Result<_>>();
+        Ok(Port {
+            tx: tx.map_err(AttachError::Memory)?,
+            rx: rx.map_err(AttachError::Memory)?,
+            memory,
+            kick: granted.kick,
+            call: granted.call,
+            connection: granted.connection,
+            layout,
+            mac: granted.mac,
+        })
+    }
+
+    /// The first transmit ring.
+    #[inline]
+    pub fn tx(&mut self) -> &mut TxRing {
+        &mut self.tx[0]
+    }
+
+    /// The first receive ring.
+    #[inline]
+    pub fn rx(&mut self) -> &mut RxRing {
+        &mut self.rx[0]
+    }
+
+    /// All transmit rings.
+    pub fn tx_rings(&mut self) -> &mut [TxRing] {
+        &mut self.tx
+    }
+
+    /// All receive rings.
+    pub fn rx_rings(&mut self) -> &mut [RxRing] {
+        &mut self.rx
+    }
+
+    /// Publishes what was queued on all transmit rings and wakes the switch if it asked for that.
+    #[inline]
+    pub fn flush(&mut self) {
+        let mut kick = false;
+        for ring in &mut self.tx {
+            kick |= ring.publish();
+        }
+        if kick {
+            // The switch made it non-blocking; a full counter is as good as a write.
+            let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// The address bound to this port, all zero when none is.
+    #[must_use]
+    pub fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// Where everything is in the memory.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The shared memory itself.
+    #[must_use]
+    pub fn memory(&self) -> &SharedMemory {
+        &self.memory
+    }
+
+    /// The eventfd that wakes the switch.
+    #[must_use]
+    pub fn kick_fd(&self) -> BorrowedFd<'_> {
+        self.kick.as_fd()
+    }
+
+    /// The eventfd that wakes this side, for an event loop of your own: see [`Port::want_rx`].
+    #[must_use]
+    pub fn call_fd(&self) -> BorrowedFd<'_> {
+        self.call.as_fd()
+    }
+
+    /// Readable when the switch has ended the port.
+    #[must_use]
+    pub fn connection_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+
+    /// Asks for a call when frames arrive; true when there are some already, so that nobody may sleep. Then wait for
+    /// [`Port::call_fd`] to be readable, read it, and end with [`Port::want_nothing`].
+    pub fn want_rx(&mut self) -> bool {
+        let mut ready = false;
+        for ring in &mut self.rx {
+            ready |= ring.want_call();
+        }
+        ready
+    }
+
+    /// Asks for a call when there is room to send; true when there is some already.
+    pub fn want_tx(&mut self) -> bool {
+        let mut ready = false;
+        for ring in &mut self.tx {
+            ready |= ring.want_call();
+        }
+        ready
+    }
+
+    /// Takes the wishes back.
+    pub fn want_nothing(&mut self) {
+        for ring in &mut self.rx {
+            ring.want_no_call();
+        }
+        for ring in &mut self.tx {
+            ring.want_no_call();
+        }
+    }
+
+    /// Sleeps until a frame can be received; false when `timeout` passed first.
+    ///
+    /// # Errors
+    /// The switch ended the port, with its reason.
+    pub fn wait_rx(&mut self, timeout: Duration) -> Result<bool, AttachError> {
+        self.wait(timeout, Port::want_rx)
+    }
+
+    /// Sleeps until a frame can be sent; false when `timeout` passed first.
+    ///
+    /// # Errors
+    /// The switch ended the port, with its reason.
+    pub fn wait_tx(&mut self, timeout: Duration) -> Result<bool, AttachError> {
+        self.wait(timeout, Port::want_tx)
+    }
+
+    fn wait(&mut self, timeout: Duration, want: fn(&mut Port) -> bool) -> Result<bool, AttachError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if want(self) {
+                self.want_nothing();
+                return Ok(true);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.want_nothing();
+                return Ok(false);
+            }
+            let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let mut descriptors =
+                [PollFd::new(&self.call, PollFlags::IN), PollFd::new(&self.connection, PollFlags::IN)];
+            match poll(&mut descriptors, Some(&time)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(AttachError::Dialogue(error.into())),
+            }
+            let (called, ended) = (!descriptors[0].revents().is_empty(), !descriptors[1].revents().is_empty());
+            if called {
+                let mut count = [0; 8];
+                // Non-blocking; an empty counter means that somebody else has read it.
+                let _ = rustix::io::read(&self.call, &mut count);
+            }
+            if ended {
+                let reason = dialogue::last_words(&self.connection);
+                return Err(AttachError::Refused(reason.unwrap_or_else(|| "the switch is gone".to_owned())));
+            }
+        }
+    }
+
+    /// Why the switch ended the port; `None` while it has not.
+    #[must_use]
+    pub fn ended(&self) -> Option<String> {
+        let mut descriptors = [PollFd::new(&self.connection, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match poll(&mut descriptors, Some(&now)) {
+            Ok(1..) => Some(dialogue::last_words(&self.connection).unwrap_or_else(|| "the switch is gone".to_owned())),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Sending: the client's side of a transmit ring.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ringway_abi::doorbell::{self, INDEX, TX_CLIENT, TX_SWITCH, WISH, Wish};
+use ringway_abi::layout::{MAX_SLOTS_PER_FRAME, netmap_ring};
+use ringway_abi::slot::NS_MOREFRAG;
+use ringway_abi::{Layout, Slot};
+use ringway_memory::Mapping;
+
+use crate::rx::Memory;
+
+/// A transmit ring. Frames are queued with [`TxRing::push`] and its kin and become visible with `Port::flush`.
+#[derive(Debug)]
+pub struct TxRing {
+    memory: Memory,
+    /// The next slot to fill.
+    head: u32,
+    /// Published head.
+    published: u32,
+    /// The switch's tail as last read: slots up to it are ours.
+    tail: u32,
+    wish: Wish,
+    kicked: AtomicU32,
+}
+
+impl TxRing {
+    pub(crate) fn new(mapping: &Arc<Mapping>, layout: &Layout, ring: u16) -> io::Result<TxRing> {
+        let memory = Memory::new(mapping, layout, layout.tx_ring(ring), ring, layout.shape.tx_slots)?;
+        let tail = layout.shape.tx_slots - 1;
+        Ok(TxRing { memory, head: 0, published: 0, tail, wish: Wish::default(), kicked: AtomicU32::new(0) })
+    }
+
+    /// Slots that can be filled now: as many frames, when each fits into a buffer.
+    #[inline]
+    pub fn room(&mut self) -> usize {
+        self.tail = self.memory.doorbell()[TX_SWITCH + INDEX].load(Ordering::Acquire).min(self.memory.slots - 1);
+        self.memory.distance(self.head, self.tail) as usize
+    }
+
+    /// Room as last read, without touching the switch's line.
+    #[inline]
+    fn known_room(&self) -> usize {
+        self.memory.distance(self.head, self.tail) as usize
+    }
+
+    #[inline]
+    fn has_room(&mut self, slots: usize) -> bool {
+        self.known_room() >= slots || self.room() >= slots
+    }
+
+    /// Queues a copy of `frame`; false when there is no room. A frame longer than a buffer takes several slots; one
+    /// that would take more than 64, or more than the ring has, never has room.
+    #[inline]
+    pub fn push(&mut self, frame: &[u8]) -> bool {
+        if frame.len() <= self.memory.buffer_size as usize {
+            return self.push_with(frame.len(), |buffer| buffer.copy_from_slice(frame));
+        }
+        let slots = frame.len().div_ceil(self.memory.buffer_size as usize);
+        if slots > MAX_SLOTS_PER_FRAME || !self.has_room(slots) {
+            return false;
+        }
+        let last = slots - 1;
+        for (number, piece) in frame.chunks(self.memory.buffer_size as usize).enumerate() {
+            let flags = if number < last { NS_MOREFRAG } else { 0 };
+            self.fill(piece.len(), flags, |buffer| buffer.copy_from_slice(piece));
+        }
+        true
+    }
+
+    /// Queues a frame of `len` bytes written in place by `write`, which gets exactly that many bytes of unspecified
+    /// content; false, without calling it, when there is no room or `len` is more than a buffer.
+    #[inline]
+    pub fn push_with(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
+        if len > self.memory.buffer_size as usize || !self.has_room(1) {
+            return false;
+        }
+        self.fill(len, 0, write);
+        true
+    }
+
+    /// Queues again what the next slot's buffer holds from an earlier lap, as a frame of `len` bytes.
+    #[inline]
+    pub fn push_again(&mut self, len: usize) -> bool {
+        self.push_with(len, |_| {})
+    }
+
+    #[inline]
+    fn fill(&mut self, len: usize, flags: u16, write: impl FnOnce(&mut [u8])) {
+        let slot = Slot::from_word(self.memory.word(self.head).load(Ordering::Relaxed));
+        write(self.memory.buffer_mut(slot.buffer, len));
+        let new = Slot { len: len as u16, flags, ..slot };
+        if new != slot {
+            self.memory.word(self.head).store(new.to_word(), Ordering::Relaxed);
+        }
+        self.head = self.memory.after(self.head);
+    }
+
+    /// Frames queued and not yet published.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.memory.distance(self.published, self.head) as usize
+    }
+
+    /// Publishes what was queued; true when the switch wishes to be kicked.
+    #[inline]
+    pub(crate) fn publish(&mut self) -> bool {
+        if self.head == self.published {
+            return false;
+        }
+        self.published = self.head;
+        let doorbell = self.memory.doorbell();
+        doorbell[TX_CLIENT + INDEX].store(self.head, Ordering::Release);
+        self.memory.header(netmap_ring::HEAD, self.head);
+        self.memory.header(netmap_ring::CUR, self.head);
+        self.memory.header(netmap_ring::TAIL, self.tail);
+        doorbell::publish_fence();
+        doorbell::granted(&doorbell[TX_SWITCH + WISH], &self.kicked)
+    }
+
+    /// True when there is room already.
+    pub(crate) fn want_call(&mut self) -> bool {
+        if self.room() > 0 {
+            return true;
+        }
+        let Self { memory, wish, .. } = self;
+        wish.make(&memory.doorbell()[TX_CLIENT + WISH]);
+        self.room() > 0
+    }
+
+    pub(crate) fn want_no_call(&mut self) {
+        let Self { memory, wish, .. } = self;
+        wish.withdraw(&memory.doorbell()[TX_CLIENT + WISH]);
+    }
+}
