@@ -1,0 +1,305 @@
+//! Round trips: `ping` sends one frame at a time and measures when it is back, `pong` sends back what it gets.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::report::{Ended, LatencyReport, PongReport, Throughput};
+use crate::run::Run;
+use crate::{Endpoint, FrameSpec, Frames, Limits, MAX_FRAME, MIN_FRAME, Mac, Patience, Watch, check};
+
+/// Longest round trip told apart from longer ones.
+const LONGEST: Duration = Duration::from_secs(60);
+/// Shortest frame whose reply can be told from the reply to another: with a sequence number.
+pub const MIN_PING: usize = 28;
+
+/// How to measure round trips.
+#[derive(Debug, Clone)]
+pub struct PingOptions {
+    /// When to end; `frames` counts pings.
+    pub limits: Limits,
+    /// Time from one ping to the next; zero sends the next as soon as the reply is there.
+    pub interval: Duration,
+    /// Time after which a reply counts as lost.
+    pub timeout: Duration,
+    /// How to wait for the reply.
+    pub patience: Patience,
+}
+
+impl Default for PingOptions {
+    fn default() -> PingOptions {
+        PingOptions {
+            limits: Limits::default(),
+            interval: Duration::ZERO,
+            timeout: Duration::from_secs(1),
+            patience: Patience::Wait,
+        }
+    }
+}
+
+/// Measures round trips of frames like `spec` (28 bytes or more) from `endpoint` to a [`pong`] and back.
+///
+/// # Errors
+/// `spec` cannot be sent or is too short, or the network went away.
+pub fn ping<E: Endpoint>(
+    endpoint: &mut E,
+    spec: &FrameSpec,
+    options: &PingOptions,
+    watch: &mut Watch<'_>,
+) -> io::Result<LatencyReport> {
+    measure(endpoint, spec, options, watch, || {})
+}
+
+/// Measures round trips between two endpoints served by this one thread: `far` returns each frame as soon as it has it.
+///
+/// # Errors
+/// As [`ping`].
+pub fn ping_pair<A: Endpoint, B: Endpoint>(
+    near: &mut A,
+    far: &mut B,
+    spec: &FrameSpec,
+    options: &PingOptions,
+    watch: &mut Watch<'_>,
+) -> io::Result<LatencyReport> {
+    let mut reflector = Reflector::new(spec.destinations.first().copied().unwrap_or(Mac::local(2)));
+    measure(near, spec, options, watch, || {
+        reflector.turn(far, 1);
+    })
+}
+
+fn measure<E: Endpoint>(
+    endpoint: &mut E,
+    spec: &FrameSpec,
+    options: &PingOptions,
+    watch: &mut Watch<'_>,
+    mut meanwhile: impl FnMut(),
+) -> io::Result<LatencyReport> {
+    if spec.size < MIN_PING {
+        let wrong = format!("frame size {}: a ping needs its sequence number, so at least {MIN_PING} bytes", spec.size);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, wrong));
+    }
+    let mut frames = Frames::new(spec).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    let mut run = Run::start(options.limits, watch);
+    let mut tally = Tally::new(frames.stream());
+    let mut next = Duration::ZERO;
+    let ended = loop {
+        let now = run.now();
+        if let Some(ended) = run.over(now, tally.sent, tally.sent * spec.size as u64) {
+            break ended;
+        }
+        if now < next {
+            run.pass(options.patience, next - now);
+            meanwhile();
+            continue;
+        }
+        next = now + options.interval;
+        let sent = Instant::now();
+        if !endpoint.tx_push(spec.size, |frame| tally.send(&mut frames, frame)) {
+            meanwhile();
+            run.wait(endpoint, options.patience, false, options.timeout)?;
+            next = now;
+            continue;
+        }
+        endpoint.tx_flush();
+        loop {
+            meanwhile();
+            endpoint.rx_batch(16, |frame| tally.receive(frame));
+            let waited = sent.elapsed();
+            if tally.answered {
+                // Saturates at the longest time the histogram holds.
+                tally.times.saturating_record(waited.as_nanos() as u64);
+                break;
+            }
+            if waited >= options.timeout {
+                tally.lost += 1;
+                break;
+            }
+            match options.patience {
+                // No second reading of the clock: it would show in the result.
+                Patience::Spin => run.spin(endpoint, now + waited)?,
+                Patience::Wait => run.wait(endpoint, Patience::Wait, true, options.timeout - waited)?,
+            }
+        }
+    };
+    Ok(tally.report(ended))
+}
+
+/// What came of the pings.
+struct Tally {
+    stream: u16,
+    /// Flow and sequence number of the ping whose reply is awaited.
+    awaited: (u16, u64),
+    answered: bool,
+    sent: u64,
+    lost: u64,
+    late: u64,
+    corrupted: u64,
+    foreign: u64,
+    times: Histogram<u64>,
+    scratch: Vec<u8>,
+}
+
+impl Tally {
+    fn new(stream: u16) -> Tally {
+        let times = Histogram::new_with_bounds(1, LONGEST.as_nanos() as u64, 3).expect("1 ns to 60 s is a valid range");
+        let scratch = Vec::with_capacity(MAX_FRAME);
+        let (awaited, answered) = ((0, 0), false);
+        Tally { stream, awaited, answered, sent: 0, lost: 0, late: 0, corrupted: 0, foreign: 0, times, scratch }
+    }
+
+    fn send(&mut self, frames: &mut Frames, frame: &mut [u8]) {
+        frames.write(frame);
+        if let Some((_, flow, Some(sequence))) = check::identify(frame) {
+            self.awaited = (flow, sequence);
+        }
+        self.answered = false;
+        self.sent += 1;
+    }
+
+    fn receive(&mut self, frame: &[u8]) {
+        let Some((stream, flow, Some(sequence))) = check::identify(frame) else {
+            self.foreign += 1;
+            return;
+        };
+        // The check was made over the addresses as they were before they were swapped.
+        self.scratch.clear();
+        self.scratch.extend_from_slice(frame);
+        swap_addresses(&mut self.scratch);
+        if stream != self.stream {
+            self.foreign += 1;
+        } else if !check::is_intact(&self.scratch) {
+            self.corrupted += 1;
+        } else if (flow, sequence) == self.awaited && !self.answered {
+            self.answered = true;
+        } else {
+            self.late += 1;
+        }
+    }
+
+    fn report(&self, ended: Ended) -> LatencyReport {
+        let at = |quantile: f64| self.times.value_at_quantile(quantile);
+        LatencyReport {
+            sent: self.sent,
+            received: self.times.len(),
+            lost: self.lost,
+            late: self.late,
+            corrupted: self.corrupted,
+            foreign: self.foreign,
+            min_ns: self.times.min(),
+            median_ns: at(0.5),
+            mean_ns: self.times.mean(),
+            p90_ns: at(0.9),
+            p99_ns: at(0.99),
+            p99_9_ns: at(0.999),
+            max_ns: self.times.max(),
+            ended,
+        }
+    }
+}
+
+fn swap_addresses(frame: &mut [u8]) {
+    if let Some((destination, rest)) = frame.split_first_chunk_mut::<6>()
+        && let Some(source) = rest.first_chunk_mut::<6>()
+    {
+        std::mem::swap(destination, source);
+    }
+}
+
+/// How to send frames back.
+#[derive(Debug, Clone)]
+pub struct PongOptions {
+    /// When to end; `frames` counts frames sent back.
+    pub limits: Limits,
+    /// Most frames taken at once.
+    pub batch: usize,
+    /// What to do when there is nothing to take.
+    pub patience: Patience,
+    /// Source address of replies to frames that were sent to a group.
+    pub mac: Mac,
+}
+
+impl Default for PongOptions {
+    fn default() -> PongOptions {
+        PongOptions { limits: Limits::default(), batch: 64, patience: Patience::Wait, mac: Mac::local(2) }
+    }
+}
+
+/// Sends back each received frame with source and destination address swapped.
+///
+/// # Errors
+/// The network went away, as the endpoint reports it.
+pub fn pong<E: Endpoint>(endpoint: &mut E, options: &PongOptions, watch: &mut Watch<'_>) -> io::Result<PongReport> {
+    let mut run = Run::start(options.limits, watch);
+    let mut reflector = Reflector::new(options.mac);
+    let ended = loop {
+        let now = run.now();
+        if let Some(ended) = run.over(now, reflector.returned, reflector.bytes) {
+            break ended;
+        }
+        let quota = run.quota(reflector.returned, options.batch.max(1));
+        if reflector.turn(endpoint, quota) > 0 {
+            continue;
+        }
+        let full = endpoint.tx_room() == 0;
+        run.wait(endpoint, options.patience, !full, Duration::MAX)?;
+    };
+    let returned = Throughput::new(reflector.returned, reflector.bytes, run.now().as_secs_f64());
+    Ok(PongReport { returned, dropped: reflector.dropped, ended })
+}
+
+/// Sends frames back, never taking more than there is room to send.
+struct Reflector {
+    mac: Mac,
+    /// Frames of the batch, one after the other: an endpoint cannot send while it hands out what it received.
+    bytes_held: Vec<u8>,
+    lengths: Vec<usize>,
+    returned: u64,
+    bytes: u64,
+    dropped: u64,
+}
+
+impl Reflector {
+    fn new(mac: Mac) -> Reflector {
+        Reflector { mac, bytes_held: Vec::new(), lengths: Vec::new(), returned: 0, bytes: 0, dropped: 0 }
+    }
+
+    /// Sends back at most `most` frames; returns how many were taken.
+    fn turn<E: Endpoint>(&mut self, endpoint: &mut E, most: usize) -> usize {
+        self.bytes_held.clear();
+        self.lengths.clear();
+        let room = endpoint.tx_room();
+        let taken = endpoint.rx_batch(most.min(room), |frame| {
+            if (MIN_FRAME..=MAX_FRAME).contains(&frame.len()) {
+                self.bytes_held.extend_from_slice(frame);
+                self.lengths.push(frame.len());
+            } else {
+                self.dropped += 1;
+            }
+        });
+        let mut rest = self.bytes_held.as_mut_slice();
+        for &len in &self.lengths {
+            let (frame, after) = rest.split_at_mut(len);
+            rest = after;
+            swap_addresses(frame);
+            // What was sent to a group cannot come from it.
+            if frame[6] & 1 == 1 {
+                frame[6..12].copy_from_slice(&self.mac.0);
+            }
+            if endpoint.tx_push(len, |place| place.copy_from_slice(frame)) {
+                self.returned += 1;
+                self.bytes += len as u64;
+            } else {
+                self.dropped += 1;
+            }
+        }
+        if !self.lengths.is_empty() {
+            endpoint.tx_flush();
+        }
+        taken
+    }
+}
+
+#[cfg(test)]
+#[path = "latency_tests.rs"]
+mod tests;

@@ -1,0 +1,87 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::memory::{self, Fault, MemoryEndpoint};
+
+fn options(pings: u64, patience: Patience) -> PingOptions {
+    let limits = Limits { frames: Some(pings), duration: Some(Duration::from_secs(30)) };
+    PingOptions { limits, timeout: Duration::from_millis(20), patience, ..PingOptions::default() }
+}
+
+/// Pings over a link whose way back has these faults.
+fn ping_with(pings: u64, patience: Patience, faults: impl FnMut(u64) -> Fault + Send + 'static) -> LatencyReport {
+    let (mut a, mut b): (MemoryEndpoint, _) = memory::pair(64);
+    b.set_faults(faults);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let options = PongOptions { patience, ..PongOptions::default() };
+            pong(&mut b, &options, &mut Watch::none().stop_by(&stop)).expect("a memory link never fails")
+        });
+        let report = ping(
+            &mut a,
+            &FrameSpec { size: 100, ..FrameSpec::default() },
+            &options(pings, patience),
+            &mut Watch::none(),
+        );
+        stop.store(true, Ordering::Relaxed);
+        report.expect("a memory link never fails")
+    })
+}
+
+#[test]
+fn every_ping_is_answered_on_a_good_link() {
+    for patience in [Patience::Wait, Patience::Spin] {
+        let report = ping_with(200, patience, |_| Fault::None);
+        assert_eq!((report.sent, report.received + report.lost, report.corrupted, report.foreign), (200, 200, 0, 0));
+        assert!(report.received > 0 && report.min_ns > 0, "{report}");
+        let ascending = [report.min_ns, report.median_ns, report.p90_ns, report.p99_ns, report.p99_9_ns, report.max_ns];
+        assert!(ascending.is_sorted(), "{report}");
+    }
+}
+
+#[test]
+fn lost_replies_are_counted_and_do_not_end_the_run() {
+    let report = ping_with(10, Patience::Wait, |number| if number == 4 { Fault::Drop } else { Fault::None });
+    assert!(report.lost >= 1 && report.received >= 1, "{report}");
+    assert_eq!(report.received + report.lost, 10);
+}
+
+#[test]
+fn an_altered_reply_is_not_a_reply() {
+    let report = ping_with(10, Patience::Wait, |number| if number == 4 { Fault::Corrupt(80) } else { Fault::None });
+    assert_eq!(report.corrupted, 1, "{report}");
+    assert!(report.lost >= 1, "{report}");
+}
+
+#[test]
+fn a_pair_in_one_thread_measures_both_ways() {
+    let (mut a, mut b) = memory::pair(4);
+    let report = ping_pair(&mut a, &mut b, &FrameSpec::default(), &options(500, Patience::Spin), &mut Watch::none())
+        .expect("a memory link never fails");
+    assert_eq!((report.sent, report.received + report.lost), (500, 500), "{report}");
+    assert!(report.received > 0 && report.corrupted + report.foreign == 0, "{report}");
+}
+
+#[test]
+fn a_reply_to_a_broadcast_has_a_unicast_source() {
+    let (mut a, mut b) = memory::pair(4);
+    assert!(a.tx_push(60, |frame| {
+        frame.fill(0);
+        frame[..6].fill(0xff);
+        frame[6..12].copy_from_slice(&Mac::local(1).0);
+    }));
+    let options = PongOptions { limits: Limits { frames: Some(1), duration: None }, ..PongOptions::default() };
+    pong(&mut b, &options, &mut Watch::none()).expect("a memory link never fails");
+    let mut reply = Vec::new();
+    a.rx_batch(1, |frame| reply.extend_from_slice(&frame[..12]));
+    assert_eq!(reply, [Mac::local(1).0, Mac::local(2).0].concat());
+}
+
+#[test]
+fn a_frame_without_sequence_number_cannot_ping() {
+    let (mut a, _b) = memory::pair(4);
+    let spec = FrameSpec { size: 27, ..FrameSpec::default() };
+    let error = ping(&mut a, &spec, &options(1, Patience::Spin), &mut Watch::none()).expect_err("too short");
+    assert!(error.to_string().contains("27"), "{error}");
+}

@@ -1,0 +1,72 @@
+//! A process port of a Ringway switch.
+
+use std::io;
+use std::time::Duration;
+
+use ringway_client::{AttachError, Port};
+
+use crate::Endpoint;
+
+/// A process port: frames go to and from the switch through shared memory.
+#[derive(Debug)]
+pub struct ProcessEndpoint {
+    port: Port,
+}
+
+impl ProcessEndpoint {
+    /// Sends and receives on the first ring of each direction.
+    #[must_use]
+    pub fn new(port: Port) -> ProcessEndpoint {
+        ProcessEndpoint { port }
+    }
+
+    /// The port itself.
+    pub fn port(&mut self) -> &mut Port {
+        &mut self.port
+    }
+}
+
+impl Endpoint for ProcessEndpoint {
+    #[inline]
+    fn tx_room(&mut self) -> usize {
+        self.port.tx().room()
+    }
+
+    #[inline]
+    fn tx_push(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+        if len <= self.port.layout().shape.buffer_size as usize {
+            return self.port.tx().push_with(len, fill);
+        }
+        let mut frame = vec![0; len];
+        fill(&mut frame);
+        self.port.tx().push(&frame)
+    }
+
+    #[inline]
+    fn tx_repeat(&mut self, template: &[u8]) -> bool {
+        if template.len() <= self.port.layout().shape.buffer_size as usize {
+            self.port.tx().push_again(template.len())
+        } else {
+            self.port.tx().push(template)
+        }
+    }
+
+    #[inline]
+    fn tx_flush(&mut self) {
+        self.port.flush();
+    }
+
+    #[inline]
+    fn rx_batch(&mut self, max: usize, take: impl FnMut(&[u8])) -> usize {
+        self.port.rx().drain(max, take)
+    }
+
+    fn wait(&mut self, for_rx: bool, timeout: Duration) -> io::Result<()> {
+        let waited = if for_rx { self.port.wait_rx(timeout) } else { self.port.wait_tx(timeout) };
+        match waited {
+            Ok(_) => Ok(()),
+            Err(error @ AttachError::Refused(_)) => Err(io::Error::new(io::ErrorKind::ConnectionReset, error)),
+            Err(error) => Err(io::Error::other(error)),
+        }
+    }
+}

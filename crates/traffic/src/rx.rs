@@ -1,0 +1,137 @@
+//! The receiving loop.
+
+use std::io;
+use std::time::{Duration, SystemTime};
+
+use crate::pcap::Recorder;
+use crate::report::{Ended, RxReport, Throughput};
+use crate::run::Run;
+use crate::{Checker, Endpoint, Limits, Patience, Watch};
+
+/// How to receive.
+#[derive(Debug, Clone)]
+pub struct RxOptions {
+    /// When to end.
+    pub limits: Limits,
+    /// Ends the run when nothing came for this long; before the first frame only `limits` count.
+    pub idle: Option<Duration>,
+    /// Most frames taken at once.
+    pub batch: usize,
+    /// What to do when there is nothing to take.
+    pub patience: Patience,
+}
+
+impl Default for RxOptions {
+    fn default() -> RxOptions {
+        RxOptions { limits: Limits::default(), idle: None, batch: 256, patience: Patience::Wait }
+    }
+}
+
+/// Receives frames, shows each to `checker` and, if there is one, writes it with `recorder`.
+///
+/// # Errors
+/// The network went away, as the endpoint reports it, or the capture file cannot be written.
+pub fn receive<E: Endpoint>(
+    endpoint: &mut E,
+    checker: &mut Checker,
+    mut recorder: Option<&mut Recorder>,
+    options: &RxOptions,
+    watch: &mut Watch<'_>,
+) -> io::Result<RxReport> {
+    let mut run = Run::start(options.limits, watch);
+    let (mut frames, mut bytes) = (0, 0);
+    let mut active: Option<(Duration, Duration)> = None;
+    let ended = loop {
+        let now = run.now();
+        if let Some(ended) = run.over(now, frames, bytes) {
+            break ended;
+        }
+        let quota = run.quota(frames, options.batch.max(1));
+        let taken = match &mut recorder {
+            None => endpoint.rx_batch(quota, |frame| {
+                bytes += frame.len() as u64;
+                checker.see(frame);
+            }),
+            Some(recorder) => {
+                let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+                let mut written = Ok(());
+                let taken = endpoint.rx_batch(quota, |frame| {
+                    bytes += frame.len() as u64;
+                    checker.see(frame);
+                    if written.is_ok() {
+                        written = recorder.write(time, frame);
+                    }
+                });
+                written?;
+                taken
+            }
+        };
+        frames += taken as u64;
+        if taken > 0 {
+            active = Some((active.map_or(now, |(first, _)| first), now));
+            continue;
+        }
+        let quiet = active.map(|(_, last)| now - last);
+        match (options.idle, quiet) {
+            (Some(idle), Some(quiet)) if quiet >= idle => break Ended::Idle,
+            (Some(idle), Some(quiet)) => run.wait(endpoint, options.patience, true, idle - quiet)?,
+            _ => run.wait(endpoint, options.patience, true, Duration::MAX)?,
+        }
+    };
+    if let Some(recorder) = recorder {
+        recorder.flush()?;
+    }
+    let elapsed_seconds = run.now().as_secs_f64();
+    let seconds = active.map_or(0.0, |(first, last)| (last - first).as_secs_f64());
+    Ok(RxReport { received: Throughput::new(frames, bytes, seconds), elapsed_seconds, check: checker.report(), ended })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{FrameSpec, Frames, Level, Origin, TxOptions, memory, transmit};
+
+    #[test]
+    fn a_transfer_between_two_threads_is_clean() {
+        for patience in [Patience::Wait, Patience::Spin] {
+            let (mut a, mut b) = memory::pair(256);
+            let limits = Limits { frames: Some(20_000), duration: Some(Duration::from_secs(30)) };
+            let sender = std::thread::spawn(move || {
+                let spec = FrameSpec { size: 200, flows: 7, ..FrameSpec::default() };
+                let mut frames = Frames::new(&spec).expect("valid");
+                let options = TxOptions { limits, patience, ..TxOptions::default() };
+                transmit(&mut a, &mut frames, &options, &mut Watch::none())
+            });
+            let mut checker = Checker::new(Level::Full, Origin::Zero);
+            let options = RxOptions { limits, patience, ..RxOptions::default() };
+            let report =
+                receive(&mut b, &mut checker, None, &options, &mut Watch::none()).expect("a memory link never fails");
+            sender.join().expect("no panic").expect("a memory link never fails");
+            assert_eq!((report.received.frames, report.check.flows, report.ended), (20_000, 7, Ended::Frames));
+            assert!(report.check.is_clean(), "{report}");
+        }
+    }
+
+    #[test]
+    fn idle_time_counts_from_the_last_frame() {
+        let (mut a, mut b) = memory::pair(256);
+        assert!(a.tx_push(60, |frame| frame.fill(0)));
+        let mut checker = Checker::new(Level::Sequence, Origin::Zero);
+        let options = RxOptions { idle: Some(Duration::from_millis(10)), ..RxOptions::default() };
+        let report =
+            receive(&mut b, &mut checker, None, &options, &mut Watch::none()).expect("a memory link never fails");
+        assert_eq!((report.received.frames, report.check.foreign, report.ended), (1, 1, Ended::Idle));
+        assert!(report.elapsed_seconds >= 0.01);
+    }
+
+    #[test]
+    fn a_run_without_any_frame_ends_by_its_duration() {
+        let (_a, mut b) = memory::pair(256);
+        let mut checker = Checker::new(Level::Sequence, Origin::Zero);
+        let limits = Limits { frames: None, duration: Some(Duration::from_millis(10)) };
+        let options = RxOptions { limits, idle: Some(Duration::from_millis(1)), ..RxOptions::default() };
+        let report =
+            receive(&mut b, &mut checker, None, &options, &mut Watch::none()).expect("a memory link never fails");
+        assert_eq!((report.received.frames, report.ended), (0, Ended::Duration));
+    }
+}

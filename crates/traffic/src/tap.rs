@@ -1,0 +1,160 @@
+//! A TAP device as an endpoint: one system call for each frame, which is all that Linux offers here.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::{Endpoint, MAX_FRAME};
+
+/// Room that is announced: the kernel takes a frame at once or drops it, it has no ring to fill.
+const ROOM: usize = 256;
+
+/// A TAP device of the network namespace it was opened in. Created by opening it unless it exists; then it goes with it.
+pub struct Tap {
+    file: File,
+    name: String,
+    tx: Box<[u8]>,
+    rx: Box<[u8]>,
+    /// Length of a frame in `tx` that the kernel had no room for.
+    pending: Option<usize>,
+    /// Why the device can no longer be used; told by the next wait.
+    failed: Option<io::Error>,
+}
+
+impl Tap {
+    /// Opens the device `name`, which needs CAP_NET_ADMIN or a device that belongs to this user.
+    ///
+    /// # Errors
+    /// The name is empty or longer than 15 bytes, or the device cannot be opened.
+    pub fn open(name: &str) -> io::Result<Tap> {
+        let fail = |error: io::Error| io::Error::new(error.kind(), format!("TAP device `{name}`: {error}"));
+        if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '\0', '%']) {
+            let wrong = "the name must have 1 to 15 bytes, without `/` and `%`";
+            return Err(fail(io::Error::new(io::ErrorKind::InvalidInput, wrong)));
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open("/dev/net/tun")
+            .map_err(|error| io::Error::new(error.kind(), format!("/dev/net/tun: {error}")))?;
+        attach(&file, name).map_err(fail)?;
+        let buffer = || vec![0; MAX_FRAME].into_boxed_slice();
+        Ok(Tap { file, name: name.to_owned(), tx: buffer(), rx: buffer(), pending: None, failed: None })
+    }
+
+    /// Writes the frame in `tx`; false when the kernel has no room for it.
+    fn write(&mut self, len: usize) -> bool {
+        loop {
+            match self.file.write(&self.tx[..len]) {
+                Ok(_) => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        self.fail(&error);
+                    }
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn send_pending(&mut self) -> bool {
+        match self.pending {
+            None => true,
+            Some(len) => {
+                let sent = self.failed.is_none() && self.write(len);
+                if sent {
+                    self.pending = None;
+                }
+                sent
+            }
+        }
+    }
+
+    fn fail(&mut self, error: &io::Error) {
+        let down =
+            if error.raw_os_error() == Some(libc::EIO) { " (set the device up: ip link set DEVICE up)" } else { "" };
+        let name = &self.name;
+        self.failed = Some(io::Error::new(error.kind(), format!("TAP device `{name}`: {error}{down}")));
+    }
+}
+
+impl Endpoint for Tap {
+    fn tx_room(&mut self) -> usize {
+        if self.send_pending() { ROOM } else { 0 }
+    }
+
+    fn tx_push(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+        if len > self.tx.len() || self.failed.is_some() || !self.send_pending() {
+            return false;
+        }
+        fill(&mut self.tx[..len]);
+        if !self.write(len) {
+            self.pending = Some(len);
+        }
+        true
+    }
+
+    fn tx_flush(&mut self) {
+        self.send_pending();
+    }
+
+    fn rx_batch(&mut self, max: usize, mut take: impl FnMut(&[u8])) -> usize {
+        let mut taken = 0;
+        while taken < max && self.failed.is_none() {
+            match self.file.read(&mut self.rx) {
+                Ok(0) => break,
+                Ok(len) => {
+                    take(&self.rx[..len]);
+                    taken += 1;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        self.fail(&error);
+                    }
+                    break;
+                }
+            }
+        }
+        taken
+    }
+
+    fn wait(&mut self, for_rx: bool, timeout: Duration) -> io::Result<()> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let flags = if for_rx { PollFlags::IN } else { PollFlags::OUT };
+        let mut fds = [PollFd::from_borrowed_fd(self.file.as_fd(), flags)];
+        let timeout = Timespec::try_from(timeout).ok();
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) if fds[0].revents().contains(PollFlags::ERR) => {
+                Err(io::Error::other(format!("TAP device `{}` is down or was removed", self.name)))
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Connects a descriptor of /dev/net/tun with the device (Linux, Documentation/networking/tuntap.rst).
+#[allow(unsafe_code)]
+fn attach(file: &File, name: &str) -> io::Result<()> {
+    // SAFETY: all zeros is a valid ifreq: it holds only numbers, arrays of numbers and pointers that nobody follows.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays 0: the caller checked that the name is shorter.
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call, and keeps no pointer to it.
+    match unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
