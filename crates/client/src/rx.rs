@@ -1,14 +1,15 @@
 //! Receiving: the client's side of a receive ring, and the memory that both directions share.
 
 use std::io;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ringway_abi::doorbell::{self, INDEX, RX_CLIENT, RX_SWITCH, WISH, Wish};
-use ringway_abi::layout::{FIRST_BUFFER, netmap_ring};
+use ringway_abi::layout::netmap_ring;
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Slot};
-use ringway_memory::Mapping;
+use ringway_memory::{Mapping, prefetch_read, prefetch_write};
 
 /// How many slots ahead the first line of a frame is prefetched.
 const PREFETCH_AHEAD: u32 = 8;
@@ -50,8 +51,7 @@ impl RxRing {
         let mut left = self.memory.distance(self.head, self.tail);
         while left > 0 && taken < max {
             if left > PREFETCH_AHEAD {
-                let ahead = self.memory.word(self.memory.add(self.head, PREFETCH_AHEAD)).load(Ordering::Relaxed);
-                self.memory.prefetch(Slot::from_word(ahead).buffer);
+                self.memory.prefetch(self.head, PREFETCH_AHEAD);
             }
             let slot = Slot::from_word(self.memory.word(self.head).load(Ordering::Relaxed));
             if slot.more() || !self.gathered.is_empty() {
@@ -101,15 +101,24 @@ impl RxRing {
 /// touch what is the client's: slots from head up to tail and their buffers.
 #[derive(Debug)]
 pub(crate) struct Memory {
+    /// Keeps the memory mapped; everything below points into it.
     mapping: Arc<Mapping>,
-    slots_at: usize,
+    /// `slots` pairs of words.
+    words: NonNull<AtomicU64>,
+    /// `doorbell::PAIR_WORDS` words.
+    doorbell: NonNull<AtomicU32>,
+    /// `buffer_count` times `buffer_size` bytes.
+    buffers: NonNull<u8>,
     header_at: usize,
     pub(crate) slots: u32,
-    doorbell_at: usize,
-    buffers_at: usize,
     buffer_count: u32,
     pub(crate) buffer_size: u32,
 }
+
+// SAFETY: the pointers are to the mapping that is held beside them, which is Send.
+unsafe impl Send for Memory {}
+// SAFETY: through a shared reference only atomics and the client's own receive buffers are read.
+unsafe impl Sync for Memory {}
 
 impl Memory {
     pub(crate) fn new(
@@ -119,35 +128,30 @@ impl Memory {
         pair: u16,
         slots: u32,
     ) -> io::Result<Memory> {
-        let memory = Memory {
-            mapping: Arc::clone(mapping),
-            slots_at: header_at + netmap_ring::SLOTS,
-            header_at,
-            slots,
-            doorbell_at: layout.doorbell(pair),
-            buffers_at: layout.buffers,
-            buffer_count: layout.buffer_count,
-            buffer_size: layout.shape.buffer_size,
-        };
-        let buffers = memory.buffer_count as usize * memory.buffer_size as usize;
-        let slots = mapping.view(memory.slots_at, slots as usize * SLOT_BYTES).and_then(|v| v.words64());
-        let doorbell = mapping.view(memory.doorbell_at, doorbell::PAIR_BYTES).and_then(|v| v.words32());
-        if slots.is_none() || doorbell.is_none() || mapping.view(memory.buffers_at, buffers).is_none() {
+        let (buffer_count, buffer_size) = (layout.buffer_count, layout.shape.buffer_size);
+        let words = mapping.view(header_at + netmap_ring::SLOTS, slots as usize * SLOT_BYTES).and_then(|v| v.words64());
+        let doorbell = mapping.view(layout.doorbell(pair), doorbell::PAIR_BYTES).and_then(|v| v.words32());
+        let buffers = mapping.view(layout.buffers, buffer_count as usize * buffer_size as usize);
+        let (Some(words), Some(doorbell), Some(buffers)) = (words, doorbell, buffers) else {
             return Err(io::Error::other("the layout reaches beyond the shared memory"));
-        }
-        Ok(memory)
+        };
+        let (words, doorbell) = (NonNull::from(words).cast(), NonNull::from(doorbell).cast());
+        let buffers = NonNull::new(buffers.as_ptr()).ok_or_else(|| io::Error::other("memory at address 0"))?;
+        let mapping = Arc::clone(mapping);
+        Ok(Memory { mapping, words, doorbell, buffers, header_at, slots, buffer_count, buffer_size })
     }
 
     #[inline]
-    pub(crate) fn doorbell(&self) -> &[AtomicU32] {
-        // Seen to be there in `new`.
-        self.mapping.view(self.doorbell_at, doorbell::PAIR_BYTES).and_then(|view| view.words32()).unwrap_or(&[])
+    pub(crate) fn doorbell(&self) -> &[AtomicU32; doorbell::PAIR_WORDS] {
+        // SAFETY: as many words are there, as `new` saw, for as long as the mapping is held.
+        unsafe { self.doorbell.cast().as_ref() }
     }
 
     #[inline]
     pub(crate) fn word(&self, slot: u32) -> &AtomicU64 {
-        let slots = self.mapping.view(self.slots_at, self.slots as usize * SLOT_BYTES).and_then(|view| view.words64());
-        &slots.unwrap_or(&[])[slot as usize * 2]
+        assert!(slot < self.slots, "slot {slot} of {}", self.slots);
+        // SAFETY: inside the `slots` pairs of words that `new` saw.
+        unsafe { self.words.add(slot as usize * 2).as_ref() }
     }
 
     /// Keeps netmap's own header true for whoever reads it.
@@ -158,36 +162,42 @@ impl Memory {
         }
     }
 
+    /// A buffer number or length that is not there gives no bytes.
+    #[inline]
+    fn start(&self, index: u32, len: usize) -> (NonNull<u8>, usize) {
+        if index >= self.buffer_count || len > self.buffer_size as usize {
+            return (self.buffers, 0);
+        }
+        // SAFETY: inside the buffers that `new` saw.
+        (unsafe { self.buffers.add(index as usize * self.buffer_size as usize) }, len)
+    }
+
     #[inline]
     pub(crate) fn buffer(&self, index: u32, len: usize) -> &[u8] {
-        let view = self.view(index, len);
-        // SAFETY: the view is mapped as long as self; the buffer is the client's, so the switch does not write it.
-        unsafe { std::slice::from_raw_parts(view.as_ptr(), view.len()) }
+        let (start, len) = self.start(index, len);
+        // SAFETY: mapped as long as self; the buffer is the client's, so the switch does not write it.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
     #[inline]
     pub(crate) fn buffer_mut(&mut self, index: u32, len: usize) -> &mut [u8] {
-        let view = self.view(index, len);
+        let (start, len) = self.start(index, len);
         // SAFETY: as in `buffer`; `&mut self` keeps this client from having it twice.
-        unsafe { std::slice::from_raw_parts_mut(view.as_ptr(), view.len()) }
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
+    /// Starts to bring the buffer of the slot `steps` after `slot` near, for reading.
     #[inline]
-    pub(crate) fn prefetch(&self, index: u32) {
-        if (FIRST_BUFFER..self.buffer_count).contains(&index) {
-            self.view(index, 0).prefetch();
-        }
+    pub(crate) fn prefetch(&self, slot: u32, steps: u32) {
+        let ahead = Slot::from_word(self.word(self.add(slot, steps)).load(Ordering::Relaxed));
+        prefetch_read(self.start(ahead.buffer, 0).0.as_ptr());
     }
 
-    /// A buffer number or length that is not there gives no bytes.
+    /// The same, for writing.
     #[inline]
-    fn view(&self, index: u32, len: usize) -> ringway_memory::View<'_> {
-        let at = self.buffers_at + index as usize * self.buffer_size as usize;
-        let inside = (index < self.buffer_count && len <= self.buffer_size as usize).then_some(());
-        inside.and_then(|()| self.mapping.view(at, len)).unwrap_or_else(|| {
-            let whole = self.mapping.whole();
-            whole.sub(0, 0).unwrap_or(whole)
-        })
+    pub(crate) fn prefetch_mut(&self, slot: u32, steps: u32) {
+        let ahead = Slot::from_word(self.word(self.add(slot, steps)).load(Ordering::Relaxed));
+        prefetch_write(self.start(ahead.buffer, 0).0.as_ptr());
     }
 
     #[inline]
@@ -200,6 +210,7 @@ impl Memory {
         if slot + 1 == self.slots { 0 } else { slot + 1 }
     }
 
+    /// The slot `steps` (less than one lap) after `slot`.
     #[inline]
     fn add(&self, slot: u32, steps: u32) -> u32 {
         let sum = slot + steps;

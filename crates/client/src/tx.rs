@@ -12,6 +12,9 @@ use ringway_memory::Mapping;
 
 use crate::rx::Memory;
 
+/// How many slots ahead the first line of a buffer is prefetched for writing.
+const PREFETCH_AHEAD: u32 = 8;
+
 /// A transmit ring. Frames are queued with [`TxRing::push`] and its kin and become visible with `Port::flush`.
 #[derive(Debug)]
 pub struct TxRing {
@@ -89,6 +92,9 @@ impl TxRing {
 
     #[inline]
     fn fill(&mut self, len: usize, flags: u16, write: impl FnOnce(&mut [u8])) {
+        if self.known_room() > PREFETCH_AHEAD as usize {
+            self.memory.prefetch_mut(self.head, PREFETCH_AHEAD);
+        }
         let slot = Slot::from_word(self.memory.word(self.head).load(Ordering::Relaxed));
         write(self.memory.buffer_mut(slot.buffer, len));
         let new = Slot { len: len as u16, flags, ..slot };

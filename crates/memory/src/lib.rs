@@ -15,4 +15,4 @@ mod mapping;
 mod view;
 
 pub use mapping::{Mapping, SharedMemory};
-pub use view::{HEAD_BYTES, Head, View};
+pub use view::{HEAD_BYTES, Head, View, prefetch_read, prefetch_write};

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Bytes of a frame that are judged, in a private copy.
 pub const HEAD_BYTES: usize = 128;
@@ -100,22 +100,19 @@ impl<'m> View<'m> {
     pub fn read_head(&self, len: usize, head: &mut Head) -> usize {
         let want = len.min(HEAD_BYTES);
         let lines = want.div_ceil(LINE);
-        if lines * LINE > self.len || !(self.start as usize).is_multiple_of(8) {
+        if lines * LINE > self.len {
             let exact = want.min(self.len);
             self.read_exact_part(&mut head.0[..exact]);
             return exact;
         }
-        let source = self.start.cast::<AtomicU64>();
-        let target = head.0.as_mut_ptr().cast::<u64>();
-        for word in 0..LINE / 8 {
-            // SAFETY: aligned to 8, inside the view by the check above, inside `head` (64-byte aligned, 128 bytes).
-            unsafe { target.add(word).write((*source.add(word)).load(Ordering::Relaxed)) };
-        }
+        // The compiler must not read the source a second time, for which `black_box` hides where it comes from.
+        let source = black_box(self.start.cast_const());
+        // SAFETY: inside the view and inside `head` by the checks above. Bytes that change during the copy end up old or
+        // new, each of which is acceptable.
+        unsafe { ptr::copy_nonoverlapping(source, head.0.as_mut_ptr(), LINE) };
         if lines == 2 {
-            for word in LINE / 8..2 * LINE / 8 {
-                // SAFETY: as above.
-                unsafe { target.add(word).write((*source.add(word)).load(Ordering::Relaxed)) };
-            }
+            // SAFETY: as above.
+            unsafe { ptr::copy_nonoverlapping(source.add(LINE), head.0.as_mut_ptr().add(LINE), LINE) };
         }
         want
     }
@@ -143,11 +140,21 @@ impl<'m> View<'m> {
     #[inline]
     #[must_use]
     pub fn write(&self, source: &[u8]) -> bool {
-        if source.len() > self.len {
+        let len = source.len();
+        if len > self.len {
             return false;
         }
-        // SAFETY: checked above; private memory never overlaps a mapping that is only reached through views.
-        unsafe { ptr::copy_nonoverlapping(source.as_ptr(), black_box(self.start), source.len()) };
+        let (from, to) = (source.as_ptr(), self.start);
+        // SAFETY: `len` bytes are inside both sides; private memory never overlaps a mapping that is only reached
+        // through views. Short pieces are written as two overlapping ones of a fixed size, which is cheaper than a call.
+        unsafe {
+            match len {
+                65..=128 => copy_ends::<64>(from, to, len),
+                33..=64 => copy_ends::<32>(from, to, len),
+                17..=32 => copy_ends::<16>(from, to, len),
+                _ => ptr::copy_nonoverlapping(from, to, len),
+            }
+        }
         true
     }
 
@@ -183,8 +190,22 @@ impl<'m> View<'m> {
     }
 }
 
+/// Copies `len` bytes, N to 2 N, as the first N and the last N.
+///
+/// # Safety
+/// As for a copy of `len` bytes.
 #[inline]
-fn prefetch_read(address: *const u8) {
+unsafe fn copy_ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: both pieces are inside the `len` bytes.
+    unsafe {
+        ptr::copy_nonoverlapping(from, to, N);
+        ptr::copy_nonoverlapping(from.add(len - N), to.add(len - N), N);
+    }
+}
+
+/// Starts to bring the line at `address` near, for reading. Any address will do.
+#[inline]
+pub fn prefetch_read(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch touches nothing and cannot fault.
     unsafe {
@@ -199,8 +220,9 @@ fn prefetch_read(address: *const u8) {
     let _ = address;
 }
 
+/// Starts to bring the line at `address` near, for writing. Any address will do.
 #[inline]
-fn prefetch_write(address: *mut u8) {
+pub fn prefetch_write(address: *mut u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch touches nothing and cannot fault; processors without it treat it as a no-operation.
     unsafe {

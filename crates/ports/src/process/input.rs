@@ -13,7 +13,7 @@ use ringway_switch::{Batch, DropReason, Input, PortFault};
 use super::ring::{Ring, RingMemory};
 
 /// How many slots ahead the first line of a frame is prefetched.
-const PREFETCH_AHEAD: u32 = 12;
+const PREFETCH_AHEAD: usize = 24;
 
 pub(super) struct ProcessInput {
     rings: Vec<TxRing>,
@@ -113,46 +113,33 @@ impl TxRing {
             return Err(PortFault::TxHeadOutOfRange(head));
         }
         let Some(memory) = self.ring.memory() else { return Ok(()) };
-        let mut left = self.ring.distance(self.next, head);
         let mut at = self.next;
-        while left > 0 && batch.room() > 0 {
-            if left > PREFETCH_AHEAD {
-                // Only a hint: the slot is read again, once, when its turn comes.
-                let ahead = memory.word(self.ring.after(at, PREFETCH_AHEAD)).load(Ordering::Relaxed);
-                if let Some(buffer) = memory.buffer(Slot::from_word(ahead)) {
-                    buffer.prefetch();
-                }
+        let result = loop {
+            // Up to the end of the ring, of what was published, or of the batch's room, whichever comes first.
+            let end = if head >= at { head } else { self.ring.slots };
+            let stop = end.min(at.saturating_add(batch.room() as u32));
+            if at == stop {
+                break Ok(());
             }
-            let slot = Slot::from_word(memory.word(at).load(Ordering::Relaxed));
-            if slot.more() {
-                match take_pieces(&self.ring, &memory, at, left, slot, batch) {
-                    Pieces::Slots(used) => {
-                        at = self.ring.after(at, used);
-                        left -= used;
-                        continue;
-                    }
+            at = take_whole(&memory, at, stop, batch);
+            if at < stop {
+                match take_pieces(&self.ring, &memory, at, self.ring.distance(at, head), batch) {
+                    Pieces::Slots(used) => at = self.ring.after(at, used),
                     Pieces::Unfinished => {
                         self.waiting_at = Some(head);
-                        break;
+                        break Ok(());
                     }
-                    Pieces::Endless => {
-                        self.taken = at;
-                        return Err(PortFault::EndlessFrame);
-                    }
+                    Pieces::Endless => break Err(PortFault::EndlessFrame),
                 }
+            } else if at == self.ring.slots {
+                at = 0;
             }
-            match memory.buffer(slot) {
-                None => batch.refuse(DropReason::BadBuffer),
-                Some(buffer) => match usize::from(slot.len) {
-                    len if len == 0 || len > buffer.len() => batch.refuse(DropReason::BadLength),
-                    len => batch.push(buffer, len),
-                },
+            if at == head {
+                break Ok(());
             }
-            at = self.ring.after(at, 1);
-            left -= 1;
-        }
+        };
         self.taken = at;
-        if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
+        if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { result }
     }
 
     #[inline]
@@ -170,6 +157,32 @@ impl TxRing {
     }
 }
 
+/// Takes frames of one slot each from `at` up to `stop`, or up to a slot that is part of a longer frame, which it
+/// returns. The batch has room for all of them.
+#[inline]
+fn take_whole<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'m>) -> u32 {
+    let words = memory.words(at, stop);
+    let ahead = memory.words(at, memory.slots());
+    for (taken, word) in words.iter().step_by(2).enumerate() {
+        // Only a hint: the slot is read again, once, when its turn comes.
+        if let Some(word) = ahead.get((taken + PREFETCH_AHEAD) * 2) {
+            memory.prefetch(Slot::from_word(word.load(Ordering::Relaxed)));
+        }
+        let slot = Slot::from_word(word.load(Ordering::Relaxed));
+        if slot.more() {
+            return at + taken as u32;
+        }
+        match memory.buffer(slot) {
+            None => batch.refuse(DropReason::BadBuffer),
+            Some(buffer) => match usize::from(slot.len) {
+                len if len == 0 || len > buffer.len() => batch.refuse(DropReason::BadLength),
+                len => batch.push(buffer, len),
+            },
+        }
+    }
+    stop
+}
+
 enum Pieces {
     /// The frame took this many slots.
     Slots(u32),
@@ -179,18 +192,11 @@ enum Pieces {
     Endless,
 }
 
-/// Takes a frame that lies in several slots, the first of which has been read.
+/// Takes a frame that lies in several slots.
 #[cold]
-fn take_pieces<'m>(
-    ring: &Ring,
-    memory: &RingMemory<'m>,
-    mut at: u32,
-    left: u32,
-    first: Slot,
-    batch: &mut Batch<'m>,
-) -> Pieces {
+fn take_pieces<'m>(ring: &Ring, memory: &RingMemory<'m>, mut at: u32, left: u32, batch: &mut Batch<'m>) -> Pieces {
     let mut pieces: [Option<View<'m>>; MAX_SLOTS_PER_FRAME] = [None; MAX_SLOTS_PER_FRAME];
-    let mut slot = first;
+    let mut slot = Slot::from_word(memory.word(at).load(Ordering::Relaxed));
     let mut used = 0;
     let mut len = 0;
     let mut fault = None;

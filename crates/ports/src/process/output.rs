@@ -14,7 +14,7 @@ use ringway_switch::{Counters, DropReason, Frame, Frames, Mac, Output, PortFault
 use super::ring::{Ring, RingMemory};
 
 /// How many slots ahead the first line of a buffer is prefetched for writing.
-const PREFETCH_AHEAD: u32 = 12;
+const PREFETCH_AHEAD: u32 = 24;
 
 pub(super) struct ProcessOutput {
     rings: Vec<RxRing>,
@@ -124,9 +124,7 @@ impl RxRing {
             }
             if room > PREFETCH_AHEAD {
                 let ahead = memory.word(self.ring.after(next, PREFETCH_AHEAD)).load(Ordering::Relaxed);
-                if let Some(buffer) = memory.buffer(Slot::from_word(ahead)) {
-                    buffer.prefetch_mut();
-                }
+                memory.prefetch_mut(Slot::from_word(ahead));
             }
             let filled =
                 if slots == 1 { fill(&memory, next, &frame) } else { fill_slots(&self.ring, &memory, next, &frame) };
@@ -170,7 +168,10 @@ fn fill(memory: &RingMemory<'_>, at: u32, frame: &Frame<'_, '_>) -> Result<(), D
     if !done {
         return Err(DropReason::ReceiverTooSmall);
     }
-    word.store(Slot { len: frame.len as u16, flags: 0, ..slot }.to_word(), Ordering::Relaxed);
+    let new = Slot { len: frame.len as u16, flags: 0, ..slot };
+    if new != slot {
+        word.store(new.to_word(), Ordering::Relaxed);
+    }
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use ringway_abi::layout::{FIRST_BUFFER, netmap_ring};
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Slot, doorbell};
-use ringway_memory::{Mapping, View};
+use ringway_memory::{Mapping, View, prefetch_read, prefetch_write};
 
 /// A ring's immutable description: checked once, used until the port ends. What the client writes into the ring's own
 /// header is never read.
@@ -104,6 +104,30 @@ impl<'m> RingMemory<'m> {
     #[inline]
     pub(super) fn word(&self, at: u32) -> &'m AtomicU64 {
         &self.slots[at as usize * 2]
+    }
+
+    /// The words of the slots from `from` up to `to`, two each; the first of each two is read or written once.
+    #[inline]
+    pub(super) fn words(&self, from: u32, to: u32) -> &'m [AtomicU64] {
+        &self.slots[from as usize * 2..to as usize * 2]
+    }
+
+    /// Slots of the ring.
+    #[inline]
+    pub(super) fn slots(&self) -> u32 {
+        (self.slots.len() / 2) as u32
+    }
+
+    /// Starts to bring a slot's buffer near, for reading. Its number need not be one that is there.
+    #[inline]
+    pub(super) fn prefetch(&self, slot: Slot) {
+        prefetch_read(self.buffers.as_ptr().wrapping_add(slot.buffer as usize * self.buffer_size as usize));
+    }
+
+    /// The same, for writing.
+    #[inline]
+    pub(super) fn prefetch_mut(&self, slot: Slot) {
+        prefetch_write(self.buffers.as_ptr().wrapping_add(slot.buffer as usize * self.buffer_size as usize));
     }
 
     /// No bytes.
