@@ -6,4 +6,8 @@
 //! - [`client`]: the commands' side of that socket.
 #![forbid(unsafe_code)]
 
+pub mod api;
+pub mod client;
 pub mod config;
+pub mod daemon;
+pub mod runtime_dir;

@@ -63,7 +63,7 @@ prop_compose! {
         let kind = if tap { Kind::Tap } else { Kind::Process };
         let mut port = Port::new(name(switch), kind, &name(device));
         port.weight = weight;
-        port.mac = (0..mac).map(|n| Mac([2, 0, 0, 0, switch, n])).collect::<BTreeSet<_>>();
+        port.mac = (0..mac).map(|n| format!("02:00:00:00:0{switch}:0{n}").parse::<Mac>().unwrap()).collect::<BTreeSet<_>>();
         port
     }
 }
@@ -96,16 +96,6 @@ proptest! {
             apply(&mut model, &action).map_err(|e| TestCaseError::fail(format!("{e}: {action:?}")))?;
         }
         prop_assert_eq!(model, new);
-    }
-
-    #[test]
-    fn undoing_every_step_backwards_gives_old_again(old in a_config(), new in a_config()) {
-        let actions = diff(&old, &new);
-        let mut model = new;
-        for action in actions.into_iter().rev().map(Action::inverse) {
-            apply(&mut model, &action).map_err(|e| TestCaseError::fail(format!("{e}: {action:?}")))?;
-        }
-        prop_assert_eq!(model, old);
     }
 
     #[test]

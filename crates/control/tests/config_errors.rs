@@ -135,6 +135,13 @@ const CASES: &[(&str, &[&str])] = &[
         "[switch.a]\nunknown_unicast = \"port:p\"\n[switch.b]\n[port.p]\nswitch = \"b\"\nkind = \"process\"\n",
         &["r.toml:2:19: key \"switch.a.unknown_unicast\": port \"p\" is on switch \"b\"; name a port of \"a\""],
     ),
+    (
+        "[switch.a]\nforwarding = \"map\"\nunknown_unicast = \"flood\"\n",
+        &[
+            "r.toml:3:19: key \"switch.a.unknown_unicast\": \"flood\" cannot be in a map switch, whose map is the whole truth; \
+            write \"drop\" or leave it out",
+        ],
+    ),
     // [port.NAME]
     (
         "[port.p]\n",

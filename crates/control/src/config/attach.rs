@@ -18,6 +18,15 @@ impl Create {
     /// As it is written.
     pub const WORDS: [(&'static str, Self); 3] =
         [("switches", Self::Switches), ("ports", Self::Ports), ("none", Self::Nothing)];
+
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Switches => "switches",
+            Self::Ports => "ports",
+            Self::Nothing => "none",
+        }
+    }
 }
 
 /// Limits on process ports.

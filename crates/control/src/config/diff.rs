@@ -2,7 +2,7 @@
 
 use super::{Attach, Config, Engine, Name, Port, Switch};
 
-/// One step. Carries what it replaces, so that it can be undone.
+/// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The port goes; its client is detached.
@@ -89,23 +89,6 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Action> {
     actions.extend(changed);
     actions.extend(come);
     actions
-}
-
-impl Action {
-    /// The step that takes this one back.
-    #[must_use]
-    pub fn inverse(self) -> Self {
-        match self {
-            Self::RemovePort(name, port) => Self::AddPort(name, port),
-            Self::AddPort(name, port) => Self::RemovePort(name, port),
-            Self::RemoveSwitch(name, switch) => Self::AddSwitch(name, switch),
-            Self::AddSwitch(name, switch) => Self::RemoveSwitch(name, switch),
-            Self::ChangeEngine { from, to } => Self::ChangeEngine { from: to, to: from },
-            Self::ChangeAttach { from, to } => Self::ChangeAttach { from: to, to: from },
-            Self::ChangeSwitch { name, from, to } => Self::ChangeSwitch { name, from: to, to: from },
-            Self::ChangePort { name, from, to } => Self::ChangePort { name, from: to, to: from },
-        }
-    }
 }
 
 impl std::fmt::Display for Action {

@@ -54,32 +54,31 @@ impl fmt::Display for Name {
     }
 }
 
-/// The Ethernet address of one station, first byte on the wire first. Written `52:54:00:00:00:01`.
+/// The Ethernet address of one station, written `52:54:00:00:00:01`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Mac(pub [u8; 6]);
+pub struct Mac(ringway_switch::Mac);
+
+impl Mac {
+    /// As the switch takes it.
+    pub fn get(self) -> ringway_switch::Mac {
+        self.0
+    }
+}
 
 impl FromStr for Mac {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let malformed = || format!("{text:?} is not an Ethernet address; write it like \"52:54:00:00:00:01\"");
-        let mut bytes = [0; 6];
-        let mut parts = text.split(':');
-        for byte in &mut bytes {
-            let part = parts.next().filter(|p| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit()));
-            *byte = part.and_then(|p| u8::from_str_radix(p, 16).ok()).ok_or_else(malformed)?;
-        }
-        if parts.next().is_some() {
-            return Err(malformed());
-        }
-        if bytes[0] & 1 != 0 {
+        let malformed = |_| format!("{text:?} is not an Ethernet address; write it like \"52:54:00:00:00:01\"");
+        let mac: ringway_switch::Mac = text.parse().map_err(malformed)?;
+        if mac.is_group() {
             return Err(format!("{text} is a group address; a port's address has an even first byte"));
         }
-        if bytes == [0; 6] {
+        if !mac.is_station() {
             return Err(format!("{text} is nobody's address; write one like \"52:54:00:00:00:01\""));
         }
-        Ok(Self(bytes))
+        Ok(Self(mac))
     }
 }
 
@@ -99,8 +98,7 @@ impl From<Mac> for String {
 
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+        self.0.fmt(f)
     }
 }
 

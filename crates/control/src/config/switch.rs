@@ -19,6 +19,14 @@ pub enum Forwarding {
 impl Forwarding {
     /// As it is written.
     pub const WORDS: [(&'static str, Self); 2] = [("learning", Self::Learning), ("map", Self::Map)];
+
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Learning => "learning",
+            Self::Map => "map",
+        }
+    }
 }
 
 /// What becomes of frames that are not for one known port (VALE §3.3.2).
@@ -90,7 +98,7 @@ impl Default for Switch {
 }
 
 impl Switch {
-    /// Reads `[switch.NAME]`. A `map` switch drops unknown unicast unless told otherwise: its map is the whole truth.
+    /// Reads `[switch.NAME]`. A `map` switch drops unknown unicast: its map is the whole truth.
     pub fn read(keys: Keys<'_>) -> Self {
         let default = Self::default();
         let flood = |key| keys.parsed(key, "\"flood\", \"drop\" or \"port:NAME\"", Flood::read);
@@ -106,6 +114,12 @@ impl Switch {
             multicast: flood("multicast").unwrap_or(default.multicast),
             unknown_unicast: flood("unknown_unicast").unwrap_or(unknown),
         };
+        if forwarding == Forwarding::Map && switch.unknown_unicast != Flood::Drop {
+            let span = keys.entry("unknown_unicast").and_then(|e| e.node.span.clone());
+            let what =
+                format!("\"{}\" cannot be in a map switch, whose map is the whole truth", switch.unknown_unicast);
+            keys.wrong("unknown_unicast", span, what, "write \"drop\" or leave it out");
+        }
         keys.finish();
         switch
     }

@@ -1,0 +1,20 @@
+//! What the daemon says and takes on `control.sock`: HTTP with JSON, described by `/openapi.json`.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /v1/status` | [`types::Status`] |
+//! | `GET /v1/ports` | list of [`types::PortStatus`] |
+//! | `POST /v1/ports` | a port comes: `{"name": NAME, KEY: VALUE...}` |
+//! | `PATCH /v1/ports/{name}` | a port's settings change: `{KEY: VALUE...}` |
+//! | `DELETE /v1/ports/{name}` | a port goes |
+//! | `GET /v1/fdb?switch=NAME` | list of [`types::FdbEntry`] |
+//! | `POST /v1/reload` | the configuration file is read again |
+//! | `GET /metrics` | the same counters for Prometheus |
+//!
+//! `{name}` is `NAME` where one port has it, or `SWITCH:NAME`. A request that is refused is answered with
+//! [`types::Refusal`].
+
+pub mod metrics;
+pub mod routes;
+pub mod server;
+pub mod types;

@@ -1,0 +1,170 @@
+//! Which request does what.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use axum::extract::rejection::{BytesRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, patch, post};
+use axum::{Json, Router, body::Bytes};
+use serde::Deserialize;
+use utoipa::{IntoParams, OpenApi};
+
+use super::metrics;
+use super::types::{Done, FdbEntry, MistakeSchema, PortKeysSchema, PortStatus, Refusal, Status};
+use crate::config::node::Node;
+use crate::daemon::{Daemon, PortRef, Refused};
+
+/// Largest request body in bytes.
+const BODY_MAX: usize = 64 << 10;
+
+/// The daemon, as requests share it.
+pub type Shared = Arc<Mutex<Daemon>>;
+
+/// The API of this daemon.
+pub fn router(daemon: Shared) -> Router {
+    Router::new()
+        .route("/v1/status", get(status))
+        .route("/v1/ports", get(ports).post(add_port))
+        .route("/v1/ports/{name}", patch(set_port).delete(delete_port))
+        .route("/v1/fdb", get(fdb))
+        .route("/v1/reload", post(reload))
+        .route("/metrics", get(prometheus))
+        .route("/openapi.json", get(async || Json(Description::openapi())))
+        .fallback(async || refuse(StatusCode::NOT_FOUND, "there is nothing here: GET /openapi.json says what there is"))
+        .method_not_allowed_fallback(async || {
+            refuse(StatusCode::METHOD_NOT_ALLOWED, "not with this method: GET /openapi.json says what there is")
+        })
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(daemon)
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Ringway", description = "Administration of a ringway daemon, on its control.sock."),
+    paths(status, ports, add_port, set_port, delete_port, fdb, reload, prometheus),
+    components(schemas(PortKeysSchema, MistakeSchema))
+)]
+struct Description;
+
+fn lock(daemon: &Shared) -> MutexGuard<'_, Daemon> {
+    daemon.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn refuse(status: StatusCode, error: &str) -> Response {
+    (status, Json(Refusal { error: error.to_owned(), mistakes: Vec::new() })).into_response()
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(Refusal::from(self))).into_response()
+    }
+}
+
+/// A JSON object from a request's body.
+fn object(body: Result<Bytes, BytesRejection>) -> Result<serde_json::Map<String, serde_json::Value>, Refused> {
+    let body = body.map_err(|e| match e.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => Refused::TooLarge(format!("the body has more than {BODY_MAX} bytes")),
+        _ => Refused::Malformed(e.body_text()),
+    })?;
+    serde_json::from_slice(&body).map_err(|e| Refused::Malformed(format!("the body is not a JSON object: {e}")))
+}
+
+fn port_ref(text: &str) -> Result<PortRef, Refused> {
+    text.parse().map_err(Refused::Malformed)
+}
+
+fn done(changes: Vec<String>) -> Json<Done> {
+    Json(Done { changes })
+}
+
+/// Counters, switches, pollers and faults.
+#[utoipa::path(get, path = "/v1/status", responses((status = 200, body = Status)))]
+async fn status(State(daemon): State<Shared>) -> Json<Status> {
+    Json(lock(&daemon).status())
+}
+
+/// All ports.
+#[utoipa::path(get, path = "/v1/ports", responses((status = 200, body = [PortStatus])))]
+async fn ports(State(daemon): State<Shared>) -> Json<Vec<PortStatus>> {
+    Json(lock(&daemon).status().ports)
+}
+
+/// Adds a port.
+#[utoipa::path(
+    post, path = "/v1/ports", request_body = PortKeysSchema,
+    responses((status = 200, body = Done), (status = "4XX", body = Refusal), (status = 500, body = Refusal))
+)]
+async fn add_port(State(daemon): State<Shared>, body: Result<Bytes, BytesRejection>) -> Result<Json<Done>, Refused> {
+    let mut keys = object(body)?;
+    let Some(serde_json::Value::String(name)) = keys.remove("name") else {
+        return Err(Refused::Malformed("key \"name\": missing, or not a string; name the port".to_owned()));
+    };
+    let port = port_ref(&name)?;
+    lock(&daemon).add_port(&port, &Node::from_json(&keys.into())).map(done)
+}
+
+/// Changes a port while frames flow.
+#[utoipa::path(
+    patch, path = "/v1/ports/{name}", request_body = PortKeysSchema, params(("name" = String, description = "NAME or SWITCH:NAME")),
+    responses((status = 200, body = Done), (status = "4XX", body = Refusal), (status = 500, body = Refusal))
+)]
+async fn set_port(
+    State(daemon): State<Shared>,
+    Path(name): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Done>, Refused> {
+    let (keys, port) = (object(body)?, port_ref(&name)?);
+    lock(&daemon).set_port(&port, &Node::from_json(&keys.into())).map(done)
+}
+
+/// Removes a port; its client is detached.
+#[utoipa::path(
+    delete, path = "/v1/ports/{name}", params(("name" = String, description = "NAME or SWITCH:NAME")),
+    responses((status = 200, body = Done), (status = "4XX", body = Refusal), (status = 500, body = Refusal))
+)]
+async fn delete_port(State(daemon): State<Shared>, Path(name): Path<String>) -> Result<Json<Done>, Refused> {
+    let port = port_ref(&name)?;
+    lock(&daemon).delete_port(&port).map(done)
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct FdbQuery {
+    /// Only this switch.
+    switch: Option<String>,
+}
+
+/// The addresses the switches know.
+#[utoipa::path(
+    get, path = "/v1/fdb", params(FdbQuery),
+    responses((status = 200, body = [FdbEntry]), (status = "4XX", body = Refusal))
+)]
+async fn fdb(
+    State(daemon): State<Shared>,
+    query: Result<Query<FdbQuery>, QueryRejection>,
+) -> Result<Json<Vec<FdbEntry>>, Refused> {
+    let Query(query) = query.map_err(|e| Refused::Malformed(e.body_text()))?;
+    let name = query.switch.map(|name| name.parse()).transpose();
+    let name = name.map_err(Refused::Malformed)?;
+    lock(&daemon).fdb(name.as_ref()).map(Json)
+}
+
+/// Reads the configuration file again and changes what differs.
+#[utoipa::path(
+    post, path = "/v1/reload",
+    responses((status = 200, body = Done), (status = "4XX", body = Refusal), (status = 500, body = Refusal))
+)]
+async fn reload(State(daemon): State<Shared>) -> Result<Json<Done>, Refused> {
+    lock(&daemon).reload().map(done)
+}
+
+/// The status as Prometheus reads it.
+#[utoipa::path(get, path = "/metrics", responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
+async fn prometheus(State(daemon): State<Shared>) -> Response {
+    let status = lock(&daemon).status();
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::render(status)).into_response()
+}

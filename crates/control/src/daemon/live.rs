@@ -1,0 +1,227 @@
+//! A switch with its ports, as it runs: what is needed to build the value that pollers work with.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use ringway_engine::{Attached, Source};
+use ringway_ports::process::ClientId;
+use ringway_switch::{self as data, Forward, Learning, MAX_PORTS, MacMap, MacTable, Member, Owner, Spread, Spreads};
+
+use crate::config::{Flood, Forwarding, Name, Port, Switch};
+
+/// Generations of a port index in the MAC table; before one comes round again the table must be swept.
+const GENERATIONS: u32 = 16;
+
+/// A port with somebody or something behind it. A clone is the same port, possibly with other settings.
+#[derive(Clone, Debug)]
+pub struct LivePort {
+    /// Its settings.
+    pub settings: Port,
+    /// Its counters and output.
+    pub port: Arc<data::Port>,
+    /// Its input.
+    pub source: Arc<Source>,
+    /// Which poller serves it.
+    pub poller: usize,
+    /// The client of a process port.
+    pub client: Option<ClientId>,
+    owner: Owner,
+}
+
+/// A port on its way into a switch; fields as in [`LivePort`].
+#[derive(Debug)]
+#[allow(missing_docs, reason = "documented in LivePort")]
+pub struct NewPort {
+    pub settings: Port,
+    pub port: Arc<data::Port>,
+    pub source: Arc<Source>,
+    pub poller: usize,
+    pub client: Option<ClientId>,
+}
+
+/// A switch and its live ports. A clone has the same ports and MAC table and can be changed on trial: nothing of it is
+/// seen by pollers before [`LiveSwitch::attached`] is published.
+#[derive(Clone, Debug)]
+pub struct LiveSwitch {
+    name: Name,
+    /// Its settings.
+    pub settings: Switch,
+    ports: BTreeMap<Name, LivePort>,
+    table: Arc<MacTable>,
+    /// The next generation of each index that was ever used.
+    generations: Vec<u8>,
+    free: VecDeque<u16>,
+    flushes: u32,
+    built: Option<Arc<data::Switch>>,
+}
+
+fn new_table(settings: &Switch) -> io::Result<Arc<MacTable>> {
+    let mut seed = [0; 16];
+    rustix::rand::getrandom(&mut seed[..], rustix::rand::GetRandomFlags::empty())?;
+    let half = |at: usize| u64::from_ne_bytes(std::array::from_fn(|i| seed[at + i]));
+    Ok(Arc::new(MacTable::new(settings.mac_entries as usize, settings.mac_limit, [half(0), half(8)])))
+}
+
+impl LiveSwitch {
+    /// A switch without ports.
+    ///
+    /// # Errors
+    /// The kernel has no random numbers.
+    pub fn new(name: Name, settings: Switch) -> io::Result<Self> {
+        let table = new_table(&settings)?;
+        let (ports, generations, free) = (BTreeMap::new(), Vec::new(), VecDeque::new());
+        Ok(Self { name, settings, ports, table, generations, free, flushes: 0, built: None })
+    }
+
+    /// Takes over settings. Another size of the MAC table means a new one, which has to learn anew.
+    ///
+    /// # Errors
+    /// The kernel has no random numbers.
+    pub fn change(&mut self, settings: Switch) -> io::Result<()> {
+        let size = |s: &Switch| (s.mac_entries, s.mac_limit, s.forwarding);
+        if size(&settings) != size(&self.settings) {
+            self.table = new_table(&settings)?;
+        }
+        self.settings = settings;
+        self.built = None;
+        Ok(())
+    }
+
+    /// Whether another port fits.
+    pub fn has_room(&self) -> bool {
+        self.ports.len() < MAX_PORTS
+    }
+
+    /// The ports, by name.
+    pub fn ports(&self) -> &BTreeMap<Name, LivePort> {
+        &self.ports
+    }
+
+    /// Takes in a port. It must be new, and there must be room.
+    pub fn insert(&mut self, name: Name, new: NewPort) {
+        let index = match self.free.pop_front() {
+            Some(index) => index,
+            None => {
+                self.generations.push(0);
+                u16::try_from(self.generations.len() - 1).expect("has_room was asked")
+            }
+        };
+        let owner = Owner::new(index, self.generations[usize::from(index)]);
+        let NewPort { settings, port, source, poller, client } = new;
+        let live = LivePort { settings, port, source, poller, client, owner };
+        let replaced = self.ports.insert(name, live);
+        debug_assert!(replaced.is_none(), "a port's name is taken");
+        self.built = None;
+    }
+
+    /// Takes a port out; what it taught the switch is forgotten.
+    pub fn remove(&mut self, name: &Name) -> Option<LivePort> {
+        let live = self.ports.remove(name)?;
+        let index = live.owner.index();
+        let generation = &mut self.generations[usize::from(index)];
+        *generation = (*generation + 1) % GENERATIONS as u8;
+        self.table.reset_count(index);
+        self.free.push_back(index);
+        self.built = None;
+        self.flushes += 1;
+        if self.flushes >= GENERATIONS - 1 {
+            self.sweep(0);
+        }
+        Some(live)
+    }
+
+    /// Gives a port other settings.
+    pub fn set(&mut self, name: &Name, settings: Port) -> bool {
+        let Some(live) = self.ports.get_mut(name) else { return false };
+        live.settings = settings;
+        self.built = None;
+        true
+    }
+
+    /// Spreads the ports over `pollers` pollers, from poller `next` on. Returns the poller whose turn is next.
+    pub fn spread_over(&mut self, pollers: usize, mut next: usize) -> usize {
+        for live in self.ports.values_mut() {
+            live.poller = next % pollers;
+            next += 1;
+        }
+        next
+    }
+
+    /// Clears MAC entries that are too old in second `now`, and those of ports that went.
+    pub fn sweep(&mut self, now: u32) {
+        let ageing = if now == 0 { 0 } else { u32::try_from(self.settings.ageing.as_secs()).unwrap_or(u32::MAX) };
+        if ageing == 0 && self.flushes == 0 {
+            return;
+        }
+        let mut owners = vec![None; self.generations.len()];
+        for live in self.ports.values() {
+            owners[usize::from(live.owner.index())] = Some(live.owner);
+        }
+        self.table.sweep(now, ageing, |owner| owners.get(usize::from(owner.index())) == Some(&Some(owner)));
+        self.flushes = 0;
+    }
+
+    /// Every address the switch knows: the address, its port, and the second it was last heard (none: bound).
+    pub fn addresses(&self) -> Vec<(data::Mac, &Name, Option<u32>)> {
+        if self.settings.forwarding == Forwarding::Map {
+            return self
+                .ports
+                .iter()
+                .flat_map(|(n, p)| p.settings.mac.iter().map(move |m| (m.get(), n, None)))
+                .collect();
+        }
+        let by_owner: BTreeMap<u16, (&Name, Owner)> =
+            self.ports.iter().map(|(name, live)| (live.owner.index(), (name, live.owner))).collect();
+        let known = |entry: data::MacEntry| {
+            let (name, owner) = by_owner.get(&entry.owner.index())?;
+            (*owner == entry.owner).then_some((entry.mac, *name, Some(entry.heard)))
+        };
+        self.table.entries().filter_map(known).collect()
+    }
+
+    /// The ports as pollers take them.
+    pub fn attached(&mut self) -> Vec<Attached> {
+        let switch = self.build();
+        let one = |live: &LivePort| Attached {
+            switch: Arc::clone(&switch),
+            index: live.owner.index(),
+            source: Arc::clone(&live.source),
+            poller: live.poller,
+            weight: live.settings.weight,
+        };
+        self.ports.values().map(one).collect()
+    }
+
+    fn build(&mut self) -> Arc<data::Switch> {
+        if let Some(built) = &self.built {
+            return Arc::clone(built);
+        }
+        let member = |live: &LivePort| Member {
+            owner: live.owner,
+            port: Arc::clone(&live.port),
+            isolated: live.settings.isolated,
+            macs: live.settings.mac.iter().map(|mac| mac.get()).collect(),
+        };
+        let members: Vec<Member> = self.ports.values().map(member).collect();
+        let forward: Box<dyn Forward> = match self.settings.forwarding {
+            Forwarding::Learning => Box::new(Learning),
+            Forwarding::Map => Box::new(MacMap::new(&members)),
+        };
+        // A port that is not there (yet) gets nothing.
+        let spread = |flood: &Flood| match flood {
+            Flood::Flood => Spread::Flood,
+            Flood::Drop => Spread::Drop,
+            Flood::Port(name) => self.ports.get(name).map_or(Spread::Drop, |live| Spread::Port(live.owner.index())),
+        };
+        let spreads = Spreads {
+            broadcast: spread(&self.settings.broadcast),
+            multicast: spread(&self.settings.multicast),
+            unknown_unicast: spread(&self.settings.unknown_unicast),
+        };
+        let table = Arc::clone(&self.table);
+        let built = Arc::new(data::Switch::new(self.name.as_str(), members, table, forward, spreads));
+        self.built = Some(Arc::clone(&built));
+        built
+    }
+}

@@ -1,0 +1,232 @@
+//! The daemon: what runs, and how it comes to run something else.
+//!
+//! - [`running`]: what is to run, and what a request would make of it (pure).
+//! - [`live`]: switches and ports that run, as pollers take them.
+//! - [`change`]: from one to the other, whole or not at all.
+//! - [`attach`]: clients come and go.
+//! - [`report`]: what the API says of all this.
+//! - [`serve`]: the process: sockets, signals, timers.
+//!
+//! One lock guards the [`Daemon`]. The control thread and the attach thread take it; pollers never do: they get
+//! immutable topologies.
+
+pub mod attach;
+pub mod change;
+mod faults;
+pub mod live;
+mod netns;
+mod open;
+mod port_ref;
+mod refused;
+pub mod report;
+pub mod running;
+pub mod serve;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ringway_engine::{Engine, EngineSettings, Topology};
+use ringway_ports::process::{ClientId, Ender};
+use tokio::sync::Notify;
+
+pub use port_ref::PortRef;
+pub use refused::Refused;
+
+use crate::config::node::Node;
+use crate::config::{self, Name};
+use faults::Faults;
+use live::LiveSwitch;
+use running::Running;
+
+/// Everything that runs.
+pub struct Daemon {
+    running: Running,
+    engine: Engine,
+    engine_changed: Arc<Notify>,
+    switches: BTreeMap<Name, LiveSwitch>,
+    /// Where each client's port is: switch and name.
+    clients: HashMap<ClientId, (Name, Name)>,
+    ender: Option<Ender>,
+    next_colour: u32,
+    faults: Faults,
+    started: Instant,
+}
+
+impl Daemon {
+    /// Starts the pollers, makes the configured switches and opens the configured devices.
+    ///
+    /// # Errors
+    /// A CPU, a device or a thread cannot be had.
+    pub fn start(running: Running) -> Result<Self, Refused> {
+        let target = running.config.clone();
+        let engine = start_engine(&target.engine)?;
+        let mut daemon = Self {
+            running,
+            engine,
+            engine_changed: Arc::default(),
+            switches: BTreeMap::new(),
+            clients: HashMap::new(),
+            ender: None,
+            next_colour: 0,
+            faults: Faults::default(),
+            started: Instant::now(),
+        };
+        daemon.running.config = config::Config {
+            engine: target.engine.clone(),
+            attach: target.attach.clone(),
+            ..config::Config::default()
+        };
+        daemon.apply(target)?;
+        Ok(daemon)
+    }
+
+    /// Lets the daemon end clients of this attach server.
+    pub fn set_ender(&mut self, ender: Ender) {
+        self.ender = Some(ender);
+    }
+
+    /// Adds a port.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn add_port(&mut self, port: &PortRef, keys: &Node) -> Result<Vec<String>, Refused> {
+        let target = self.running.with_port(port, keys)?;
+        self.apply(target)
+    }
+
+    /// Changes a port, configured or made by a client. What is changed of the latter lasts as long as it does.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn set_port(&mut self, port: &PortRef, keys: &Node) -> Result<Vec<String>, Refused> {
+        let (switch, name) = self.find(port)?;
+        if self.is_configured(&switch, &name) {
+            let target = self.running.with_change(&name, keys)?;
+            return self.apply(target);
+        }
+        let Some(live) = self.switches.get_mut(&switch) else { return Ok(Vec::new()) };
+        let Some(old) = live.ports().get(&name).map(|port| port.settings.clone()) else { return Ok(Vec::new()) };
+        let new = running::changed(&old, keys)?;
+        if new == old {
+            return Ok(Vec::new());
+        }
+        live.set(&name, new);
+        self.publish();
+        Ok(vec![format!("changed port {name}")])
+    }
+
+    /// Removes a port, configured or made by a client; the client is told.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn delete_port(&mut self, port: &PortRef) -> Result<Vec<String>, Refused> {
+        let (switch, name) = self.find(port)?;
+        if self.is_configured(&switch, &name) {
+            let target = self.running.without_port(&name)?;
+            return self.apply(target);
+        }
+        self.end_port(&switch, &name, "the port was deleted");
+        Ok(vec![format!("removed port {name}")])
+    }
+
+    /// Reads the configuration file again.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn reload(&mut self) -> Result<Vec<String>, Refused> {
+        let reread = self.running.reread()?;
+        let changes = self.apply(reread.config.clone())?;
+        self.running.reloaded(reread);
+        Ok(changes)
+    }
+
+    /// A descriptor that becomes readable when a port has a fault. Another engine has another.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn fault_signal(&self) -> io::Result<OwnedFd> {
+        self.engine.faults().try_clone_to_owned()
+    }
+
+    /// Tells when there is another engine.
+    pub fn engine_changed(&self) -> Arc<Notify> {
+        Arc::clone(&self.engine_changed)
+    }
+
+    fn is_configured(&self, switch: &Name, name: &Name) -> bool {
+        self.running.config.ports.get(name).is_some_and(|port| port.switch == *switch)
+    }
+
+    /// The one port, configured or live, that is meant.
+    fn find(&self, port: &PortRef) -> Result<(Name, Name), Refused> {
+        let configured = self.running.config.ports.iter().map(|(name, port)| (&port.switch, name));
+        let live = self.switches.iter().flat_map(|(switch, s)| s.ports().keys().map(move |name| (switch, name)));
+        let mut found: Vec<_> = configured.chain(live).filter(|(switch, name)| port.means(switch, name)).collect();
+        found.sort();
+        found.dedup();
+        match found.as_slice() {
+            [] => Err(Refused::Unknown(format!("there is no port \"{port}\": see \"ringway port list\""))),
+            [(switch, name)] => Ok(((*switch).clone(), (*name).clone())),
+            several => {
+                let names: Vec<String> = several.iter().map(|(switch, name)| format!("\"{switch}:{name}\"")).collect();
+                Err(Refused::Conflict(format!("several ports are called \"{port}\": write {}", names.join(" or "))))
+            }
+        }
+    }
+
+    /// Takes a live port away at once and tells its client why.
+    fn end_port(&mut self, switch: &Name, name: &Name, reason: &str) {
+        let Some(live) = self.switches.get_mut(switch).and_then(|s| s.remove(name)) else { return };
+        if let Some(client) = live.client {
+            self.clients.remove(&client);
+            self.end_client(client, reason);
+        }
+        self.forget_if_unused(switch);
+        self.publish();
+    }
+
+    fn end_client(&self, client: ClientId, reason: &str) {
+        if let Some(ender) = &self.ender {
+            ender.end(client, reason.to_owned());
+        }
+    }
+
+    /// A switch that only clients wanted goes with its last port.
+    fn forget_if_unused(&mut self, switch: &Name) {
+        let unused = self.switches.get(switch).is_some_and(|s| s.ports().is_empty());
+        if unused && !self.running.config.switches.contains_key(switch) {
+            self.switches.remove(switch);
+        }
+    }
+
+    /// Gives pollers what runs now.
+    fn publish(&mut self) {
+        let ports = self.switches.values_mut().flat_map(LiveSwitch::attached).collect();
+        self.engine.publish(Topology { ports });
+    }
+
+    /// The poller with the fewest ports.
+    fn idlest_poller(&self) -> usize {
+        let mut load = vec![0usize; self.engine.pollers()];
+        for port in self.switches.values().flat_map(|s| s.ports().values()) {
+            load[port.poller] += 1;
+        }
+        (0..load.len()).min_by_key(|&poller| load[poller]).unwrap_or(0)
+    }
+}
+
+fn start_engine(settings: &config::Engine) -> Result<Engine, Refused> {
+    let settings = EngineSettings {
+        cores: settings.cores.iter().map(|&core| core as usize).collect(),
+        idle: match settings.idle {
+            config::Idle::Spin => ringway_engine::Idle::Spin,
+            config::Idle::Adaptive => ringway_engine::Idle::Adaptive(settings.spin),
+            config::Idle::Sleep => ringway_engine::Idle::Sleep,
+        },
+        batch: settings.batch as usize,
+    };
+    Engine::start(&settings).map_err(|e| Refused::Failed(format!("cannot start the pollers: {e}")))
+}

@@ -1,0 +1,175 @@
+//! What is to be running, and what a request would make of it. Nothing here touches the system: a request becomes a
+//! new [`Config`], complete and checked, or a refusal.
+//!
+//! Two sources feed it: the configuration file and commands. A reload makes everything the file names as the file says
+//! and takes away what the file named before; what commands added stays, unless the file now names it too.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+
+use super::port_ref::PortRef;
+use super::refused::Refused;
+use crate::config::check::check;
+use crate::config::keys::Keys;
+use crate::config::node::{Entry, Node, Value};
+use crate::config::{Config, Create, Host, Mistake, Name, Port, PortKeys, load};
+
+/// The configuration in force and where it comes from.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// In force.
+    pub config: Config,
+    /// What the file said when it was read last.
+    from_file: Config,
+    file: Option<PathBuf>,
+    host: Host,
+}
+
+impl Running {
+    /// Nothing but `from_file` (which was read from `file`) is to run.
+    pub fn new(file: Option<PathBuf>, from_file: Config, host: Host) -> Self {
+        Self { config: from_file.clone(), from_file, file, host }
+    }
+
+    /// What would run with one more port.
+    ///
+    /// # Errors
+    /// Keys are wrong or missing, or the name is taken.
+    pub fn with_port(&self, port: &PortRef, keys: &Node) -> Result<Config, Refused> {
+        let mistakes = RefCell::default();
+        let keys = with_switch_of(port, keys);
+        let keys = Keys::new("", &keys, None, &mistakes);
+        let new = PortKeys::read(&keys).complete(&port.name, &keys);
+        if let (Some(new), Some(given)) = (&new, &port.switch)
+            && new.switch != *given
+        {
+            keys.wrong(
+                "switch",
+                None,
+                format!("\"{}\" is not the switch of \"{port}\"", new.switch),
+                "write one of them",
+            );
+        }
+        keys.finish();
+        let mistakes = mistakes.into_inner();
+        let Some(new) = new.filter(|_| mistakes.is_empty()) else { return Err(Refused::Mistakes(mistakes)) };
+        if let Some(old) = self.config.ports.get(&port.name) {
+            let what = format!(
+                "port \"{}\" exists already, on switch \"{}\": change it with \"port set\"",
+                port.name, old.switch
+            );
+            return Err(Refused::Conflict(what));
+        }
+        let mut config = self.config.clone();
+        if config.attach.create == Create::Switches {
+            config.switches.entry(new.switch.clone()).or_default();
+        }
+        config.ports.insert(port.name.clone(), new);
+        agree(&config, &port.name)?;
+        Ok(config)
+    }
+
+    /// What would run with a configured port changed.
+    ///
+    /// # Errors
+    /// Keys are wrong or cannot change.
+    pub fn with_change(&self, name: &Name, keys: &Node) -> Result<Config, Refused> {
+        let Some(old) = self.config.ports.get(name) else { return Err(unknown(name)) };
+        let new = changed(old, keys)?;
+        let mut config = self.config.clone();
+        config.ports.insert(name.clone(), new);
+        agree(&config, name)?;
+        Ok(config)
+    }
+
+    /// What would run without a configured port.
+    ///
+    /// # Errors
+    /// There is none, or the rest needs it.
+    pub fn without_port(&self, name: &Name) -> Result<Config, Refused> {
+        let mut config = self.config.clone();
+        config.ports.remove(name).ok_or_else(|| unknown(name))?;
+        agree(&config, name)?;
+        Ok(config)
+    }
+
+    /// What would run after reading the file again: to be given to [`Running::reloaded`] once it does.
+    ///
+    /// # Errors
+    /// There is no file, it has mistakes, or it does not go together with what commands added.
+    pub fn reread(&self) -> Result<Reread, Refused> {
+        let file = self.file.as_deref().ok_or_else(|| {
+            Refused::Conflict(
+                "there is no configuration file to read again: \"ringway run\" was started without --config".to_owned(),
+            )
+        })?;
+        let from_file = load(file, &self.host)?;
+        let mut config = from_file.clone();
+        let added = |name: &Name| !self.from_file.ports.contains_key(name);
+        for (name, port) in self.config.ports.iter().filter(|(name, _)| added(name)) {
+            config.ports.entry(name.clone()).or_insert_with(|| port.clone());
+        }
+        let added = |name: &Name| !self.from_file.switches.contains_key(name);
+        for (name, switch) in self.config.switches.iter().filter(|(name, _)| added(name)) {
+            config.switches.entry(name.clone()).or_insert_with(|| switch.clone());
+        }
+        let findings: Vec<Mistake> = check(&config).into_iter().map(Mistake::from).collect();
+        if findings.is_empty() { Ok(Reread { config, from_file }) } else { Err(Refused::Mistakes(findings)) }
+    }
+
+    /// Takes note that what was read again now runs.
+    pub fn reloaded(&mut self, reread: Reread) {
+        self.config = reread.config;
+        self.from_file = reread.from_file;
+    }
+}
+
+/// A file read again.
+#[derive(Clone, Debug)]
+pub struct Reread {
+    /// What is to run.
+    pub config: Config,
+    from_file: Config,
+}
+
+/// `old` with the keys applied.
+///
+/// # Errors
+/// Keys are wrong or cannot change.
+pub fn changed(old: &Port, keys: &Node) -> Result<Port, Refused> {
+    let mistakes = RefCell::default();
+    let keys = Keys::new("", keys, None, &mistakes);
+    let new = PortKeys::read(&keys).change(old, &keys);
+    keys.finish();
+    let mistakes = mistakes.into_inner();
+    if mistakes.is_empty() { Ok(new) } else { Err(Refused::Mistakes(mistakes)) }
+}
+
+/// `SWITCH:NAME` says the same as the key `switch`.
+fn with_switch_of(port: &PortRef, keys: &Node) -> Node {
+    let mut keys = keys.clone();
+    if let (Value::Table(entries), Some(switch)) = (&mut keys.value, &port.switch)
+        && entries.iter().all(|e| e.key != "switch")
+    {
+        let node = Node::new(Value::Text(switch.to_string()));
+        entries.push(Entry { key: "switch".to_owned(), span: None, node });
+    }
+    keys
+}
+
+fn unknown(name: &Name) -> Refused {
+    Refused::Unknown(format!("there is no port \"{name}\": see \"ringway port list\""))
+}
+
+/// Refuses a whole whose parts disagree. Findings about the port in question go by its keys alone.
+fn agree(config: &Config, name: &Name) -> Result<(), Refused> {
+    let prefix = format!("port.{name}.");
+    let mine = |mut mistake: Mistake| {
+        if let Some(key) = mistake.key.strip_prefix(&prefix) {
+            mistake.key = key.to_owned();
+        }
+        mistake
+    };
+    let mistakes: Vec<Mistake> = check(config).into_iter().map(|finding| mine(finding.into())).collect();
+    if mistakes.is_empty() { Ok(()) } else { Err(Refused::Mistakes(mistakes)) }
+}

@@ -1,0 +1,138 @@
+//! The directory that holds a daemon's sockets, and the claim that makes it one daemon's.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+/// Name of the administration socket in the runtime directory.
+pub const CONTROL_SOCKET: &str = "control.sock";
+
+/// Name of the socket where programs attach.
+pub const ATTACH_SOCKET: &str = "attach.sock";
+
+/// Longest path of a Unix socket in bytes, without the final zero.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// `/run/ringway` for root, else `$XDG_RUNTIME_DIR/ringway`, else `/tmp/ringway-UID`.
+pub fn default_path() -> PathBuf {
+    let uid = rustix::process::geteuid();
+    if uid.is_root() {
+        return PathBuf::from("/run/ringway");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| Path::new(dir).is_absolute()) {
+        Some(dir) => PathBuf::from(dir).join("ringway"),
+        None => PathBuf::from(format!("/tmp/ringway-{}", uid.as_raw())),
+    }
+}
+
+/// Why a runtime directory cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// Another daemon has it.
+    #[error("a ringway daemon is already running in {}: stop it, or choose another with --runtime-dir", .0.display())]
+    Taken(PathBuf),
+    /// It cannot be made or opened.
+    #[error("cannot use {} as runtime directory: {why}", path.display())]
+    Unusable {
+        /// The directory.
+        path: PathBuf,
+        /// The reason.
+        why: io::Error,
+    },
+}
+
+/// A runtime directory that belongs to this process until the value is dropped or the process ends, however it ends:
+/// the claim is a lock on the directory itself, so nothing stale can be left behind but sockets nobody listens on.
+#[derive(Debug)]
+pub struct RuntimeDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl RuntimeDir {
+    /// Makes the directory if need be (mode 0700), claims it and removes the sockets that a dead daemon left.
+    ///
+    /// # Errors
+    /// A live daemon has it, or it cannot be made.
+    pub fn claim(path: &Path) -> Result<Self, ClaimError> {
+        let unusable = |why: io::Error| ClaimError::Unusable { path: path.to_owned(), why };
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
+        let path = path.canonicalize().map_err(unusable)?;
+        let longest = path.as_os_str().len() + 1 + CONTROL_SOCKET.len().max(ATTACH_SOCKET.len());
+        if longest > SOCKET_PATH_MAX {
+            let limit = SOCKET_PATH_MAX - 1 - CONTROL_SOCKET.len().max(ATTACH_SOCKET.len());
+            return Err(unusable(io::Error::other(format!(
+                "a path can have at most {limit} bytes, as it holds sockets"
+            ))));
+        }
+        let lock = File::open(&path).map_err(unusable)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(ClaimError::Taken(path)),
+            Err(e) => return Err(unusable(e.into())),
+        }
+        let claim = Self { path, _lock: lock };
+        claim.remove_sockets().map_err(unusable)?;
+        Ok(claim)
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where a socket of this name goes.
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn remove_sockets(&self) -> io::Result<()> {
+        for name in [CONTROL_SOCKET, ATTACH_SOCKET] {
+            match fs::remove_file(self.socket(name)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for RuntimeDir {
+    fn drop(&mut self) {
+        // Nothing to be done about a failure: the next daemon tries again.
+        let _ = self.remove_sockets();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn one_daemon_at_a_time_and_a_dead_ones_sockets_are_no_obstacle() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sub/run");
+        fs::create_dir_all(&path).unwrap();
+        drop(UnixListener::bind(path.join(CONTROL_SOCKET)).unwrap());
+        let claim = RuntimeDir::claim(&path).unwrap();
+        let _socket = UnixListener::bind(claim.socket(CONTROL_SOCKET)).unwrap();
+        let second = RuntimeDir::claim(&path).unwrap_err();
+        assert!(second.to_string().contains("already running"), "{second}");
+        assert!(claim.socket(CONTROL_SOCKET).exists(), "the second must not take the first's socket away");
+        drop(claim);
+        assert!(!path.join(CONTROL_SOCKET).exists());
+        RuntimeDir::claim(&path).unwrap();
+    }
+
+    #[test]
+    fn a_directory_too_deep_for_a_socket_is_refused_by_its_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = RuntimeDir::claim(&dir.path().join("x".repeat(100))).unwrap_err();
+        assert!(error.to_string().contains("at most 94 bytes"), "{error}");
+    }
+}

@@ -1,0 +1,157 @@
+//! `ringway port`: ports come, change and go while frames flow.
+
+use std::cell::RefCell;
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use ringway_control::api::types::{Done, PortStatus};
+use ringway_control::client::ClientError;
+use ringway_control::config::keys::Keys;
+use ringway_control::config::node::{Entry, Node, Value};
+use ringway_control::config::{Mistake, PortKeys};
+use ringway_control::daemon::PortRef;
+
+use super::{Context, USAGE, complain, fail};
+use crate::out::{self, Table};
+
+/// Add, change, remove or list ports
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ringway port add tap0 switch=lan0 kind=tap
+  ringway port add vm1 switch=lan0 kind=process mac=52:54:00:00:00:01 weight=4
+  ringway port set vm1 isolated=true
+  ringway port del lan0:vm1
+  ringway port list --json")]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Add a port
+    #[command(after_help = KEYS)]
+    Add {
+        /// NAME, or SWITCH:NAME
+        name: String,
+        /// The port's keys
+        #[arg(value_name = "KEY=VALUE", required = true)]
+        keys: Vec<String>,
+    },
+    /// Change a port while frames flow
+    #[command(after_help = KEYS)]
+    Set {
+        /// NAME, or SWITCH:NAME where several switches have one
+        name: String,
+        /// The keys to change
+        #[arg(value_name = "KEY=VALUE", required = true)]
+        keys: Vec<String>,
+    },
+    /// Remove a port; its client is told
+    #[command(after_help = "Example:\n  ringway port del vm1")]
+    Del {
+        /// NAME, or SWITCH:NAME where several switches have one
+        name: String,
+    },
+    /// List ports
+    #[command(after_help = "Example:\n  ringway port list")]
+    List {
+        /// JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+const KEYS: &str = "Keys, as in [port.NAME] of the configuration:
+  switch=NAME            the switch it is on
+  kind=process|tap       what it connects
+  mac=[\"ADDRESS\",...]    bound addresses; one may stand alone: mac=52:54:00:00:00:01
+  isolated=true|false    isolated ports do not reach each other
+  weight=1..64           share of a poller's attention
+  device=NAME            for a TAP: the device, by default called like the port
+  netns=NAME|PATH        for a TAP: the network namespace the device is in
+
+Example:
+  ringway port add tap0 switch=lan0 kind=tap weight=2";
+
+/// Runs the command.
+pub fn run(args: Args, context: &Context) -> ExitCode {
+    let client = context.client();
+    match args.what {
+        What::Add { name, keys } => change("port add", &name, &keys, |port, keys| client.add_port(port, keys)),
+        What::Set { name, keys } => change("port set", &name, &keys, |port, keys| client.set_port(port, keys)),
+        What::Del { name } => change("port del", &name, &[], |port, _| client.delete_port(port)),
+        What::List { json } => match client.ports() {
+            Err(error) => fail("port list", &error),
+            Ok(ports) if json => out::print_json(&ports),
+            Ok(ports) => out::print(&list(&ports)),
+        },
+    }
+}
+
+fn change(
+    command: &str,
+    name: &str,
+    words: &[String],
+    ask: impl FnOnce(&PortRef, &PortKeys) -> Result<Done, ClientError>,
+) -> ExitCode {
+    let port: PortRef = match name.parse() {
+        Ok(port) => port,
+        Err(what) => {
+            complain(command, &what);
+            return ExitCode::from(USAGE);
+        }
+    };
+    match read(words).map(|keys| ask(&port, &keys)) {
+        Err(mistakes) => {
+            mistakes.iter().for_each(|mistake| complain(command, &mistake.to_string()));
+            ExitCode::from(USAGE)
+        }
+        Ok(Err(error)) => fail(command, &error),
+        Ok(Ok(done)) if done.changes.is_empty() => out::print("nothing differs\n"),
+        Ok(Ok(done)) => out::print(&(done.changes.join("\n") + "\n")),
+    }
+}
+
+/// Reads `KEY=VALUE` words, as far as that can be done without the daemon.
+fn read(words: &[String]) -> Result<PortKeys, Vec<Mistake>> {
+    let mistakes: RefCell<Vec<Mistake>> = RefCell::default();
+    let wrong = |key: &str, what: &str, right: &str| {
+        let mistake = Mistake { key: key.to_owned(), span: None, what: what.to_owned(), right: right.to_owned() };
+        mistakes.borrow_mut().push(mistake);
+    };
+    let mut entries: Vec<Entry> = Vec::new();
+    for word in words {
+        match word.split_once('=') {
+            Some((key, _)) if entries.iter().any(|e| e.key == key) => wrong(key, "given twice", "give it once"),
+            Some((key, value)) if !key.is_empty() => {
+                entries.push(Entry { key: key.to_owned(), span: None, node: Node::from_word(value) });
+            }
+            _ => wrong("", &format!("{word:?} is not KEY=VALUE"), "write it like weight=2"),
+        }
+    }
+    let table = Node::new(Value::Table(entries));
+    let keys = Keys::new("", &table, None, &mistakes);
+    let read = PortKeys::read(&keys);
+    keys.finish();
+    let mistakes = mistakes.into_inner();
+    if mistakes.is_empty() { Ok(read) } else { Err(mistakes) }
+}
+
+fn list(ports: &[PortStatus]) -> String {
+    let mut table = Table::new(&["PORT", "SWITCH", "KIND", "STATE", "WEIGHT", "ISOLATED", "DEVICE", "MAC"]);
+    let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
+    for port in ports {
+        table.row(vec![
+            port.name.clone(),
+            port.switch.clone(),
+            port.kind.clone(),
+            port.state.clone(),
+            port.weight.to_string(),
+            if port.isolated { "yes" } else { "no" }.to_owned(),
+            or_dash(port.device.clone().unwrap_or_default()),
+            or_dash(port.mac.join(" ")),
+        ]);
+    }
+    table.text()
+}

@@ -1,0 +1,110 @@
+//! `ringway status`: what runs, and its counters.
+
+use std::process::ExitCode;
+
+use ringway_control::api::types::{Fault, PollerStatus, PortStatus, Status};
+
+use super::{Context, fail};
+use crate::out::{self, Table};
+
+/// Show ports, their counters and what was dropped, pollers and faults
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ringway status
+  ringway status --json | jq '.ports[] | {name, drops}'")]
+pub struct Args {
+    /// JSON, for programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args, context: &Context) -> ExitCode {
+    match context.client().status() {
+        Err(error) => fail("status", &error),
+        Ok(status) if args.json => out::print_json(&status),
+        Ok(status) => out::print(&text(&status)),
+    }
+}
+
+fn text(status: &Status) -> String {
+    let mut parts = Vec::new();
+    if status.ports.is_empty() {
+        parts.push("no ports\n".to_owned());
+    } else {
+        parts.push(ports(&status.ports));
+    }
+    parts.push(pollers(&status.pollers));
+    if !status.faults.is_empty() {
+        parts.push(faults(&status.faults));
+    }
+    parts.push(format!("ringway {}, up {}\n", status.version, time(status.uptime)));
+    parts.join("\n")
+}
+
+fn ports(ports: &[PortStatus]) -> String {
+    let headings = [
+        "PORT",
+        "SWITCH",
+        "KIND",
+        "STATE",
+        "IN FRAMES",
+        "IN BYTES",
+        "OUT FRAMES",
+        "OUT BYTES",
+        "KICKS",
+        "CALLS",
+        "DROPS",
+    ];
+    let mut table = Table::new(&headings);
+    for port in ports {
+        let mut cells = vec![port.name.clone(), port.switch.clone(), port.kind.clone(), port.state.clone()];
+        let counters =
+            [port.input.frames, port.input.bytes, port.output.frames, port.output.bytes, port.kicks, port.calls];
+        cells.extend(counters.map(|count| count.to_string()));
+        cells.push(drops(port));
+        table.row(cells);
+    }
+    table.text()
+}
+
+/// `receiver_full 12, runt 1`, most frequent first.
+fn drops(port: &PortStatus) -> String {
+    let mut drops: Vec<(&String, &u64)> = port.drops.iter().collect();
+    drops.sort_by(|a, b| b.1.cmp(a.1).then(a.0.cmp(b.0)));
+    let drops: Vec<String> = drops.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
+    if drops.is_empty() { "-".to_owned() } else { drops.join(", ") }
+}
+
+fn pollers(pollers: &[PollerStatus]) -> String {
+    let mut table = Table::new(&["POLLER", "CORE", "BUSY", "FREE", "UTILISATION"]);
+    for (number, poller) in pollers.iter().enumerate() {
+        let total = poller.busy + poller.free;
+        let share = if total > 0.0 { poller.busy / total } else { 0.0 };
+        table.row(vec![
+            number.to_string(),
+            poller.core.map_or("any".to_owned(), |core| core.to_string()),
+            format!("{:.1} s", poller.busy),
+            format!("{:.1} s", poller.free),
+            format!("{:.1} %", share * 100.0),
+        ]);
+    }
+    table.text()
+}
+
+fn faults(faults: &[Fault]) -> String {
+    let mut table = Table::new(&["FAULT", "SWITCH", "AGE", "REASON"]);
+    for fault in faults {
+        table.row(vec![fault.port.clone(), fault.switch.clone(), time(fault.age), fault.detail.clone()]);
+    }
+    table.text()
+}
+
+fn time(seconds: f64) -> String {
+    let whole = seconds as u64;
+    match whole {
+        0..60 => format!("{seconds:.1} s"),
+        60..3600 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", whole / 3600, whole / 60 % 60),
+    }
+}

@@ -1,0 +1,82 @@
+//! Writing to stdout, whose reader may have gone (`ringway status | head -1`): that ends the command, quietly.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Writes all of `text`.
+pub fn print(text: &str) -> ExitCode {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("ringway: cannot write to stdout: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes a value as JSON, for programs.
+pub fn print_json(value: &impl serde::Serialize) -> ExitCode {
+    match serde_json::to_string(value) {
+        Ok(json) => print(&(json + "\n")),
+        Err(e) => {
+            eprintln!("ringway: cannot write JSON: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A table with aligned columns: text to the left, numbers to the right.
+#[derive(Debug)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these headings.
+    pub fn new(headings: &[&str]) -> Self {
+        Self { rows: vec![headings.iter().map(|h| (*h).to_owned()).collect()] }
+    }
+
+    /// Adds a row, one cell per heading.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The table as text, each row ended by a newline.
+    pub fn text(&self) -> String {
+        let columns = self.rows[0].len();
+        let width = |column: usize| self.rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let is_number = |cell: &str| cell.starts_with(|c: char| c.is_ascii_digit());
+        // A column goes by its first row, so that its heading stands where its values do.
+        let right = |column: usize| self.rows.get(1).is_some_and(|row| is_number(&row[column]));
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let width = widths[column];
+                let cell = if right(column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
+                line.push_str(&cell);
+                line.push_str("  ");
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_line_up() {
+        let mut table = Table::new(&["PORT", "FRAMES"]);
+        table.row(vec!["a".into(), "1".into()]);
+        table.row(vec!["longer".into(), "12345678".into()]);
+        assert_eq!(table.text(), "PORT      FRAMES\na              1\nlonger  12345678\n");
+    }
+}
