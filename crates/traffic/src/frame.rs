@@ -9,6 +9,8 @@ use crate::{Mac, Source};
 pub const MAX_FRAME: usize = 65_535;
 /// The shortest frame: an Ethernet header.
 pub const MIN_FRAME: usize = wire::ETHERNET;
+/// Source port of the first flow: packet analysers know no protocol there.
+const FIRST_PORT: u16 = 40_000;
 /// Most flows of one sender, over all its destinations.
 pub const MAX_FLOWS: usize = 65_536;
 
@@ -239,7 +241,7 @@ fn ip_and_udp(size: usize, destination: u16, flow: u16) -> [u8; 28] {
     bytes[16..20].copy_from_slice(&[198, 19, high, low]);
     let checksum = wire::internet_checksum(&bytes[..20]);
     bytes[10..12].copy_from_slice(&checksum.to_be_bytes());
-    bytes[20..22].copy_from_slice(&flow.wrapping_add(0xc000).to_be_bytes());
+    bytes[20..22].copy_from_slice(&flow.wrapping_add(FIRST_PORT).to_be_bytes());
     bytes[22..24].copy_from_slice(&wire::UDP_PORT);
     bytes[24..26].copy_from_slice(&((size - wire::ETHERNET - 20) as u16).to_be_bytes());
     bytes
@@ -249,3 +251,7 @@ fn random_stream() -> u16 {
     // The standard library's hash keys come from the system's random source.
     std::collections::hash_map::RandomState::new().hash_one(std::process::id()) as u16
 }
+
+#[cfg(test)]
+#[path = "frame_tests.rs"]
+mod tests;

@@ -62,7 +62,8 @@ pub fn ping_pair<A: Endpoint, B: Endpoint>(
     options: &PingOptions,
     watch: &mut Watch<'_>,
 ) -> io::Result<LatencyReport> {
-    let mut reflector = Reflector::new(spec.destinations.first().copied().unwrap_or(Mac::local(2)));
+    let mut reflector =
+        Reflector::new(spec.destinations.iter().copied().find(|mac| !mac.is_group()).unwrap_or(Mac::local(2)));
     measure(near, spec, options, watch, || {
         reflector.turn(far, 1);
     })
@@ -130,6 +131,8 @@ struct Tally {
     stream: u16,
     /// Flow and sequence number of the ping whose reply is awaited.
     awaited: (u16, u64),
+    /// Where the awaited ping was sent to.
+    destination: Mac,
     answered: bool,
     sent: u64,
     lost: u64,
@@ -144,14 +147,29 @@ impl Tally {
     fn new(stream: u16) -> Tally {
         let times = Histogram::new_with_bounds(1, LONGEST.as_nanos() as u64, 3).expect("1 ns to 60 s is a valid range");
         let scratch = Vec::with_capacity(MAX_FRAME);
-        let (awaited, answered) = ((0, 0), false);
-        Tally { stream, awaited, answered, sent: 0, lost: 0, late: 0, corrupted: 0, foreign: 0, times, scratch }
+        let (awaited, destination, answered) = ((0, 0), Mac::BROADCAST, false);
+        Tally {
+            stream,
+            awaited,
+            destination,
+            answered,
+            sent: 0,
+            lost: 0,
+            late: 0,
+            corrupted: 0,
+            foreign: 0,
+            times,
+            scratch,
+        }
     }
 
     fn send(&mut self, frames: &mut Frames, frame: &mut [u8]) {
         frames.write(frame);
         if let Some((_, flow, Some(sequence))) = check::identify(frame) {
             self.awaited = (flow, sequence);
+        }
+        if let Some(destination) = frame.first_chunk() {
+            self.destination = Mac(*destination);
         }
         self.answered = false;
         self.sent += 1;
@@ -166,6 +184,10 @@ impl Tally {
         self.scratch.clear();
         self.scratch.extend_from_slice(frame);
         swap_addresses(&mut self.scratch);
+        if self.destination.is_group() {
+            // The reply comes from whoever answered.
+            self.scratch[..6].copy_from_slice(&self.destination.0);
+        }
         if stream != self.stream {
             self.foreign += 1;
         } else if !check::is_intact(&self.scratch) {

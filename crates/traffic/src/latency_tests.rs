@@ -79,6 +79,16 @@ fn a_reply_to_a_broadcast_has_a_unicast_source() {
 }
 
 #[test]
+fn a_broadcast_ping_is_answered_by_anybody() {
+    let (mut a, mut b) = memory::pair(4);
+    let spec = FrameSpec { destinations: vec![Mac::BROADCAST], ..FrameSpec::default() };
+    let report = ping_pair(&mut a, &mut b, &spec, &options(5, Patience::Spin), &mut Watch::none());
+    let report = report.expect("a memory link never fails");
+    assert_eq!((report.sent, report.corrupted), (5, 0), "{report}");
+    assert!(report.received > 0, "{report}");
+}
+
+#[test]
 fn a_frame_without_sequence_number_cannot_ping() {
     let (mut a, _b) = memory::pair(4);
     let spec = FrameSpec { size: 27, ..FrameSpec::default() };

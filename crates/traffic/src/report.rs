@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Why a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
     /// The number of frames asked for was reached, or the source has no more.
@@ -33,7 +33,7 @@ impl fmt::Display for Ended {
 }
 
 /// Frames and bytes over a time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
     /// Frames.
     pub frames: u64,
@@ -92,7 +92,7 @@ impl fmt::Display for Scaled {
 }
 
 /// How a run stands, given to the progress callback about once a second.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// Since the start.
     pub total: Throughput,
@@ -114,7 +114,7 @@ impl fmt::Display for Progress {
 }
 
 /// Result of [`crate::transmit`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TxReport {
     /// What was sent.
     pub sent: Throughput,
@@ -131,7 +131,7 @@ impl fmt::Display for TxReport {
 }
 
 /// Result of [`crate::receive`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RxReport {
     /// What was received, over the time from the first frame to the last.
     pub received: Throughput,
@@ -150,7 +150,7 @@ impl fmt::Display for RxReport {
 }
 
 /// What the received frames turned out to be.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckReport {
     /// Frames received, of any kind.
     pub frames: u64,
@@ -194,7 +194,7 @@ impl fmt::Display for CheckReport {
 }
 
 /// Result of [`crate::ping`] and [`crate::ping_pair`]; times in nanoseconds.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LatencyReport {
     /// Frames sent.
     pub sent: u64,
@@ -249,7 +249,7 @@ impl fmt::Display for LatencyReport {
 }
 
 /// Result of [`crate::pong`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PongReport {
     /// Frames sent back.
     pub returned: Throughput,
@@ -266,7 +266,7 @@ impl fmt::Display for PongReport {
 }
 
 /// Result of [`crate::Pump::run`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PumpReport {
     /// Sent by all sources within the window.
     pub sent: Throughput,
@@ -279,7 +279,7 @@ pub struct PumpReport {
 }
 
 /// One station's part of a [`PumpReport`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StationReport {
     /// Sent within the window.
     pub sent: Throughput,
@@ -318,5 +318,6 @@ mod tests {
         let json = serde_json::to_value(&report).expect("plain data");
         assert_eq!(json["sent"]["frames_per_second"], 1_500_000.0);
         assert_eq!(json["ended"], "duration");
+        assert_eq!(serde_json::from_value::<TxReport>(json).expect("its own output"), report);
     }
 }
