@@ -15,6 +15,9 @@ use tokio::sync::Semaphore;
 /// Connections served at once; more wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 32;
 
+/// A client has this long for its request's line and headers.
+const HEAD_TIME: Duration = Duration::from_secs(2);
+
 /// A connection carries one request and ends within this time, whatever its client does.
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
 
@@ -52,6 +55,7 @@ pub async fn serve(listener: UnixListener, router: Router) {
                 .keep_alive(false)
                 .max_buf_size(HEAD_MAX)
                 .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_TIME)
                 .serve_connection(TokioIo::new(stream), service);
             match tokio::time::timeout(CONNECTION_TIME, connection).await {
                 Ok(Ok(())) => {}

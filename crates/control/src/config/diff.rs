@@ -7,7 +7,7 @@ use super::{Attach, Config, Engine, Name, Port, Switch};
 pub enum Action {
     /// The port goes; its client is detached.
     RemovePort(Name, Port),
-    /// The switch goes, with the ports that clients made on it.
+    /// The switch goes. Where clients may not make switches, the ports that they made on it go too.
     RemoveSwitch(Name, Switch),
     /// The engine's settings change.
     ChangeEngine {

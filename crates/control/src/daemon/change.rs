@@ -13,7 +13,7 @@ use ringway_ports::process::ClientId;
 use super::live::{LivePort, LiveSwitch, NewPort};
 use super::{Daemon, Refused, open, start_engine};
 use crate::config::diff::{Action, diff};
-use crate::config::{Config, Kind, Name, Port};
+use crate::config::{Config, Create, Kind, Name, Port, Switch};
 
 /// Longest wait for pollers to let go of a removed device. They do so between two batches.
 const SETTLE_WITHIN: Duration = Duration::from_millis(500);
@@ -33,7 +33,7 @@ impl Daemon {
         let actions = diff(&self.running.config, &target);
         let mut trial = Trial { switches: self.switches.clone(), engine: None };
         for action in &actions {
-            self.take(&mut trial, action)?;
+            self.take(&mut trial, &target, action)?;
         }
 
         let before = std::mem::replace(&mut self.switches, trial.switches);
@@ -41,6 +41,7 @@ impl Daemon {
         if let Some(engine) = trial.engine {
             // The old pollers give the ports' inputs back when they end; the new ones take them when published.
             self.engine = engine;
+            self.engine_started = Instant::now();
             let pollers = self.engine.pollers();
             self.switches.values_mut().fold(0, |next, switch| switch.spread_over(pollers, next));
             self.engine_changed.notify_one();
@@ -54,7 +55,7 @@ impl Daemon {
         Ok(actions.iter().map(ToString::to_string).collect())
     }
 
-    fn take(&self, trial: &mut Trial, action: &Action) -> Result<(), Refused> {
+    fn take(&self, trial: &mut Trial, target: &Config, action: &Action) -> Result<(), Refused> {
         let failed = |e: std::io::Error| Refused::Failed(e.to_string());
         match action {
             Action::RemovePort(name, port) => {
@@ -62,9 +63,15 @@ impl Daemon {
                     switch.remove(name);
                 }
             }
-            Action::RemoveSwitch(name, _) => {
-                trial.switches.remove(name);
-            }
+            Action::RemoveSwitch(name, _) => match trial.switches.get_mut(name) {
+                // To the clients that are on it, it is a switch as any that they could have made.
+                Some(switch) if target.attach.create == Create::Switches && !switch.ports().is_empty() => {
+                    switch.change(Switch::default()).map_err(failed)?;
+                }
+                _ => {
+                    trial.switches.remove(name);
+                }
+            },
             Action::ChangeEngine { to, .. } => trial.engine = Some(start_engine(to)?),
             Action::ChangeAttach { .. } => {}
             Action::AddSwitch(name, to) | Action::ChangeSwitch { name, to, .. } => match trial.switches.get_mut(name) {

@@ -45,6 +45,7 @@ use running::Running;
 pub struct Daemon {
     running: Running,
     engine: Engine,
+    engine_started: Instant,
     engine_changed: Arc<Notify>,
     switches: BTreeMap<Name, LiveSwitch>,
     /// Where each client's port is: switch and name.
@@ -66,6 +67,7 @@ impl Daemon {
         let mut daemon = Self {
             running,
             engine,
+            engine_started: Instant::now(),
             engine_changed: Arc::default(),
             switches: BTreeMap::new(),
             clients: HashMap::new(),

@@ -1,6 +1,6 @@
 //! What the API says of what runs.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::live::LivePort;
 use super::{Daemon, Refused};
@@ -15,7 +15,7 @@ impl Daemon {
             uptime: self.started.elapsed().as_secs_f64(),
             ports: self.ports(),
             switches: self.switches.iter().map(|(name, switch)| switch_status(name, switch)).collect(),
-            pollers: self.engine.readings().iter().map(poller_status).collect(),
+            pollers: self.engine.readings().iter().map(|r| poller_status(r, self.engine_started.elapsed())).collect(),
             faults: self.faults.report(),
         }
     }
@@ -78,11 +78,12 @@ fn switch_status(name: &Name, switch: &super::live::LiveSwitch) -> SwitchStatus 
     }
 }
 
-fn poller_status(reading: &ringway_engine::PollerReading) -> PollerStatus {
+/// All time that is not busy is free, the present sleep included, which a poller accounts for only when it wakes.
+fn poller_status(reading: &ringway_engine::PollerReading, age: Duration) -> PollerStatus {
     PollerStatus {
         core: reading.core.and_then(|core| u32::try_from(core).ok()),
         busy: reading.busy.as_secs_f64(),
-        free: reading.free.as_secs_f64(),
+        free: age.saturating_sub(reading.busy).as_secs_f64(),
     }
 }
 

@@ -88,7 +88,12 @@ impl Running {
     /// There is none, or the rest needs it.
     pub fn without_port(&self, name: &Name) -> Result<Config, Refused> {
         let mut config = self.config.clone();
-        config.ports.remove(name).ok_or_else(|| unknown(name))?;
+        let gone = config.ports.remove(name).ok_or_else(|| unknown(name))?;
+        let used = config.ports.values().any(|port| port.switch == gone.switch);
+        if !used && !self.from_file.switches.contains_key(&gone.switch) {
+            // "port add" made it.
+            config.switches.remove(&gone.switch);
+        }
         agree(&config, name)?;
         Ok(config)
     }

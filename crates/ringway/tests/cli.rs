@@ -1,0 +1,108 @@
+//! What the command says and how it exits, without a daemon.
+
+mod support;
+
+use std::process::Stdio;
+
+use support::{Said, ringway};
+
+fn run(args: &[&str]) -> Said {
+    let dir = tempfile::tempdir().unwrap();
+    ringway().arg("--runtime-dir").arg(dir.path()).args(args).output().unwrap().into()
+}
+
+#[test]
+fn every_subcommand_explains_itself_with_an_example() {
+    for command in [
+        &["run"][..],
+        &["status"],
+        &["port"],
+        &["port", "add"],
+        &["port", "set"],
+        &["port", "del"],
+        &["port", "list"],
+        &["fdb"],
+        &["gen"],
+        &["bench"],
+        &["demo"],
+    ] {
+        let said = run(&[command, &["--help"]].concat());
+        assert_eq!(said.code, Some(0), "{command:?}");
+        assert!(said.out.contains("Example"), "{command:?} --help shows no example:\n{}", said.out);
+        assert!(said.out.contains("--runtime-dir"), "{command:?}");
+    }
+}
+
+#[test]
+fn without_a_daemon_commands_say_how_to_start_one() {
+    for command in
+        [&["status"][..], &["port", "list"], &["port", "del", "p"], &["fdb"], &["port", "set", "p", "weight=1"]]
+    {
+        let said = run(command);
+        assert_eq!(said.code, Some(1), "{command:?}");
+        assert!(said.err.contains("control.sock: start one with \"ringway run\""), "{}", said.err);
+    }
+}
+
+#[test]
+fn mistakes_in_a_command_exit_2_and_name_the_key() {
+    for (args, wanted) in [
+        (&["port", "add", "p", "weight=65"][..], "port add: key \"weight\": 65 is out of range"),
+        (&["port", "add", "p", "wieght=6"], "port add: key \"wieght\": unknown key; did you mean \"weight\"?"),
+        (&["port", "set", "p", "weight"], "port set: \"weight\" is not KEY=VALUE"),
+        (&["port", "set", "p", "weight=1", "weight=2"], "port set: key \"weight\": given twice"),
+        (&["port", "set", "p", "isolated=maybe"], "port set: key \"isolated\": expected true or false"),
+        (&["port", "add", "p", "kind=e1000"], "port add: key \"kind\": \"e1000\" is not available in this version"),
+        (&["port", "add", "p", "mac=[52:54]"], "port add: key \"mac\": \"[52:54]\" is not an Ethernet address"),
+        (&["port", "add", "a/b", "kind=tap"], "port add: \"a/b\" is not a name"),
+        (&["port", "del", "a b"], "port del: \"a b\" is not a name"),
+        (&["fdb", "a/b"], "fdb: \"a/b\" is not a name"),
+        (&["stauts"], "similar subcommand exists: 'status'"),
+        (&["port", "add", "p"], "required arguments"),
+    ] {
+        let said = run(args);
+        assert_eq!(said.code, Some(2), "{args:?}: {}", said.err);
+        assert!(said.err.contains(wanted), "{args:?}: {}", said.err);
+    }
+}
+
+#[test]
+fn mistakes_in_a_configuration_exit_2_with_file_line_and_column() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("bad.toml");
+    std::fs::write(&file, "[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"tpa\"\nweight = 0\n").unwrap();
+    let path = file.to_str().unwrap();
+    for args in [&["run", "--config", path][..], &["run", "--check", "--config", path]] {
+        let said = run(args);
+        assert_eq!(said.code, Some(2));
+        assert!(said.err.contains(&format!("{path}:4:8: key \"port.p.kind\": unknown value \"tpa\"")), "{}", said.err);
+        assert!(said.err.contains("did you mean \"tap\"?"), "{}", said.err);
+        assert!(said.err.contains(&format!("{path}:5:10: key \"port.p.weight\": 0 is out of range")), "{}", said.err);
+        assert_eq!(said.out, "");
+    }
+    let said = run(&["run", "--config", "/nonexistent.toml"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.err.contains("cannot read /nonexistent.toml: No such file"), "{}", said.err);
+}
+
+#[test]
+fn check_accepts_a_good_configuration_and_starts_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("good.toml");
+    std::fs::write(&file, "[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\n").unwrap();
+    let said = run(&["run", "--check", "--config", file.to_str().unwrap()]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "valid: 1 switches, 1 ports\n"));
+}
+
+#[test]
+fn a_reader_that_went_away_is_no_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("good.toml");
+    std::fs::write(&file, "").unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = ringway();
+    command.args(["run", "--check", "--config"]).arg(&file).stdout(writer).stderr(Stdio::piped());
+    let said: Said = command.output().unwrap().into();
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+}

@@ -1,0 +1,195 @@
+//! The daemon end to end, with process clients.
+
+mod support;
+
+use std::os::unix::net::UnixStream;
+
+use ringway_client::{Port, Shape};
+use support::{Daemon, PATIENCE, Said, frame, gone, receive, ringway, send, until, why_ended};
+
+const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
+const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
+const ALL: [u8; 6] = [0xff; 6];
+
+/// Makes the switch learn where A and B are.
+fn introduce(a: &mut Port, b: &mut Port) {
+    send(a, &frame(ALL, A, 1));
+    assert_eq!(receive(b, PATIENCE).as_deref(), Some(&frame(ALL, A, 1)[..]));
+    send(b, &frame(A, B, 2));
+    assert_eq!(receive(a, PATIENCE).as_deref(), Some(&frame(A, B, 2)[..]));
+}
+
+#[test]
+fn clients_exchange_frames_and_the_status_counts_them() {
+    let daemon = Daemon::start("");
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    introduce(&mut a, &mut b);
+    until("a's two frames are counted", || daemon.port("a")["out"]["frames"] == 1);
+    let port = daemon.port("a");
+    assert_eq!((&port["switch"], &port["kind"], &port["state"]), (&"lan0".into(), &"process".into(), &"up".into()));
+    assert_eq!(port["in"], serde_json::json!({"frames": 1, "bytes": 60}));
+    assert_eq!(port["out"], serde_json::json!({"frames": 1, "bytes": 60}));
+    assert!(port["drops"].is_object() && port["kicks"].is_u64() && port["calls"].is_u64());
+    let poller = &daemon.status()["pollers"][0];
+    assert!(poller["core"].is_null() && poller["busy"].is_f64() && poller["free"].as_f64() > Some(0.0), "{poller}");
+
+    let fdb: serde_json::Value = serde_json::from_str(&daemon.ok(&["fdb", "lan0", "--json"])).unwrap();
+    let known: Vec<_> = fdb.as_array().unwrap().iter().map(|e| (e["mac"].clone(), e["port"].clone())).collect();
+    assert_eq!(known, [("02:00:00:00:00:0a".into(), "a".into()), ("02:00:00:00:00:0b".into(), "b".into())]);
+    assert!(daemon.ok(&["fdb"]).contains("lan0    02:00:00:00:00:0a  a"));
+
+    drop(a);
+    until("a's port goes with it", || daemon.port("a").is_null());
+    assert_eq!(daemon.ok(&["fdb"]).lines().count(), 2, "a's address is forgotten");
+    drop(b);
+    until("the switch goes with its last port", || daemon.status()["switches"] == serde_json::json!([]));
+}
+
+#[test]
+fn isolation_and_removal_take_effect_while_frames_flow() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    introduce(&mut a, &mut b);
+    assert_eq!(daemon.ok(&["port", "set", "a", "isolated=true"]), "changed port a\n");
+    assert_eq!(daemon.ok(&["port", "set", "lan0:b", "isolated=true", "weight=3"]), "changed port b\n");
+    assert_eq!(daemon.ok(&["port", "set", "lan0:b", "weight=3"]), "nothing differs\n");
+    send(&mut a, &frame(B, A, 3));
+    until("the frame is dropped", || daemon.port("a")["drops"]["isolated"] == 1);
+    daemon.ok(&["port", "set", "b", "isolated=false"]);
+    send(&mut a, &frame(B, A, 4));
+    assert_eq!(receive(&mut b, PATIENCE).as_deref(), Some(&frame(B, A, 4)[..]), "the frame before is gone");
+
+    assert_eq!(daemon.ok(&["port", "del", "b"]), "removed port b\n");
+    assert!(why_ended(&mut b).contains("the port was deleted"), "the client is told");
+    assert!(daemon.port("b").is_null());
+}
+
+#[test]
+fn a_reload_changes_only_what_differs() {
+    let base = "[switch.lan0]\n[port.a]\nswitch = \"lan0\"\nkind = \"process\"\n";
+    let daemon = Daemon::start(&format!("{base}[port.old]\nswitch = \"lan0\"\nkind = \"process\"\n"));
+    daemon.ok(&["port", "add", "mine", "switch=lan0", "kind=process"]);
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    let mut old = daemon.attach("lan0:old").unwrap();
+    introduce(&mut a, &mut b);
+
+    daemon.reload(&format!("{base}weight = 5\n[port.new]\nswitch = \"lan0\"\nkind = \"process\"\n"));
+    assert_eq!(daemon.line(), "reloaded: removed port old, changed port a, added port new to switch lan0");
+    assert!(why_ended(&mut old).contains("the port was removed"), "the removed port's client is told");
+    send(&mut a, &frame(B, A, 9));
+    assert_eq!(receive(&mut b, PATIENCE).as_deref(), Some(&frame(B, A, 9)[..]), "a changed port keeps its client");
+    let port = daemon.port("a");
+    assert_eq!((&port["weight"], &port["in"]["frames"]), (&5.into(), &2.into()), "and its counters");
+    assert_eq!(daemon.port("new")["state"], "waiting");
+    assert_eq!(daemon.port("mine")["state"], "waiting", "what a command added stays");
+    assert_eq!(daemon.port("b")["state"], "up", "what a client made stays");
+
+    daemon.reload(&format!("{base}weight = 5\n[port.new]\nswitch = \"lan0\"\nkind = \"process\"\n"));
+    assert_eq!(daemon.line(), "reloaded: nothing differs");
+    daemon.reload("[port.a]\nswitch = \"lan9\"\nkind = \"process\"\n");
+    daemon.reload("[switch.lan0]\nageing = \"1s\"\n");
+    assert_eq!(
+        daemon.line(),
+        "reloaded: removed port a, removed port new, changed switch lan0",
+        "a bad file changes nothing"
+    );
+}
+
+#[test]
+fn another_engine_takes_over_without_losing_clients() {
+    let daemon = Daemon::start("");
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    introduce(&mut a, &mut b);
+    for (config, core) in [("cores = [0]\nidle = \"sleep\"", 0.into()), ("batch = 1", serde_json::Value::Null)] {
+        daemon.reload(&format!("[engine]\n{config}\n"));
+        assert_eq!(daemon.line(), "reloaded: changed engine");
+        assert_eq!(daemon.status()["pollers"][0]["core"], core);
+        send(&mut a, &frame(B, A, 5));
+        assert_eq!(receive(&mut b, PATIENCE).as_deref(), Some(&frame(B, A, 5)[..]));
+    }
+}
+
+#[test]
+fn what_the_configuration_does_not_allow_is_refused_with_the_setting_to_change() {
+    let why = |daemon: &Daemon, name: &str| daemon.attach(name).err().map(|e| e.to_string()).unwrap_or_default();
+    let daemon = Daemon::start("[attach]\ncreate = \"ports\"\nmax_ports = 2\n[switch.lan0]\n");
+    assert!(why(&daemon, "lan1:a").contains("no switch for lan1:a, and [attach] create = \"ports\" makes none"));
+    let _a = daemon.attach("lan0:a").unwrap();
+    assert!(why(&daemon, "lan0:a").contains("lan0:a is in use"));
+    let _b = daemon.attach("lan0:b").unwrap();
+    assert!(why(&daemon, "lan0:c").contains("[attach] max_ports allows no more"));
+
+    let daemon = Daemon::start(
+        "[attach]\ncreate = \"none\"\nmax_memory = \"64KiB\"\n[switch.lan0]\n[port.a]\nswitch = \"lan0\"\nkind = \"process\"\n",
+    );
+    assert!(why(&daemon, "lan0:b").contains("create = \"none\" makes none"));
+    assert!(why(&daemon, "lan0:a").contains("[attach] max_memory allows 64KiB"), "{}", why(&daemon, "lan0:a"));
+    let small = Shape { tx_slots: 8, rx_slots: 8, ..Shape::default() };
+    let socket = daemon.runtime_dir().join("attach.sock");
+    drop(Port::attach(socket, "lan0:a", small).unwrap());
+    until("a configured port waits again", || daemon.port("a")["state"] == "waiting");
+}
+
+#[test]
+fn a_map_switch_delivers_to_bound_addresses_only() {
+    let daemon = Daemon::start(
+        "[switch.lan0]\nforwarding = \"map\"\n[port.a]\nswitch = \"lan0\"\nkind = \"process\"\nmac = \"02:00:00:00:00:0a\"\n\
+         [port.b]\nswitch = \"lan0\"\nkind = \"process\"\nmac = \"02:00:00:00:00:0b\"\n",
+    );
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    assert_eq!(a.mac(), A);
+    send(&mut a, &frame(B, A, 1));
+    assert_eq!(receive(&mut b, PATIENCE).as_deref(), Some(&frame(B, A, 1)[..]));
+    send(&mut a, &frame([2, 0, 0, 0, 0, 0xc], A, 2));
+    until("an unbound address goes nowhere", || daemon.port("a")["drops"]["no_destination"] == 1);
+    let said = daemon.ringway(&["port", "add", "c", "switch=lan0", "kind=process", "mac=02:00:00:00:00:0b"]);
+    assert_eq!(said.code, Some(2));
+    assert!(
+        said.err.contains("port add: key \"mac\": 02:00:00:00:00:0b is already bound to port \"b\""),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn names_that_two_switches_have_need_the_switch() {
+    let daemon = Daemon::start("");
+    let (_a, _b) = (daemon.attach("lan0:p").unwrap(), daemon.attach("lan1:p").unwrap());
+    let said = daemon.ringway(&["port", "del", "p"]);
+    assert_eq!(said.code, Some(2));
+    assert!(said.err.contains("write \"lan0:p\" or \"lan1:p\""), "{}", said.err);
+    daemon.ok(&["port", "del", "lan1:p"]);
+    assert_eq!(daemon.port("p")["switch"], "lan0");
+}
+
+#[test]
+fn a_switch_made_by_port_add_goes_with_its_last_port() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    daemon.ok(&["port", "add", "lan7:p", "kind=process"]);
+    let said = daemon.ringway(&["port", "add", "p", "switch=lan0", "kind=process"]);
+    assert!(said.code == Some(2) && said.err.contains("\"p\" exists already, on switch \"lan7\""), "{}", said.err);
+    assert_eq!(daemon.ok(&["port", "del", "p"]), "removed port p\nremoved switch lan7\n");
+    assert_eq!(daemon.status()["switches"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn one_directory_has_one_daemon_and_its_end_leaves_nothing() {
+    let mut daemon = Daemon::start("");
+    let run = daemon.runtime_dir();
+    let said: Said = ringway().arg("run").arg("--runtime-dir").arg(&run).output().unwrap().into();
+    assert_eq!(said.code, Some(1));
+    assert!(said.err.contains("already running"), "{}", said.err);
+    let mut client = daemon.attach("lan0:a").unwrap();
+    assert!(daemon.stop().success());
+    assert!(gone(&run.join("control.sock")) && gone(&run.join("attach.sock")));
+    assert!(why_ended(&mut client).contains("shutting down"), "clients are told");
+}
+
+#[test]
+fn silent_clients_of_the_control_socket_do_not_lock_others_out() {
+    let daemon = Daemon::start("");
+    let socket = daemon.runtime_dir().join("control.sock");
+    let silent: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    daemon.status();
+    drop(silent);
+}
