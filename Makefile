@@ -1,0 +1,52 @@
+# make demo    see a switch at work
+# make test    everything that must pass before a change lands (includes make check)
+# make check   format, lints, documentation
+# make deps    install what the tests and the demo need (Debian packages, as root)
+
+SHELL := /bin/bash
+CARGO ?= cargo
+# The loom and fuzz builds use flags of their own and so folders of their own.
+LOOM_TARGET := target/loom
+FUZZ_SECONDS ?= 10
+PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps
+
+.PHONY: all build demo deps test check unit loom fuzz smoke bench install clean
+
+all: build
+
+build:
+	$(CARGO) build --release -p ringway
+
+demo: deps build
+	target/release/ringway demo
+
+bench: deps build
+	target/release/ringway bench --json results/bench.json --plots results
+
+deps:
+	@./packaging/install-deps $(PACKAGES)
+
+test: deps check unit loom fuzz smoke
+	@echo "make test: all parts passed"
+
+check:
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
+
+# Unit, property, integration and end-to-end tests, against real programs, in the profile that users run.
+unit:
+	$(CARGO) test --release --workspace
+
+loom:
+	RUSTFLAGS="--cfg loom" $(CARGO) test --release --target-dir $(LOOM_TARGET) -p ringway-abi -p ringway-engine --tests
+
+fuzz:
+	cd fuzz && ./run ring $(FUZZ_SECONDS) && ./run attach $(FUZZ_SECONDS) && ./run pcap $(FUZZ_SECONDS)
+
+# Every experiment runs to its end and gives figures; nothing is asserted about speed.
+smoke: build
+	target/release/ringway bench --quick --json target/bench-quick.json
+
+clean:
+	$(CARGO) clean
