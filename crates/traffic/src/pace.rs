@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn after_its_delay_a_frame_is_ready() {
-        let mut pacer = Pacer::new(Rate::Bits(1_000));
+        let mut pacer = Pacer::new(Rate::Bits(997));
         pacer.refill(Duration::from_millis(1));
         let delay = pacer.delay(1514);
         pacer.refill(Duration::from_millis(1) + delay - Duration::from_nanos(1));

@@ -26,6 +26,8 @@ fn everything_sent_is_received_after_a_drain() {
     let totals = pump.totals();
     assert_eq!(totals[0].sent.frames, totals[1].received.frames);
     assert_eq!(totals[1].check.frames, totals[1].received.frames);
+    assert_eq!(totals[1].received.bytes, totals[1].received.frames * 60);
+    assert_eq!(totals[1].check.bytes, totals[1].received.bytes);
     assert!(totals[1].check.is_clean());
 }
 

@@ -310,6 +310,20 @@ mod tests {
     }
 
     #[test]
+    fn any_fault_makes_a_check_unclean() {
+        let clean =
+            CheckReport { frames: 9, bytes: 540, flows: 2, unsequenced: 1, untracked: 1, ..CheckReport::default() };
+        assert!(clean.is_clean());
+        for fault in ["lost", "reordered", "duplicated", "stale", "corrupted", "foreign"] {
+            let mut json = serde_json::to_value(&clean).expect("plain data");
+            json[fault] = 1.into();
+            let report: CheckReport = serde_json::from_value(json).expect("the same fields");
+            assert!(!report.is_clean(), "{fault}");
+            assert!(report.to_string().contains(&format!("1 {fault}")), "{report}");
+        }
+    }
+
+    #[test]
     fn people_and_programs_read_the_same_figures() {
         let sent = Throughput::new(3_000_000, 180_000_000, 2.0);
         let report = TxReport { sent, full: 4, ended: Ended::Duration };

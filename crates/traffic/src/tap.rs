@@ -158,3 +158,34 @@ fn attach(file: &File, name: &str) -> io::Result<()> {
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pipe::{PipeFlags, pipe_with};
+
+    /// A pipe stands in for a device that is at times full: TAP devices of today's kernels drop instead.
+    #[test]
+    fn a_frame_the_kernel_has_no_room_for_is_kept_and_sent_later() {
+        let (read, write) = pipe_with(PipeFlags::NONBLOCK).expect("a pipe");
+        let buffer = || vec![0; MAX_FRAME].into_boxed_slice();
+        let (name, file) = (String::from("pipe"), File::from(write));
+        let mut tap = Tap { file, name, tx: buffer(), rx: buffer(), pending: None, failed: None };
+        let mut pushed = 0u64;
+        while tap.tx_push(64, |frame| frame[..8].copy_from_slice(&pushed.to_be_bytes())) {
+            pushed += 1;
+            assert!(pushed < 1_000_000, "a pipe that is never full");
+        }
+        assert_eq!(tap.tx_room(), 0);
+        let (mut read, mut arrived, mut frame) = (File::from(read), 0u64, [0; 64]);
+        while arrived < pushed {
+            match read.read(&mut frame) {
+                Ok(len) => assert_eq!((len, frame[..8] == arrived.to_be_bytes()), (64, true), "frame {arrived}"),
+                Err(error) => panic!("{arrived} of {pushed} frames arrived: {error}"),
+            }
+            arrived += 1;
+            tap.tx_flush();
+        }
+        assert_eq!(tap.tx_room(), ROOM);
+    }
+}

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::Source;
+use crate::*;
 
 /// A file of its own for each test, removed at the end.
 struct Scratch(PathBuf);
@@ -189,7 +189,9 @@ fn all_packet_blocks_of_pcapng_are_read_and_others_skipped() {
 
 #[test]
 fn resolution_and_offset_of_an_interface_are_used() {
-    let cases: [(&[u8], u32, Duration); 3] = [
+    let cases: [(&[u8], u32, Duration); 4] = [
+        // After the name of the interface, whose three bytes are padded to four.
+        (&[0, 2, 0, 3, b'e', b't', b'h', 0, 0, 9, 0, 1, 9, 0, 0, 0], 1_500_000_000, Duration::from_millis(1500)),
         (&[0, 9, 0, 1, 9, 0, 0, 0], 1_500_000_000, Duration::from_millis(1500)),
         (&[0, 9, 0, 1, 0x81, 0, 0, 0], 3, Duration::from_millis(1500)),
         (&[0, 14, 0, 8, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0], 500_000, Duration::from_millis(5500)),
@@ -271,6 +273,38 @@ fn a_replay_repeats_the_file_in_its_own_time() {
     assert_eq!(replay.next_len(), None);
     let expected: Vec<_> = (0..12).map(|index| Duration::from_micros(1500) * index).collect();
     assert_eq!(dues, expected);
+}
+
+#[test]
+fn what_is_received_is_written_and_can_be_sent_again_in_its_own_time() {
+    let file = Scratch::new("pcapng");
+    let (mut a, mut b) = memory::pair(64);
+    let limits = Limits { frames: Some(20), duration: Some(Duration::from_secs(20)) };
+    let mut frames = Frames::new(&FrameSpec { size: 77, ..FrameSpec::default() }).expect("valid");
+    let options = TxOptions { limits, rate: Rate::Frames(1000), ..TxOptions::default() };
+    let receiver = std::thread::spawn({
+        let path = file.0.clone();
+        move || {
+            let mut recorder = Recorder::create(&path, MAX_SNAP).expect("the temporary directory is writable");
+            let mut checker = Checker::new(Level::Full, Origin::Zero);
+            let options = RxOptions { limits, ..RxOptions::default() };
+            receive(&mut b, &mut checker, Some(&mut recorder), &options, &mut Watch::none()).map(|report| (b, report))
+        }
+    });
+    transmit(&mut a, &mut frames, &options, &mut Watch::none()).expect("a memory link never fails");
+    let (mut b, report) = receiver.join().expect("no panic").expect("there is space");
+    assert!(report.check.is_clean() && report.received.frames == 20, "{report}");
+
+    let options = ReplayOptions { timing: Timing::Recorded, ..ReplayOptions::default() };
+    let mut replay = Replay::open(&file.0, options).expect("our own file");
+    let span = read_all(&file.0).map(|all| all[19].0 - all[0].0).expect("our own file");
+    let report =
+        transmit(&mut a, &mut replay, &TxOptions::default(), &mut Watch::none()).expect("a memory link never fails");
+    assert_eq!((report.sent.frames, report.ended), (20, Ended::Frames));
+    assert!(report.sent.seconds >= span.as_secs_f64(), "{report}: recorded over {span:?}");
+    let mut checker = Checker::new(Level::Full, Origin::Zero);
+    b.rx_batch(100, |frame| checker.see(frame));
+    assert!(checker.report().is_clean() && checker.report().frames == 20, "{}", checker.report());
 }
 
 #[test]
