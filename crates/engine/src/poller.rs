@@ -24,7 +24,7 @@ use crate::source::Attached;
 /// Empty looks after which an active port is parked.
 const PARK_AFTER: u32 = 256;
 /// Parked ports looked at per round.
-const LOOKS_PER_ROUND: usize = 16;
+const LOOKS_PER_ROUND: usize = 8;
 /// While busy, how often device descriptors of parked ports are looked at.
 const DEVICE_LOOK_EVERY: Duration = Duration::from_micros(20);
 /// Empty rounds between two readings of the clock.
