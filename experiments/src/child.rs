@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// How long a program may take to stop, go on or end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -29,6 +30,20 @@ impl Program {
             .spawn()
             .map_err(|error| io::Error::new(error.kind(), format!("cannot start {name}: {error}")))?;
         Ok(Program { child, name, held: false })
+    }
+
+    /// Starts `command` on `cores`: a child otherwise runs where the starting thread, here pinned to one core, may run.
+    ///
+    /// # Errors
+    /// As [`Program::start`]; or a core does not exist.
+    pub fn start_on(cores: &[usize], command: &mut Command) -> io::Result<Program> {
+        let here = sched_getaffinity(None)?;
+        let mut there = CpuSet::new();
+        cores.iter().for_each(|&core| there.set(core));
+        sched_setaffinity(None, &there)?;
+        let program = Program::start(command);
+        sched_setaffinity(None, &here)?;
+        program
     }
 
     /// The process, for pipes.

@@ -1,10 +1,109 @@
 //! Experiments: the papers' tables and figures, with their peers and plots.
+//!
+//! Every figure is made of short windows taken in turn (A B A B …), each between two probes of the distance of the two cores
+//! ([`placement`]), beside the rate of a bare ring ([`anchor`]) in the same round ([`trial`]). See [`EXPERIMENTS`] for what there is.
 
 pub mod anchor;
 pub mod child;
+pub mod daemon;
+mod drop_rate;
+mod fig06_07_destinations;
+mod fig08_switch_batch;
+mod fig09_receive_batch;
+mod fig10_send_batch;
+mod fig11_frame_size;
+mod fig12_round_trip;
+mod headline;
+mod idle_ports;
+pub mod interrupt;
 pub mod machine;
+pub mod network;
+pub mod peers;
 pub mod placement;
 pub mod plot;
 pub mod report;
+pub mod scratch;
+pub mod session;
 pub mod stats;
 pub mod trial;
+
+use std::io;
+
+use report::Figure;
+use session::Session;
+
+/// Something `ringway bench` can measure.
+pub struct Experiment {
+    /// What it is called on the command line.
+    pub name: &'static str,
+    /// Where it comes from.
+    pub source: &'static str,
+    /// What it shows.
+    pub about: &'static str,
+    /// Measures it.
+    pub run: fn(&mut Session) -> io::Result<Vec<Figure>>,
+}
+
+/// Everything there is, in the order it is measured.
+pub const EXPERIMENTS: [Experiment; 9] = [
+    Experiment {
+        name: "headline",
+        source: "VALE, section 5.1",
+        about: "rate of one sender to one receiver, 60 and 1514 bytes",
+        run: headline::run,
+    },
+    Experiment {
+        name: "destinations",
+        source: "VALE, figures 6 and 7",
+        about: "rate and time per frame against number of destinations",
+        run: fig06_07_destinations::run,
+    },
+    Experiment {
+        name: "switch-batch",
+        source: "VALE, figure 8",
+        about: "rate against batch size of the switch",
+        run: fig08_switch_batch::run,
+    },
+    Experiment {
+        name: "receive-batch",
+        source: "VALE, figure 9",
+        about: "rate against batch size of the receiver",
+        run: fig09_receive_batch::run,
+    },
+    Experiment {
+        name: "send-batch",
+        source: "VALE, figure 10",
+        about: "rate against batch size of the sender",
+        run: fig10_send_batch::run,
+    },
+    Experiment {
+        name: "frame-size",
+        source: "VALE, figure 11",
+        about: "time per frame against frame size",
+        run: fig11_frame_size::run,
+    },
+    Experiment {
+        name: "round-trip",
+        source: "VALE, figure 12",
+        about: "round trip against frame size, sleeping and spinning",
+        run: fig12_round_trip::run,
+    },
+    Experiment {
+        name: "drop-rate",
+        source: "VALE, section 5.1, footnote 6",
+        about: "frames dropped at the switch against frames forwarded",
+        run: drop_rate::run,
+    },
+    Experiment {
+        name: "idle-ports",
+        source: "VPE, hierarchical flags",
+        about: "rate against number of idle ports, 1 to 1,024",
+        run: idle_ports::run,
+    },
+];
+
+/// Finds an experiment by its name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    EXPERIMENTS.iter().find(|experiment| experiment.name == name)
+}

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::placement::Class;
+use crate::session::RINGWAY;
 use crate::stats::Summary;
 use crate::trial::{ANCHOR, Outcome, Sample};
 
@@ -141,6 +142,12 @@ impl Figure {
             }
         }
         names
+    }
+
+    /// Whether it has a point of ours.
+    #[must_use]
+    pub fn has_ours(&self) -> bool {
+        self.points.iter().any(|point| point.series == RINGWAY)
     }
 
     /// A table, one line per point.

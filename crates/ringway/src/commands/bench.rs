@@ -1,16 +1,144 @@
-//! `ringway bench`.
+//! `ringway bench`: the papers' figures, measured here, beside what a user would pick instead.
 
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::{Context, complain};
+use ringway_experiments::machine::Machine;
+use ringway_experiments::report::Report;
+use ringway_experiments::session::{Options, Session};
+use ringway_experiments::{EXPERIMENTS, Experiment, find, interrupt, plot};
+
+use super::{Context, USAGE, complain};
+use crate::out;
 
 /// Run the experiments of the papers and their peers
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  ringway bench")]
-pub struct Args {}
+#[command(
+    after_help = "Needs two cores that do nothing else. Peers (Linux bridge, VDE) are measured where they can be had:
+as root, with the Debian packages iproute2 and vde2. Ctrl-C ends a run with what it has measured so far.
+
+Examples:
+  ringway bench --list
+  ringway bench headline
+  ringway bench --json bench.json --plots plots"
+)]
+pub struct Args {
+    /// What to measure; all when none is named
+    #[arg(value_name = "EXPERIMENT")]
+    experiments: Vec<String>,
+    /// Show what can be measured
+    #[arg(long)]
+    list: bool,
+    /// Also write the results as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Also write one SVG per figure
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+    /// Every experiment in seconds, to see that it works
+    #[arg(long)]
+    quick: bool,
+    /// How often every contestant has its turn
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pairs: u16,
+}
 
 /// Runs the command.
-pub fn run(_args: Args, _context: &Context) -> ExitCode {
-    complain("bench", "not in this build yet");
-    ExitCode::FAILURE
+pub fn run(args: Args, _context: &Context) -> ExitCode {
+    if args.list {
+        return out::print(&list());
+    }
+    let mut chosen: Vec<&Experiment> = Vec::new();
+    for name in &args.experiments {
+        let Some(experiment) = find(name) else {
+            let known: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
+            complain("bench", &format!("no experiment \"{name}\": there are {}", known.join(", ")));
+            return ExitCode::from(USAGE);
+        };
+        chosen.push(experiment);
+    }
+    if chosen.is_empty() {
+        chosen.extend(&EXPERIMENTS);
+    }
+    match measure(&args, &chosen) {
+        Ok(code) => code,
+        Err(error) => {
+            complain("bench", &error.to_string());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn list() -> String {
+    let line =
+        |experiment: &Experiment| format!("{:<16}{} ({})\n", experiment.name, experiment.about, experiment.source);
+    EXPERIMENTS.iter().map(line).collect()
+}
+
+fn measure(args: &Args, chosen: &[&Experiment]) -> io::Result<ExitCode> {
+    // Found out before the measuring, not after it.
+    if let Some(file) = &args.json {
+        make_parent(file)?;
+    }
+    if let Some(dir) = &args.plots {
+        std::fs::create_dir_all(dir).map_err(|error| with_path(dir, &error))?;
+    }
+    let terminal = io::stderr().is_terminal();
+    let mut progress = |what: &str| {
+        if terminal {
+            let _ = write!(io::stderr(), "\r\x1b[K{what}");
+        }
+    };
+    let options = Options { program: std::env::current_exe()?, quick: args.quick, pairs: args.pairs.into() };
+    let mut session = Session::new(options, interrupt::watch(), &mut progress)?;
+    let mut report = Report {
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        machine: Machine::describe(session.cores),
+        pairs: if args.quick { 1 } else { args.pairs.into() },
+        quick: args.quick,
+        figures: Vec::new(),
+    };
+    for experiment in chosen {
+        if session.stopped() {
+            break;
+        }
+        if !terminal {
+            eprintln!("measuring {}: {}", experiment.name, experiment.about);
+        }
+        report.figures.extend((experiment.run)(&mut session)?);
+    }
+    let stopped = session.stopped();
+    if terminal {
+        let _ = write!(io::stderr(), "\r\x1b[K");
+    }
+    if let Some(file) = &args.json {
+        let json = serde_json::to_string_pretty(&report).map_err(io::Error::other)?;
+        std::fs::write(file, json + "\n").map_err(|error| with_path(file, &error))?;
+    }
+    if let Some(dir) = &args.plots {
+        for figure in &report.figures {
+            plot::write(figure, dir)?;
+        }
+    }
+    let code = out::print(&report.text());
+    let unmeasured = report.figures.iter().find(|figure| !figure.has_ours());
+    if let Some(figure) = unmeasured.filter(|_| !stopped) {
+        complain("bench", &format!("{}: Ringway itself could not be measured, see the table", figure.heading.name));
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(code)
+}
+
+fn make_parent(file: &Path) -> io::Result<()> {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => {
+            std::fs::create_dir_all(parent).map_err(|error| with_path(parent, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn with_path(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

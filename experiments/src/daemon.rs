@@ -1,0 +1,159 @@
+//! A Ringway daemon of our own, started from this program with a configuration made for the experiment.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ringway_client::{Port, Shape};
+use ringway_traffic::ProcessEndpoint;
+
+use crate::child::Program;
+use crate::network::{Network, wait_for_fd};
+use crate::placement::Cores;
+use crate::scratch::Scratch;
+
+/// How long the daemon may take until it is ready.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The switch all ports are attached to.
+const SWITCH: &str = "bench";
+/// Ring and buffer sizes of the ports that carry traffic.
+pub const BUSY: Shape =
+    Shape { tx_rings: 1, rx_rings: 1, tx_slots: 256, rx_slots: 256, buffer_size: 2112, extra_buffers: 0 };
+/// Longer rings, for experiments with batches of up to 1,024 frames.
+pub const LONG: Shape = Shape { tx_slots: 2048, rx_slots: 2048, ..BUSY };
+/// Ring and buffer sizes of ports that only have to be there.
+pub const IDLE: Shape = Shape { tx_slots: 4, rx_slots: 4, buffer_size: 128, ..BUSY };
+
+/// What a daemon is configured to do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The `ringway` command.
+    pub program: PathBuf,
+    /// Where pollers run; `None` leaves them to the scheduler.
+    pub core: Option<usize>,
+    /// Idle policy.
+    pub idle: &'static str,
+    /// Most frames of one batch.
+    pub batch: usize,
+    /// Forwarding function.
+    pub forwarding: &'static str,
+    /// Whether the first port may reach nobody.
+    pub isolated: bool,
+    /// Ring and buffer sizes.
+    pub shape: Shape,
+}
+
+impl Settings {
+    /// A daemon for throughput: one poller that never sleeps on the switch's core.
+    #[must_use]
+    pub fn spinning(program: PathBuf, cores: Cores) -> Settings {
+        let core = Some(cores.switch);
+        Settings { program, core, idle: "spin", batch: 256, forwarding: "learning", isolated: false, shape: BUSY }
+    }
+
+    fn toml(&self) -> String {
+        let Settings { core, idle, batch, forwarding, isolated, .. } = self;
+        let cores = core.map_or(String::new(), |core| core.to_string());
+        let mut text = format!(
+            "[engine]\ncores = [{cores}]\nidle = \"{idle}\"\nbatch = {batch}\n\n\
+             [attach]\ncreate = \"switches\"\nmax_ports = 2048\n\n\
+             [switch.{SWITCH}]\nforwarding = \"{forwarding}\"\n"
+        );
+        if *isolated {
+            for number in 0..2 {
+                let _ =
+                    write!(text, "\n[port.p{number}]\nswitch = \"{SWITCH}\"\nkind = \"process\"\nisolated = true\n");
+            }
+        }
+        text
+    }
+}
+
+/// A running daemon.
+pub struct Daemon {
+    // Ended before its folder is removed.
+    program: Program,
+    scratch: Scratch,
+    shape: Shape,
+    attached: usize,
+}
+
+impl Daemon {
+    /// Starts a daemon and waits until it is ready.
+    ///
+    /// # Errors
+    /// It does not start; the message has what it wrote to its standard error.
+    pub fn start(cores: Cores, settings: &Settings) -> io::Result<Daemon> {
+        let scratch = Scratch::new("bench")?;
+        fs::write(scratch.path("ringway.toml"), settings.toml())?;
+        let errors = scratch.path("stderr");
+        let mut command = Command::new(&settings.program);
+        command.arg("run").arg("--config").arg(scratch.path("ringway.toml"));
+        command.arg("--runtime-dir").arg(scratch.path("run"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&errors)?);
+        let mut program = Program::start_on(&[cores.generator, cores.switch], &mut command)?;
+        if !is_ready(&mut program)? {
+            let words = fs::read_to_string(errors).unwrap_or_default();
+            return Err(io::Error::other(format!("{} run is not ready: {}", settings.program.display(), words.trim())));
+        }
+        Ok(Daemon { program, scratch, shape: settings.shape, attached: 0 })
+    }
+
+    /// Attaches `count` ports of another shape, which carry nothing.
+    ///
+    /// # Errors
+    /// The daemon refuses one.
+    pub fn attach_idle(&mut self, count: usize) -> io::Result<Vec<ProcessEndpoint>> {
+        self.program.resume()?;
+        (0..count).map(|number| self.attach_as(&format!("idle{number}"), IDLE)).collect()
+    }
+
+    fn attach_as(&self, name: &str, shape: Shape) -> io::Result<ProcessEndpoint> {
+        let socket = self.scratch.path("run").join("attach.sock");
+        let port = Port::attach(socket, &format!("{SWITCH}:{name}"), shape).map_err(io::Error::other)?;
+        Ok(ProcessEndpoint::new(port))
+    }
+}
+
+/// Waits for the line `ready`; false when the daemon ends or takes too long.
+fn is_ready(program: &mut Program) -> io::Result<bool> {
+    let start = Instant::now();
+    let Some(stdout) = program.child().stdout.as_mut() else { return Ok(false) };
+    let mut said = Vec::new();
+    while start.elapsed() < PATIENCE {
+        wait_for_fd(stdout.as_fd(), true, PATIENCE.saturating_sub(start.elapsed()))?;
+        let mut bytes = [0; 256];
+        let len = io::Read::read(stdout, &mut bytes)?;
+        said.extend_from_slice(&bytes[..len]);
+        if said.split(|&byte| byte == b'\n').any(|line| line.starts_with(b"ready")) {
+            return Ok(true);
+        }
+        if len == 0 {
+            return Ok(false);
+        }
+    }
+    Ok(false)
+}
+
+impl Network for Daemon {
+    type Port = ProcessEndpoint;
+
+    fn attach(&mut self, count: usize) -> io::Result<Vec<ProcessEndpoint>> {
+        self.program.resume()?;
+        let first = self.attached;
+        self.attached += count;
+        (first..self.attached).map(|number| self.attach_as(&format!("p{number}"), self.shape)).collect()
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.program.hold()
+    }
+
+    fn resume(&mut self) -> io::Result<()> {
+        self.program.resume()
+    }
+}

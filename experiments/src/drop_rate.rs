@@ -1,0 +1,43 @@
+//! VALE, section 5.1, footnote 6: how fast the switch drops, against how fast it forwards.
+//!
+//! Dropped are frames between two isolated ports, and frames to an address a `map` switch does not know. Counted is what the switch took.
+
+use std::io;
+
+use crate::daemon::{Daemon, Settings};
+use crate::network::{Destination, Forwarding, Load};
+use crate::report::{Axis, Figure, Heading, RATE};
+use crate::session::{RINGWAY, Session, one_to_one};
+
+const SIZES: [usize; 2] = [60, 1514];
+
+/// Measures the figure.
+///
+/// # Errors
+/// The cores cannot be used.
+pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let mut lineup = session.lineup();
+    let cores = session.cores;
+    for frame_len in SIZES {
+        let load = one_to_one(frame_len);
+        lineup.anchor(frame_len, frame_len);
+        lineup.ringway(RINGWAY, frame_len, &session.settings(), &load);
+        let dropping = Load { to: Destination::Unknown, ..load };
+        for (series, settings) in [
+            ("drops: isolated", Settings { isolated: true, ..session.settings() }),
+            ("drops: unknown in map", Settings { forwarding: "map", ..session.settings() }),
+        ] {
+            let daemon = Daemon::start(cores, &settings);
+            let contestant = daemon.and_then(|daemon| Forwarding::new(daemon, cores, dropping.clone()));
+            lineup.add(series, frame_len, contestant.map(Forwarding::counting_sent));
+        }
+    }
+    let heading = Heading {
+        name: "drop-rate".into(),
+        title: "Frames dropped at the switch against frames forwarded".into(),
+        source: "VALE, section 5.1",
+        x: Axis { label: "frame size", unit: "bytes", logarithmic: false },
+        y: RATE,
+    };
+    Ok(vec![session.measure("drop-rate", heading, lineup)?])
+}

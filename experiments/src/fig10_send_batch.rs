@@ -1,0 +1,35 @@
+//! VALE, figure 10: rate against the sender's batch size, for a receiver with a large batch and one that takes single frames.
+
+use std::io;
+
+use crate::daemon::{LONG, Settings};
+use crate::network::Load;
+use crate::report::{Axis, Figure, Heading, RATE};
+use crate::session::{RINGWAY, Session, one_to_one};
+
+const BATCHES: [usize; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+/// What VALE calls large.
+const LARGE: usize = 1024;
+
+/// Measures the figure.
+///
+/// # Errors
+/// The cores cannot be used.
+pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let mut lineup = session.lineup();
+    for batch in session.places(&BATCHES) {
+        lineup.anchor(batch, 60);
+        let settings = Settings { batch: LARGE, shape: LONG, ..session.settings() };
+        let load = Load { tx_batch: batch, rx_batch: LARGE, ..one_to_one(60) };
+        lineup.ringway(RINGWAY, batch, &settings, &load);
+        lineup.ringway("ringway, receives one", batch, &settings, &Load { rx_batch: 1, ..load });
+    }
+    let heading = Heading {
+        name: "fig10".into(),
+        title: "Rate against batch size of the sender, frames of 60 bytes".into(),
+        source: "VALE, figure 10",
+        x: Axis { label: "batch of the sender", unit: "frames", logarithmic: true },
+        y: RATE,
+    };
+    Ok(vec![session.measure("send-batch", heading, lineup)?])
+}

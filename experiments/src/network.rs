@@ -1,0 +1,264 @@
+//! A network under test and what can be measured on it, whatever it is made of.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use ringway_traffic::{
+    Checker, Endpoint, Fill, FrameSpec, Frames, Level, Limits, Mac, Origin, Patience, PingOptions, PongOptions, Pump,
+    PumpOptions, Station, Watch, ping, ping_pair, pong,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::placement::{Cores, pin, unpin};
+use crate::trial::Contestant;
+
+/// A switch, ours or a peer's, that ports can be attached to.
+pub trait Network {
+    /// What a port of it is.
+    type Port: Endpoint + Send + 'static;
+
+    /// Attaches `count` more ports; leaves the network running.
+    ///
+    /// # Errors
+    /// It refuses.
+    fn attach(&mut self, count: usize) -> io::Result<Vec<Self::Port>>;
+
+    /// Stops it where it is, where it is a program of its own.
+    ///
+    /// # Errors
+    /// It is gone.
+    fn hold(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// It is gone.
+    fn resume(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// One sender, and what it sends to whom.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// Bytes of a frame.
+    pub frame_len: usize,
+    /// How many other ports there are.
+    pub receivers: usize,
+    /// Whom frames are addressed to.
+    pub to: Destination,
+    /// Most frames sent at once.
+    pub tx_batch: usize,
+    /// Most frames taken at once.
+    pub rx_batch: usize,
+}
+
+/// Whom frames are addressed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// The first receiver, whose address the switch has learned or knows.
+    Learned,
+    /// Every port.
+    Broadcast,
+    /// An address nobody has.
+    Unknown,
+}
+
+/// Frames sent by one port and delivered to others; source and sink share the generator's core.
+pub struct Forwarding<N: Network> {
+    // Ports go before their network.
+    pump: Pump<N::Port>,
+    network: N,
+    load: Load,
+    /// Count what the switch took instead of what it delivered.
+    count_sent: bool,
+    cores: Cores,
+}
+
+/// Address of the sender; receivers have the following ones.
+pub const SENDER: u32 = 1;
+
+impl<N: Network> Forwarding<N> {
+    /// Attaches the ports and lets the receivers' addresses be learned. The network is held when this returns.
+    ///
+    /// # Errors
+    /// The network refuses a port, or no frame gets through.
+    pub fn new(mut network: N, cores: Cores, load: Load) -> io::Result<Forwarding<N>> {
+        let mut ports = network.attach(1 + load.receivers)?;
+        if load.to == Destination::Learned {
+            introduce(&mut ports)?;
+        }
+        let destination = match load.to {
+            Destination::Learned => Mac::local(SENDER + 1),
+            Destination::Broadcast => Mac::BROADCAST,
+            Destination::Unknown => Mac::local(u32::MAX),
+        };
+        let spec = FrameSpec {
+            size: load.frame_len,
+            source: Mac::local(SENDER),
+            destinations: vec![destination],
+            ..FrameSpec::default()
+        };
+        let frames = Frames::new(&spec).map_err(io::Error::other)?;
+        let mut stations = Vec::with_capacity(ports.len());
+        let mut ports = ports.into_iter();
+        stations.extend(ports.next().map(|sender| Station::source(sender, frames)));
+        stations.extend(ports.map(|port| Station::sink(port, Checker::new(Level::Count, Origin::Zero))));
+        let options = PumpOptions { tx_batch: load.tx_batch, rx_batch: load.rx_batch, fill: Fill::Once };
+        let pump = Pump::new(stations, options);
+        network.hold()?;
+        Ok(Forwarding { pump, network, load, count_sent: false, cores })
+    }
+
+    /// Counts the frames the switch takes: for loads it drops.
+    #[must_use]
+    pub fn counting_sent(mut self) -> Self {
+        self.count_sent = true;
+        self
+    }
+}
+
+/// Every receiver sends one broadcast, until the first port has seen them all.
+fn introduce<E: Endpoint>(ports: &mut [E]) -> io::Result<()> {
+    let Some((sender, receivers)) = ports.split_first_mut() else { return Ok(()) };
+    for (number, receiver) in receivers.iter_mut().enumerate() {
+        let source = Mac::local(SENDER + 1 + number as u32);
+        let spec = FrameSpec { source, destinations: vec![Mac::BROADCAST], ..FrameSpec::default() };
+        let mut frames = Frames::new(&spec).map_err(io::Error::other)?;
+        let mut arrived = false;
+        // A network that has just come up may lose the first frames.
+        for _ in 0..200 {
+            receiver.tx_push(60, |frame| frames.write(frame));
+            receiver.tx_flush();
+            sender.wait(true, Duration::from_millis(25))?;
+            sender.rx_batch(64, |frame| arrived |= frame.get(6..12) == Some(&source.0[..]));
+            if arrived {
+                break;
+            }
+        }
+        if !arrived {
+            return Err(io::Error::other(format!("no frame from port {number} arrives")));
+        }
+    }
+    Ok(())
+}
+
+impl<N: Network> Contestant for Forwarding<N> {
+    fn resume(&mut self) -> io::Result<()> {
+        self.network.resume()
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.network.hold()
+    }
+
+    fn window(&mut self, span: Duration) -> io::Result<f64> {
+        pin(self.cores.generator)?;
+        self.pump.run(span / 8, &mut Watch::none())?;
+        let report = self.pump.run(span, &mut Watch::none())?;
+        let rate = if self.count_sent {
+            report.sent.frames_per_second
+        } else {
+            report.received.frames_per_second / self.load.receivers as f64
+        };
+        if rate > 0.0 { Ok(rate / 1e6) } else { Err(io::Error::other("no frame got through")) }
+    }
+}
+
+/// How both ends of a round trip wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// One thread polls both ports.
+    Spinning,
+    /// Two threads, each asleep until a frame comes; they and the network run where the scheduler puts them.
+    Sleeping,
+}
+
+/// One frame at a time, there and back.
+pub struct RoundTrip<N: Network> {
+    near: N::Port,
+    far: N::Port,
+    network: N,
+    spec: FrameSpec,
+    waiting: Waiting,
+    cores: Cores,
+}
+
+impl<N: Network> RoundTrip<N> {
+    /// Attaches two ports. The network is held when this returns.
+    ///
+    /// # Errors
+    /// The network refuses a port, or no frame gets through.
+    pub fn new(mut network: N, cores: Cores, frame_len: usize, waiting: Waiting) -> io::Result<RoundTrip<N>> {
+        let mut ports = network.attach(2)?;
+        introduce(&mut ports)?;
+        network.hold()?;
+        let (Some(far), Some(near)) = (ports.pop(), ports.pop()) else {
+            return Err(io::Error::other("the network attached fewer ports than asked for"));
+        };
+        let (source, destinations) = (Mac::local(SENDER), vec![Mac::local(SENDER + 1)]);
+        let spec = FrameSpec { size: frame_len, source, destinations, ..FrameSpec::default() };
+        Ok(RoundTrip { near, far, network, spec, waiting, cores })
+    }
+}
+
+impl<N: Network> Contestant for RoundTrip<N> {
+    fn resume(&mut self) -> io::Result<()> {
+        self.network.resume()
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.network.hold()
+    }
+
+    fn window(&mut self, span: Duration) -> io::Result<f64> {
+        let options = |span, patience| PingOptions {
+            limits: Limits { frames: None, duration: Some(span) },
+            patience,
+            ..PingOptions::default()
+        };
+        let RoundTrip { near, far, spec, .. } = self;
+        let report = match self.waiting {
+            Waiting::Spinning => {
+                pin(self.cores.generator)?;
+                ping_pair(near, far, spec, &options(span / 8, Patience::Spin), &mut Watch::none())?;
+                ping_pair(near, far, spec, &options(span, Patience::Spin), &mut Watch::none())?
+            }
+            Waiting::Sleeping => {
+                unpin(self.cores)?;
+                let over = AtomicBool::new(false);
+                thread::scope(|scope| {
+                    let pong = scope.spawn(|| pong(far, &PongOptions::default(), &mut Watch::none().stop_by(&over)));
+                    let report = ping(near, spec, &options(span / 8, Patience::Wait), &mut Watch::none())
+                        .and_then(|_| ping(near, spec, &options(span, Patience::Wait), &mut Watch::none()));
+                    over.store(true, Ordering::Relaxed);
+                    pong.join().map_err(|_| io::Error::other("the answering thread panicked"))??;
+                    report
+                })?
+            }
+        };
+        if report.received == 0 {
+            return Err(io::Error::other("no frame came back"));
+        }
+        Ok(report.median_ns as f64)
+    }
+}
+
+/// Sleeps until `fd` can be read (`for_rx`) or written, or until `timeout` has passed.
+///
+/// # Errors
+/// The descriptor is broken.
+pub fn wait_for_fd(fd: BorrowedFd, for_rx: bool, timeout: Duration) -> io::Result<()> {
+    let flags = if for_rx { PollFlags::IN } else { PollFlags::OUT };
+    let mut fds = [PollFd::from_borrowed_fd(fd, flags)];
+    let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,16 @@
+//! What a user would pick instead, set up the same way every time.
+
+pub mod linux_bridge;
+mod netns;
+pub mod vde;
+
+use std::path::PathBuf;
+
+/// Where a program is, if it is installed.
+#[must_use]
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    // Administration tools are often left out of an ordinary user's PATH.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    folders.map(|folder| folder.join(name)).find(|program| program.is_file())
+}

@@ -1,0 +1,39 @@
+//! A network namespace without a name: it goes when the last descriptor into it is closed, however this process ends.
+
+use std::io;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use rustix::thread::{UnshareFlags, unshare_unsafe};
+
+/// Makes a namespace and runs `work` inside it, on a thread of its own; devices `work` opens stay usable outside.
+///
+/// # Errors
+/// Namespaces need root (CAP_SYS_ADMIN); or what `work` answers.
+pub fn inside_new<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    let thread = thread::spawn(move || {
+        // SAFETY: no descriptor table is unshared, only this thread's network and mount namespaces.
+        unsafe { unshare_unsafe(UnshareFlags::NEWNET | UnshareFlags::NEWNS) }.map_err(|error| {
+            io::Error::new(error.kind(), format!("cannot make a network namespace: {error} (needs root)"))
+        })?;
+        work()
+    });
+    thread.join().map_err(|_| io::Error::other("setting up the network namespace panicked"))?
+}
+
+/// Runs an administration command in the calling thread's namespace.
+///
+/// # Errors
+/// It is not installed or fails; the message has its own words.
+pub fn run(program: &str, arguments: &str) -> io::Result<()> {
+    let describe = |what: String| io::Error::other(format!("{program} {arguments}: {what}"));
+    let output = Command::new(program)
+        .args(arguments.split_whitespace())
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| describe(error.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(describe(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}

@@ -1,0 +1,177 @@
+//! One run of `ringway bench`: what every experiment is given, and where its figures go.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::daemon::{Daemon, Settings};
+use crate::network::{Destination, Forwarding, Load, Network};
+use crate::peers::linux_bridge::{LinuxBridge, Steering};
+use crate::peers::vde::Vde;
+use crate::placement::{Cores, crossing_ns};
+use crate::report::{Figure, Heading, Unavailable};
+use crate::trial::{self, ANCHOR, Anchor, Contestant, Entry, Pace, Surroundings};
+
+/// Name of our own curves.
+pub const RINGWAY: &str = "ringway";
+/// Name of the Linux bridge's curves.
+pub const LINUX_BRIDGE: &str = "linux-bridge";
+/// Name of VDE's curves.
+pub const VDE: &str = "vde";
+
+/// What a run is asked to do.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The `ringway` command that daemons are started from.
+    pub program: PathBuf,
+    /// Every experiment in seconds, to see that it works.
+    pub quick: bool,
+    /// Rounds of A B A B ….
+    pub pairs: usize,
+}
+
+/// One run.
+pub struct Session<'a> {
+    /// What it was asked to do.
+    pub options: Options,
+    /// The cores it uses.
+    pub cores: Cores,
+    stop: &'a AtomicBool,
+    progress: &'a mut dyn FnMut(&str),
+}
+
+impl<'a> Session<'a> {
+    /// A run on the first two cores. It ends early, with what it has, once `stop` is true; `progress` is told what is measured.
+    ///
+    /// # Errors
+    /// There is only one core.
+    pub fn new(options: Options, stop: &'a AtomicBool, progress: &'a mut dyn FnMut(&str)) -> io::Result<Session<'a>> {
+        Ok(Session { options, cores: Cores::choose()?, stop, progress })
+    }
+
+    /// Whether somebody asked for the end.
+    #[must_use]
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// `all` places on an x axis, or only the ends in a quick run.
+    #[must_use]
+    pub fn places(&self, all: &[usize]) -> Vec<usize> {
+        match all {
+            [first, .., last] if self.options.quick => vec![*first, *last],
+            _ => all.to_vec(),
+        }
+    }
+
+    /// Settings of a daemon for throughput.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        Settings::spinning(self.options.program.clone(), self.cores)
+    }
+
+    /// Starts collecting contestants for one figure.
+    #[must_use]
+    pub fn lineup(&self) -> Lineup {
+        Lineup { entries: Vec::new(), unavailable: Vec::new(), cores: self.cores }
+    }
+
+    /// Measures all contestants in turn.
+    ///
+    /// # Errors
+    /// Ours could not be measured at all: the message says why.
+    pub fn measure(&mut self, experiment: &str, heading: Heading, lineup: Lineup) -> io::Result<Figure> {
+        let pace = if self.options.quick {
+            Pace { pairs: 1, span: Duration::from_millis(4), budget: Duration::from_secs(10) }
+        } else {
+            Pace { pairs: self.options.pairs, span: Duration::from_millis(40), budget: Duration::from_secs(180) }
+        };
+        let (cores, stop, quick) = (self.cores, self.stop, self.options.quick);
+        let mut around = Surroundings {
+            probe: &mut || if quick { crossing_ns(cores).map(settled) } else { crossing_ns(cores) },
+            stop: &|| stop.load(Ordering::Relaxed),
+            progress: self.progress,
+        };
+        let outcome = trial::run(pace, &heading.name, lineup.entries, &mut around);
+        let command = format!("ringway bench {experiment} --pairs {}", self.options.pairs);
+        let command = if self.options.quick { format!("ringway bench {experiment} --quick") } else { command };
+        Ok(Figure::new(heading, command, outcome, lineup.unavailable))
+    }
+}
+
+/// In a quick run no window is thrown away: its class is that of one side of the gap between near and far.
+fn settled(crossing_ns: f64) -> f64 {
+    use crate::placement::{FAR_ABOVE_NS, NEAR_BELOW_NS};
+    if crossing_ns < f64::midpoint(NEAR_BELOW_NS, FAR_ABOVE_NS) {
+        crossing_ns.min(NEAR_BELOW_NS - 1.0)
+    } else {
+        crossing_ns.max(FAR_ABOVE_NS + 1.0)
+    }
+}
+
+/// Contestants of one figure.
+pub struct Lineup {
+    entries: Vec<Entry>,
+    unavailable: Vec<Unavailable>,
+    cores: Cores,
+}
+
+impl Lineup {
+    /// Adds the bare ring at place `x`.
+    pub fn anchor(&mut self, x: usize, frame_len: usize) {
+        self.add(ANCHOR, x, Ok(Anchor { cores: self.cores, frame_len }));
+    }
+
+    /// Adds a contestant, or notes once why its curve is missing or incomplete.
+    pub fn add<C: Contestant + 'static>(&mut self, series: &str, x: usize, contestant: io::Result<C>) {
+        match contestant {
+            Ok(contestant) => {
+                let contestant = Box::new(contestant);
+                self.entries.push(Entry { series: series.to_owned(), x: x as f64, contestant });
+            }
+            Err(error) => {
+                let (peer, reason) = (series.to_owned(), error.to_string());
+                if !self.unavailable.iter().any(|known| known.peer == peer && known.reason == reason) {
+                    self.unavailable.push(Unavailable { peer, reason });
+                }
+            }
+        }
+    }
+
+    /// Adds a daemon that forwards `load`.
+    pub fn ringway(&mut self, series: &str, x: usize, settings: &Settings, load: &Load) {
+        let cores = self.cores;
+        self.add(
+            series,
+            x,
+            Daemon::start(cores, settings).and_then(|daemon| Forwarding::new(daemon, cores, load.clone())),
+        );
+    }
+
+    /// Adds both peers, forwarding `load`.
+    pub fn peers(&mut self, x: usize, load: &Load) {
+        let cores = self.cores;
+        let ports = 1 + load.receivers;
+        let bridge = LinuxBridge::start(cores, ports, Steering::SwitchCore);
+        self.add(LINUX_BRIDGE, x, bridge.and_then(|bridge| Forwarding::new(bridge, cores, load.clone())));
+        let vde = Vde::start(cores, ports + 1);
+        self.add(VDE, x, vde.and_then(|vde| Forwarding::new(vde, cores, load.clone())));
+    }
+}
+
+/// The load of most experiments: large batches to one receiver.
+#[must_use]
+pub fn one_to_one(frame_len: usize) -> Load {
+    Load { frame_len, receivers: 1, to: Destination::Learned, tx_batch: 128, rx_batch: 128 }
+}
+
+/// Starts a network of any kind for round trips.
+pub fn round_trip<N: Network>(
+    network: io::Result<N>,
+    cores: Cores,
+    frame_len: usize,
+    waiting: crate::network::Waiting,
+) -> io::Result<crate::network::RoundTrip<N>> {
+    network.and_then(|network| crate::network::RoundTrip::new(network, cores, frame_len, waiting))
+}
