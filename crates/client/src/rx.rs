@@ -12,7 +12,7 @@ use ringway_abi::{Layout, Slot};
 use ringway_memory::{Mapping, prefetch_read, prefetch_write};
 
 /// How many slots ahead the first line of a frame is prefetched.
-const PREFETCH_AHEAD: u32 = 8;
+const PREFETCH_AHEAD: u32 = 16;
 
 /// A receive ring.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! A pointer and its length.
 
-use std::hint::black_box;
 use std::marker::PhantomData;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -105,14 +104,11 @@ impl<'m> View<'m> {
             self.read_exact_part(&mut head.0[..exact]);
             return exact;
         }
-        // The compiler must not read the source a second time, for which `black_box` hides where it comes from.
-        let source = black_box(self.start.cast_const());
-        // SAFETY: inside the view and inside `head` by the checks above. Bytes that change during the copy end up old or
-        // new, each of which is acceptable.
-        unsafe { ptr::copy_nonoverlapping(source, head.0.as_mut_ptr(), LINE) };
+        // SAFETY: inside the view and inside `head` by the checks above.
+        unsafe { copy_line(self.start, head.0.as_mut_ptr()) };
         if lines == 2 {
             // SAFETY: as above.
-            unsafe { ptr::copy_nonoverlapping(source.add(LINE), head.0.as_mut_ptr().add(LINE), LINE) };
+            unsafe { copy_line(self.start.add(LINE), head.0.as_mut_ptr().add(LINE)) };
         }
         want
     }
@@ -122,7 +118,9 @@ impl<'m> View<'m> {
         debug_assert!(target.len() <= self.len);
         // SAFETY: the caller keeps `target` no longer than the view. `black_box` keeps the compiler from reading the
         // source again later; bytes that change during the copy end up old or new, each of which is acceptable.
-        unsafe { ptr::copy_nonoverlapping(black_box(self.start.cast_const()), target.as_mut_ptr(), target.len()) };
+        unsafe {
+            ptr::copy_nonoverlapping(std::hint::black_box(self.start.cast_const()), target.as_mut_ptr(), target.len())
+        };
     }
 
     /// Copies the first `target.len()` bytes out; false, with nothing done, when the view is shorter.
@@ -158,6 +156,14 @@ impl<'m> View<'m> {
         true
     }
 
+    /// Copies the first `len` bytes of `head`, at most [`HEAD_BYTES`], to the beginning of the view; false, with nothing
+    /// done, when the view is shorter.
+    #[inline]
+    #[must_use]
+    pub fn write_head(&self, head: &Head, len: usize) -> bool {
+        head.0.get(..len).is_some_and(|bytes| self.write(bytes))
+    }
+
     /// Copies all of `source` to the beginning of the view; false, with nothing done, when the view is shorter.
     #[inline]
     #[must_use]
@@ -166,7 +172,7 @@ impl<'m> View<'m> {
             return false;
         }
         // SAFETY: both sides are inside their views. They may overlap when a client's memory is both ends, hence `copy`.
-        unsafe { ptr::copy(black_box(source.start.cast_const()), black_box(self.start), source.len) };
+        unsafe { ptr::copy(source.start.cast_const(), self.start, source.len) };
         true
     }
 
@@ -188,6 +194,41 @@ impl<'m> View<'m> {
     pub fn as_ptr(&self) -> *mut u8 {
         self.start
     }
+}
+
+/// Copies one line out of memory that others write, reading every byte once: the compiler cannot see into it and so
+/// cannot read the source again later.
+///
+/// # Safety
+/// A line can be read at `from` and written at `to`, and they do not overlap.
+#[inline]
+unsafe fn copy_line(from: *const u8, to: *mut u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads and writes one line each, as the caller allows; any alignment will do.
+    unsafe {
+        std::arch::asm!(
+            "movups {a}, [{from}]",
+            "movups {b}, [{from} + 16]",
+            "movups {c}, [{from} + 32]",
+            "movups {d}, [{from} + 48]",
+            "movups [{to}], {a}",
+            "movups [{to} + 16], {b}",
+            "movups [{to} + 32], {c}",
+            "movups [{to} + 48], {d}",
+            from = in(reg) from,
+            to = in(reg) to,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: as the caller allows. `black_box` hides where the bytes come from.
+    unsafe {
+        ptr::copy_nonoverlapping(std::hint::black_box(from), to, LINE)
+    };
 }
 
 /// Copies `len` bytes, N to 2 N, as the first N and the last N.

@@ -217,10 +217,27 @@ impl<'m> Batch<'m> {
         self.entries[index].destination
     }
 
+    /// Decides where every frame goes, from the private copy of its beginning.
+    #[inline]
+    pub fn place(&mut self, mut decide: impl FnMut(&[u8; HEAD_BYTES]) -> Destination) {
+        for (head, entry) in self.heads.iter().zip(&mut self.entries).take(self.count) {
+            entry.destination = decide(&head.0);
+        }
+    }
+
     /// Decides where frame `index` goes.
     #[inline]
     pub fn set_destination(&mut self, index: usize, destination: Destination) {
         self.entries[index].destination = destination;
+    }
+
+    /// The destination of frame `first` and the index after the last of the frames that follow it there without a
+    /// gap; `None` after the last frame.
+    #[inline]
+    pub(crate) fn run(&self, first: usize) -> Option<(Destination, usize)> {
+        let (entry, others) = self.entries[..self.count].get(first..)?.split_first()?;
+        let more = others.iter().take_while(|other| other.destination == entry.destination).count();
+        Some((entry.destination, first + 1 + more))
     }
 
     /// Frame `index`, to deliver it.
@@ -231,19 +248,22 @@ impl<'m> Batch<'m> {
         let first = entry.first_rest as usize;
         Frame {
             len: entry.len as usize,
-            head: &self.heads[index].0[..usize::from(entry.head_len)],
+            head: &self.heads[index],
+            head_len: usize::from(entry.head_len),
             rest: &self.rests[first..first + usize::from(entry.rests)],
         }
     }
 }
 
-/// A frame to deliver: `head` and then each of `rest`, together `len` bytes.
+/// A frame to deliver: `head_len` bytes of `head` and then each of `rest`, together `len` bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'b, 'm> {
     /// Bytes of the whole.
     pub len: usize,
-    /// The first bytes, at most 128: the ones that were judged.
-    pub head: &'b [u8],
+    /// Begins with the first bytes, the ones that were judged.
+    pub head: &'b Head,
+    /// How many bytes of `head` are the frame's: at most 128.
+    pub head_len: usize,
     /// The others, in the source's memory.
     pub rest: &'b [View<'m>],
 }

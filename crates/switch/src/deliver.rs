@@ -67,52 +67,53 @@ impl Lists {
         }
     }
 
+    /// Appends frames `first` up to `end` to a list.
     #[inline]
-    fn link(next: &mut [u16], list: &mut List, index: u16) {
-        next[usize::from(index)] = NONE;
-        if list.first == NONE {
-            list.first = index;
-        } else {
-            next[usize::from(list.last)] = index;
+    fn link(next: &mut [u16], list: &mut List, first: usize, end: usize) {
+        for (index, link) in next[first..end].iter_mut().enumerate() {
+            *link = (first + index + 1) as u16;
         }
-        list.last = index;
+        next[end - 1] = NONE;
+        if list.first == NONE {
+            list.first = first as u16;
+        } else {
+            next[usize::from(list.last)] = first as u16;
+        }
+        list.last = (end - 1) as u16;
     }
 
-    /// Links every frame to its destination; counts the ones that have none at the source.
+    /// Links every frame to its destination; counts the ones that have none at the source. Frames that follow each other
+    /// to one destination are linked in one go.
     #[inline]
     fn sort(&mut self, batch: &Batch<'_>, from: &Member, switch: &Switch) {
-        let own = from.owner.index();
-        let mut last = (NONE, false);
-        for index in 0..batch.len() {
-            match batch.destination(index) {
-                Destination::Port(port) => {
-                    if port != last.0 {
-                        last = (port, self.admits(port, own, from, switch));
-                    }
-                    if last.1 {
-                        Self::link(&mut self.next, &mut self.ports[usize::from(port)], index as u16);
-                    }
-                }
-                Destination::Flood => Self::link(&mut self.next, &mut self.flood, index as u16),
-                Destination::Drop(reason) => from.port.counters().drop_in(reason, 1),
+        let mut first = 0;
+        while let Some((destination, end)) = batch.run(first) {
+            match destination {
+                Destination::Port(port) => match self.admit(port, from, switch) {
+                    Ok(()) => Self::link(&mut self.next, &mut self.ports[usize::from(port)], first, end),
+                    Err(reason) => from.port.counters().drop_in(reason, (end - first) as u64),
+                },
+                Destination::Flood => Self::link(&mut self.next, &mut self.flood, first, end),
+                Destination::Drop(reason) => from.port.counters().drop_in(reason, (end - first) as u64),
             }
-            if let (Destination::Port(port), false) = (batch.destination(index), last.1) {
-                from.port.counters().drop_in(refusal(port, own, switch), 1);
-            }
+            first = end;
         }
     }
 
-    /// Whether frames from `from` may go to `port`; notes the port as used when they may.
+    /// Whether frames from `from` may go to `port`, which is then noted as used.
     #[inline]
-    fn admits(&mut self, port: u16, own: u16, from: &Member, switch: &Switch) -> bool {
-        let Some(member) = switch.member(port) else { return false };
-        if port == own || (from.isolated && member.isolated) {
-            return false;
+    fn admit(&mut self, port: u16, from: &Member, switch: &Switch) -> Result<(), DropReason> {
+        let member = switch.member(port).ok_or(DropReason::NoDestination)?;
+        if member.owner == from.owner {
+            return Err(DropReason::SamePort);
+        }
+        if from.isolated && member.isolated {
+            return Err(DropReason::Isolated);
         }
         if self.ports[usize::from(port)].first == NONE {
             self.used.push(port);
         }
-        true
+        Ok(())
     }
 
     /// Stage "deliver": sorts the batch and serves every destination once. True when some receiver broke the rules.
@@ -177,15 +178,4 @@ impl Lists {
 #[inline]
 fn may_flood(to: Option<&Member>, from: &Member) -> bool {
     to.is_some_and(|to| to.owner != from.owner && !(from.isolated && to.isolated))
-}
-
-#[cold]
-fn refusal(port: u16, own: u16, switch: &Switch) -> DropReason {
-    if port == own {
-        DropReason::SamePort
-    } else if switch.member(port).is_none() {
-        DropReason::NoDestination
-    } else {
-        DropReason::Isolated
-    }
 }

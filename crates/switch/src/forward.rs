@@ -17,17 +17,17 @@ pub trait Forward: Send + Sync {
 /// Runs `place` for each frame unless it has the addresses of the one before, whose destination it then shares.
 #[inline]
 fn each_pair(batch: &mut Batch<'_>, mut place: impl FnMut(Mac, Mac) -> Destination) {
-    let mut last = None;
-    for index in 0..batch.len() {
-        let head = batch.head(index);
+    let mut last = (Mac::BROADCAST, Mac::BROADCAST);
+    // What a frame from the broadcast address deserves, so that the first frame needs no case of its own.
+    let mut shared = Destination::Drop(DropReason::BadSource);
+    batch.place(|head| {
         let pair = (Mac::source(head), Mac::destination(head));
-        let destination = match last {
-            Some((known, destination)) if known == pair => destination,
-            _ => place(pair.0, pair.1),
-        };
-        last = Some((pair, destination));
-        batch.set_destination(index, destination);
-    }
+        if pair != last {
+            last = pair;
+            shared = place(pair.0, pair.1);
+        }
+        shared
+    });
 }
 
 #[inline]

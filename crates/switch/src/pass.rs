@@ -31,7 +31,7 @@ pub struct Passed {
     pub frames: u64,
     /// The source broke the rules and must end.
     pub fault: Option<PortFault>,
-    /// A receiver broke the rules; [`crate::Port::fault`] says which.
+    /// A receiver broke the rules, or waking a port blocked; [`crate::Port::fault`] says which.
     pub receiver_fault: bool,
 }
 
@@ -58,7 +58,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     switch.forward().forward(&mut batch, from, switch, now);
 
     // Deliver.
-    let receiver_fault = work.lists.deliver(&batch, from, switch);
+    let mut receiver_fault = work.lists.deliver(&batch, from, switch);
 
     // Release.
     work.batch = Some(batch.into_storage());
@@ -68,9 +68,9 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     fence(Ordering::SeqCst);
     for &port in &work.lists.served {
         if let Some(member) = switch.member(port) {
-            member.port.ring();
+            receiver_fault |= member.port.ring();
         }
     }
-    from.port.ring();
+    receiver_fault |= from.port.ring();
     Passed { frames: taken, fault, receiver_fault }
 }

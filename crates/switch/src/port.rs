@@ -83,10 +83,21 @@ pub trait Output: Send {
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault>;
 }
 
+/// What came of ringing a [`Bell`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rung {
+    /// The client did not ask to be woken.
+    Unasked,
+    /// The client was called.
+    Called,
+    /// The call did not return by itself: the client must go ([`PortFault::CallBlocked`]).
+    Blocked,
+}
+
 /// Wakes a port's client. Called after everything of a pass is published and fenced; may be called at any time.
 pub trait Bell: Send + Sync {
-    /// Wakes the client if it asked for that; true when a call was made.
-    fn ring(&self) -> bool;
+    /// Wakes the client if it asked for that.
+    fn ring(&self) -> Rung;
 }
 
 /// One port: what any poller may reach.
@@ -125,11 +136,19 @@ impl Port {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the client if it asked for that.
+    /// Wakes the client if it asked for that; true when that cost the port its place ([`Port::fault`]).
     #[inline]
-    pub fn ring(&self) {
-        if self.bell.ring() {
-            self.counters.add_call();
+    pub fn ring(&self) -> bool {
+        match self.bell.ring() {
+            Rung::Unasked => false,
+            Rung::Called => {
+                self.counters.add_call();
+                false
+            }
+            Rung::Blocked => {
+                self.fail(PortFault::CallBlocked);
+                true
+            }
         }
     }
 

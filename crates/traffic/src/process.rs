@@ -11,13 +11,15 @@ use crate::Endpoint;
 #[derive(Debug)]
 pub struct ProcessEndpoint {
     port: Port,
+    /// Where frames longer than a buffer are made.
+    long: Vec<u8>,
 }
 
 impl ProcessEndpoint {
     /// Sends and receives on the first ring of each direction.
     #[must_use]
     pub fn new(port: Port) -> ProcessEndpoint {
-        ProcessEndpoint { port }
+        ProcessEndpoint { port, long: Vec::new() }
     }
 
     /// The port itself.
@@ -37,9 +39,13 @@ impl Endpoint for ProcessEndpoint {
         if len <= self.port.layout().shape.buffer_size as usize {
             return self.port.tx().push_with(len, fill);
         }
-        let mut frame = vec![0; len];
-        fill(&mut frame);
-        self.port.tx().push(&frame)
+        // Several slots: the frame is made beside the ring first, and only when it will fit.
+        if self.port.tx().room() < len.div_ceil(self.port.layout().shape.buffer_size as usize) {
+            return false;
+        }
+        self.long.resize(len, 0);
+        fill(&mut self.long);
+        self.port.tx().push(&self.long)
     }
 
     #[inline]

@@ -8,12 +8,12 @@ mod server;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ringway_abi::{Layout, Shape, doorbell};
 use ringway_engine::{Called, Signal};
 use ringway_memory::{Mapping, SharedMemory};
-use ringway_switch::Bell;
+use ringway_switch::{Bell, Rung};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Sides;
@@ -59,7 +59,7 @@ pub fn open(name: &str, shape: Shape, colour: u32) -> io::Result<(Sides, ClientE
         layout,
         call: call.try_clone()?,
         granted: (0..2 * usize::from(shape.tx_rings.max(shape.rx_rings))).map(|_| AtomicU32::new(0)).collect(),
-        blocked: std::sync::atomic::AtomicBool::new(false),
+        blocked: AtomicBool::new(false),
     };
     let signal = Signal::Kick(kick.try_clone()?);
     let sides = Sides { input: Box::new(input), output: Box::new(output), bell: Box::new(bell), signal };
@@ -81,21 +81,26 @@ struct ProcessBell {
     call: OwnedFd,
     /// Last wish granted: transmit and receive of each pair in turn.
     granted: Box<[AtomicU32]>,
-    blocked: std::sync::atomic::AtomicBool,
+    /// A call blocked: there will be no other.
+    blocked: AtomicBool,
 }
 
 impl Bell for ProcessBell {
     #[inline]
-    fn ring(&self) -> bool {
+    fn ring(&self) -> Rung {
         let mut wanted = false;
         for (pair, granted) in self.granted.chunks_exact(2).enumerate() {
             let Some(words) = ring::doorbell_words(&self.mapping, &self.layout, pair as u16) else { continue };
             wanted |= doorbell::granted(&words[doorbell::TX_CLIENT + doorbell::WISH], &granted[0]);
             wanted |= doorbell::granted(&words[doorbell::RX_CLIENT + doorbell::WISH], &granted[1]);
         }
-        if wanted && ringway_engine::call(self.call.as_fd()) == Called::Blocked {
-            self.blocked.store(true, std::sync::atomic::Ordering::Relaxed);
+        if !wanted || self.blocked.load(Ordering::Relaxed) {
+            return Rung::Unasked;
         }
-        wanted
+        if ringway_engine::call(self.call.as_fd()) == Called::Blocked {
+            self.blocked.store(true, Ordering::Relaxed);
+            return Rung::Blocked;
+        }
+        Rung::Called
     }
 }

@@ -38,6 +38,17 @@ struct Tally {
     bad: u64,
 }
 
+impl Tally {
+    #[cold]
+    fn lose(&mut self, reason: DropReason) {
+        match reason {
+            DropReason::ReceiverFull => self.full += 1,
+            DropReason::ReceiverTooSmall => self.small += 1,
+            _ => self.bad += 1,
+        }
+    }
+}
+
 impl ProcessOutput {
     pub(super) fn new(mapping: Arc<Mapping>, layout: Layout) -> io::Result<Self> {
         let rings = (0..layout.shape.rx_rings)
@@ -70,9 +81,7 @@ impl Output for ProcessOutput {
 fn deliver_spread(rings: &mut [RxRing], frames: Frames<'_, '_>, tally: &mut Tally) -> Result<(), PortFault> {
     let count = rings.len() as u64;
     for frame in frames {
-        let mut head = [0; 128];
-        head[..frame.head.len()].copy_from_slice(frame.head);
-        let pair = Mac::source(&head).bits() ^ Mac::destination(&head).bits().rotate_left(24);
+        let pair = Mac::source(&frame.head.0).bits() ^ Mac::destination(&frame.head.0).bits().rotate_left(24);
         let ring = &mut rings[(pair.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % count as usize];
         ring.deliver(std::iter::once(frame), tally)?;
     }
@@ -111,40 +120,41 @@ impl RxRing {
         let mut room = self.room();
         let mut next = self.next;
         let buffer_size = self.ring.buffer_size as usize;
+        let (mut delivered, mut bytes) = (0, 0);
         for frame in frames {
-            let slots = if frame.len <= buffer_size { 1 } else { frame.len.div_ceil(buffer_size) as u32 };
-            if slots > room {
-                // A frame longer than the whole ring will never fit.
-                if slots >= self.ring.slots {
-                    tally.small += 1
-                } else {
-                    tally.full += 1
-                }
-                continue;
-            }
-            if room > PREFETCH_AHEAD {
-                let ahead = memory.word(self.ring.after(next, PREFETCH_AHEAD)).load(Ordering::Relaxed);
-                memory.prefetch_mut(Slot::from_word(ahead));
-            }
-            let filled =
-                if slots == 1 { fill(&memory, next, &frame) } else { fill_slots(&self.ring, &memory, next, &frame) };
-            match filled {
-                Ok(()) => {
-                    tally.frames += 1;
-                    tally.bytes += frame.len as u64;
-                    next = self.ring.after(next, slots);
-                    room -= slots;
-                }
-                // The slot stays where it is: the client finds its mistake there, or the ring full.
-                Err(reason) => {
-                    if reason == DropReason::BadBuffer {
-                        tally.bad += 1
-                    } else {
-                        tally.small += 1
+            if frame.len > buffer_size {
+                match fill_slots(&self.ring, &memory, next, room, &frame) {
+                    Ok(slots) => {
+                        next = self.ring.after(next, slots);
+                        room -= slots;
+                    }
+                    Err(reason) => {
+                        tally.lose(reason);
+                        continue;
                     }
                 }
+            } else {
+                if room == 0 {
+                    tally.lose(DropReason::ReceiverFull);
+                    continue;
+                }
+                if room > PREFETCH_AHEAD {
+                    let ahead = memory.word(self.ring.after(next, PREFETCH_AHEAD)).load(Ordering::Relaxed);
+                    memory.prefetch_mut(Slot::from_word(ahead));
+                }
+                // A slot that cannot be filled stays where it is: the client finds its mistake there.
+                if let Err(reason) = fill(&memory, next, &frame) {
+                    tally.lose(reason);
+                    continue;
+                }
+                next = self.ring.after(next, 1);
+                room -= 1;
             }
+            delivered += 1;
+            bytes += frame.len as u64;
         }
+        tally.frames += delivered;
+        tally.bytes += bytes;
         if next != self.next {
             memory.doorbell[RX_SWITCH + INDEX].store(next, Ordering::Release);
             self.next = next;
@@ -157,10 +167,11 @@ impl RxRing {
 #[inline]
 fn fill(memory: &RingMemory<'_>, at: u32, frame: &Frame<'_, '_>) -> Result<(), DropReason> {
     let word = memory.word(at);
-    let slot = Slot::from_word(word.load(Ordering::Relaxed));
+    let old = word.load(Ordering::Relaxed);
+    let slot = Slot::from_word(old);
     let buffer = memory.buffer(slot).ok_or(DropReason::BadBuffer)?;
-    let mut done = buffer.write(frame.head);
-    let mut offset = frame.head.len();
+    let mut done = buffer.write_head(frame.head, frame.head_len);
+    let mut offset = frame.head_len;
     for rest in frame.rest {
         done &= buffer.sub(offset, rest.len()).is_some_and(|target| target.copy_from(*rest));
         offset += rest.len();
@@ -168,26 +179,30 @@ fn fill(memory: &RingMemory<'_>, at: u32, frame: &Frame<'_, '_>) -> Result<(), D
     if !done {
         return Err(DropReason::ReceiverTooSmall);
     }
-    let new = Slot { len: frame.len as u16, flags: 0, ..slot };
-    if new != slot {
-        word.store(new.to_word(), Ordering::Relaxed);
+    let new = Slot { len: frame.len as u16, flags: 0, ..slot }.to_word();
+    if new != old {
+        word.store(new, Ordering::Relaxed);
     }
     Ok(())
 }
 
-/// Copies a frame over several buffers, each full but the last.
+/// Copies a frame over several buffers, each full but the last. Returns how many slots it took.
 #[cold]
-fn fill_slots(ring: &Ring, memory: &RingMemory<'_>, at: u32, frame: &Frame<'_, '_>) -> Result<(), DropReason> {
+fn fill_slots(
+    ring: &Ring,
+    memory: &RingMemory<'_>,
+    at: u32,
+    room: u32,
+    frame: &Frame<'_, '_>,
+) -> Result<u32, DropReason> {
     let buffer_size = ring.buffer_size as usize;
     let slots = frame.len.div_ceil(buffer_size);
-    if slots > MAX_SLOTS_PER_FRAME {
+    if slots > MAX_SLOTS_PER_FRAME || slots >= ring.slots as usize {
         return Err(DropReason::ReceiverTooSmall);
     }
-    for piece in 0..slots {
-        let slot = Slot::from_word(memory.word(ring.after(at, piece as u32)).load(Ordering::Relaxed));
-        memory.buffer(slot).ok_or(DropReason::BadBuffer)?;
+    if slots > room as usize {
+        return Err(DropReason::ReceiverFull);
     }
-    // The client may have changed the slots since: each is read again here, and its buffer checked again.
     let (mut piece, mut offset) = (0, 0);
     let mut source = Pieces { frame, rest: 0, offset: 0, in_head: true };
     while piece < slots {
@@ -201,7 +216,7 @@ fn fill_slots(ring: &Ring, memory: &RingMemory<'_>, at: u32, frame: &Frame<'_, '
         let flags = if piece < slots { NS_MOREFRAG } else { 0 };
         word.store(Slot { len: len as u16, flags, ..slot }.to_word(), Ordering::Relaxed);
     }
-    Ok(())
+    Ok(slots as u32)
 }
 
 /// Where copying a frame has come to.
@@ -218,14 +233,14 @@ impl Pieces<'_, '_, '_> {
         let mut done = 0;
         while done < len {
             if self.in_head {
-                let part = (len - done).min(self.frame.head.len() - self.offset);
-                let source = &self.frame.head[self.offset..self.offset + part];
+                let part = (len - done).min(self.frame.head_len - self.offset);
+                let source = &self.frame.head.0[self.offset..self.offset + part];
                 if !target.sub(done, part)?.write(source) {
                     return None;
                 }
                 self.offset += part;
                 done += part;
-                if self.offset == self.frame.head.len() {
+                if self.offset == self.frame.head_len {
                     (self.in_head, self.offset) = (false, 0);
                 }
             } else {
