@@ -1,6 +1,7 @@
 //! Port kinds. Each is a folder with one public type that makes a port's three sides: its input, its output and its bell.
 
 pub mod process;
+pub mod tap;
 
 use ringway_engine::Signal;
 use ringway_switch::{Bell, Input, Output};

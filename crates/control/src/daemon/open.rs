@@ -1,13 +1,14 @@
 //! Opens the devices of configured ports.
 
 use ringway_ports::Sides;
+use ringway_ports::tap;
 
 use super::netns;
 use crate::config::Port;
 
 /// Opens the device of a port that has one. The error is for users.
 pub fn device(settings: &Port) -> Result<Sides, String> {
-    let device = settings.device.clone().unwrap_or_default();
-    let netns = settings.netns.clone();
-    netns::inside(netns.as_deref(), move || Err(format!("cannot open TAP device \"{device}\"")))
+    let Some(device) = settings.device.clone() else { return Err("the port has no device".to_owned()) };
+    let settings_of_tap = tap::Settings { device, mtu: None, up: true };
+    netns::inside(settings.netns.as_deref(), move || tap::open(&settings_of_tap).map_err(|e| e.to_string()))
 }

@@ -1,0 +1,84 @@
+//! Frames from a device.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use ringway_memory::{Mapping, View};
+use ringway_switch::{Batch, DropReason, Input, PortFault};
+
+/// Longest frame, offered one byte more so that a longer one can be told: the kernel cuts off what does not fit.
+const MAX_FRAME: usize = ringway_abi::layout::MAX_FRAME;
+const READ_BYTES: usize = MAX_FRAME + 1;
+/// Memory for the frames of one batch: 256 frames of 1,514 bytes take 384 KiB, which fits most second-level caches.
+/// A batch ends early when it runs short.
+const MEMORY_BYTES: usize = 512 * 1024;
+const LINE: usize = 64;
+
+/// Every batch is read into the same private memory, one frame behind the other, so that small frames take few cache
+/// lines and any MTU will do.
+pub(super) struct TapInput {
+    device: Arc<OwnedFd>,
+    memory: Mapping,
+}
+
+enum Read {
+    Frame(usize),
+    Nothing,
+}
+
+impl TapInput {
+    pub(super) fn new(device: Arc<OwnedFd>) -> io::Result<Self> {
+        Ok(Self { device, memory: Mapping::private(MEMORY_BYTES)? })
+    }
+
+    #[inline]
+    fn read(&self, buffer: View<'_>) -> Result<Read, PortFault> {
+        loop {
+            // SAFETY: the view's bytes are mapped and writable while it lives; nothing else refers to them.
+            let read = unsafe { libc::read(self.device.as_raw_fd(), buffer.as_ptr().cast(), buffer.len()) };
+            if let Ok(len) = usize::try_from(read) {
+                return Ok(Read::Frame(len));
+            }
+            match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EINTR) => {}
+                // Nothing there, the device is down, or the kernel has no memory: later.
+                Some(libc::EAGAIN | libc::EIO | libc::ENOMEM | libc::ENOBUFS) => return Ok(Read::Nothing),
+                // EBADFD: the device was deleted. Whatever else there may be would not end by itself.
+                _ => return Err(PortFault::DeviceLost),
+            }
+        }
+    }
+}
+
+impl Input for TapInput {
+    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+        let mut at = 0;
+        while batch.room() > 0 {
+            let Some(buffer) = self.memory.view(at, READ_BYTES) else { break };
+            match self.read(buffer)? {
+                Read::Nothing => break,
+                Read::Frame(len) if len > MAX_FRAME => batch.refuse(DropReason::Oversize),
+                Read::Frame(len) => {
+                    batch.push(buffer, len);
+                    // An odd number of lines: beginnings of frames of one length do not share cache sets.
+                    at += (len.div_ceil(LINE) | 1) * LINE;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The memory is this port's own.
+    fn release(&mut self) {}
+
+    fn pending(&mut self) -> bool {
+        false
+    }
+
+    fn arm(&mut self) -> bool {
+        false
+    }
+
+    fn disarm(&mut self) {}
+}

@@ -1,0 +1,54 @@
+//! TAP ports: a network device of the host or of a namespace. What its stack sends comes in, what goes out arrives there.
+//!
+//! The kernel takes and gives one frame per system call. It has no flags to be watched in memory: a poller reads the
+//! device while frames come, and waits for its descriptor otherwise. A frame that arrives between the last empty read
+//! and the wait ends the wait.
+
+mod device;
+mod input;
+mod output;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use ringway_engine::Signal;
+use ringway_switch::Bell;
+
+use crate::Sides;
+use input::TapInput;
+use output::TapOutput;
+
+/// A TAP device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The device's name: 1 to 15 bytes.
+    pub device: String,
+    /// The largest packet it is to carry, without the Ethernet header; none: the kernel's default, or what a persistent
+    /// device has.
+    pub mtu: Option<u32>,
+    /// Whether to bring the device up.
+    pub up: bool,
+}
+
+/// Makes a port of the device, in the network namespace of the calling thread. A device that is not there is made, and
+/// goes with the port; a persistent one is used, and stays.
+///
+/// # Errors
+/// The device cannot be had; the error says why, and what would help.
+pub fn open(settings: &Settings) -> io::Result<Sides> {
+    let device = Arc::new(device::open(settings)?);
+    let signal = Signal::Device(device.as_fd().try_clone_to_owned()?);
+    let input = TapInput::new(Arc::clone(&device))?;
+    let output = TapOutput::new(device);
+    Ok(Sides { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })
+}
+
+/// The kernel has its frames by the time that a write returns: there is nobody to call.
+struct NoBell;
+
+impl Bell for NoBell {
+    fn ring(&self) -> bool {
+        false
+    }
+}
