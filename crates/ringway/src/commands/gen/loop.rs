@@ -1,0 +1,248 @@
+//! `ringway gen loop`: source and sink of two ports in one thread.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use ringway_client::Shape;
+use ringway_traffic::{
+    CheckReport, Ended, Endpoint, Fill as PumpFill, FrameSpec, Frames, Mac, Origin, ProcessEndpoint, Pump, PumpOptions,
+    Station, Throughput, Watch,
+};
+use serde::Serialize;
+
+use super::check::Check;
+use super::port::{self, PortArgs};
+use super::supervise::supervised;
+use super::tx::Fill;
+use super::{Trouble, frames, report};
+use crate::commands::Context;
+
+/// Time within which a first frame must cross the switch.
+const INTRODUCED: Duration = Duration::from_secs(2);
+/// When nothing has come for this time after the last frame was sent, nothing will.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// Send from one port and receive at another in one thread, as fast as can be
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Exits with status 1 when a frame came late, twice or corrupted.
+
+Examples, with \"ringway run\" in another terminal:
+  ringway gen loop lan0:a lan0:b --duration 5s
+  ringway gen loop lan0:a lan0:b --both --size 1514 --check full --duration 5s --json")]
+pub struct Args {
+    /// The port to send from; it is made if need be
+    #[arg(value_name = "SWITCH:PORT")]
+    from: String,
+    /// The port to receive at; it is made if need be
+    #[arg(value_name = "SWITCH:PORT")]
+    to: String,
+    /// Send in both directions
+    #[arg(long)]
+    both: bool,
+    /// Bytes of a frame without FCS
+    #[arg(long, value_name = "BYTES", default_value_t = 60)]
+    size: usize,
+    /// Flows of each direction, by turns; they differ in the UDP source port
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    flows: usize,
+    /// End after this time: 500ms, 10s, 1h
+    #[arg(long, value_name = "TIME", value_parser = port::positive)]
+    duration: Option<Duration>,
+    /// Most frames sent or received by one port in its turn
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    batch: u32,
+    /// When frames are written: each one, or once for each buffer of the ring, which are then sent again as they are
+    #[arg(long, value_enum, default_value_t = Fill::Each)]
+    fill: Fill,
+    /// What is checked [default: sequence; count with --fill once]
+    #[arg(long, value_enum)]
+    check: Option<Check>,
+    /// Exit with status 1 also when a frame was lost: a full receiver loses frames when this thread has to wait for its CPU
+    #[arg(long)]
+    strict: bool,
+    #[command(flatten)]
+    common: PortArgs,
+}
+
+/// Runs the command.
+pub fn run(args: Args, context: &Context) -> Result<(), Trouble> {
+    args.common.holds(args.size)?;
+    let check = match (args.fill, args.check) {
+        (Fill::Each, check) => check.unwrap_or(Check::Sequence),
+        (Fill::Once, None | Some(Check::Count)) => Check::Count,
+        (Fill::Once, Some(_)) => {
+            let what = "--fill once: sequence numbers repeat, so that only --check count is possible";
+            return Err(Trouble::Usage(what.to_owned()));
+        }
+    };
+    let near = args.common.attach(&args.from, context)?;
+    let far = args.common.attach(&args.to, context)?;
+    let traffic = Traffic { size: args.size, flows: args.flows, both: args.both, check };
+    let fill = if args.fill == Fill::Once { PumpFill::Once } else { PumpFill::Each };
+    let batch = args.batch as usize;
+    let options = PumpOptions { tx_batch: batch, rx_batch: batch, fill };
+    let mut looped = Loop::new([(&args.from, near), (&args.to, far)], &traffic, options)?;
+    let connections = std::mem::take(&mut looped.connections);
+    let duration = args.duration.unwrap_or(Duration::MAX);
+    let result = supervised(&connections, |watch| looped.run(duration, watch))?;
+    report(&result, args.common.json);
+    if result.is_altered() {
+        Err(Trouble::Failed("frames did not arrive as sent".to_owned()))
+    } else if args.strict && result.lost > 0 {
+        Err(Trouble::Failed(format!("{} frames were lost", result.lost)))
+    } else {
+        Ok(())
+    }
+}
+
+/// What goes through a loop.
+#[derive(Debug, Clone, Copy)]
+pub struct Traffic {
+    /// Bytes of a frame.
+    pub size: usize,
+    /// Flows of each direction.
+    pub flows: usize,
+    /// Whether the second port sends too.
+    pub both: bool,
+    /// What is checked.
+    pub check: Check,
+}
+
+/// Two ports of one switch that know each other's addresses, served by one thread.
+pub struct Loop {
+    names: [String; 2],
+    pump: Pump<ProcessEndpoint>,
+    connections: Vec<OwnedFd>,
+}
+
+impl Loop {
+    /// Attaches two ports and makes the switch learn where they are.
+    pub fn attach(names: [&str; 2], traffic: &Traffic, context: &Context) -> Result<Loop, Trouble> {
+        let near = port::attach(names[0], context, Shape::default())?;
+        let far = port::attach(names[1], context, Shape::default())?;
+        Loop::new([(names[0], near), (names[1], far)], traffic, PumpOptions::default())
+    }
+
+    fn new(ports: [(&str, ProcessEndpoint); 2], traffic: &Traffic, options: PumpOptions) -> Result<Loop, Trouble> {
+        let [(near_name, mut near), (far_name, mut far)] = ports;
+        let connections = vec![port::connection(&mut near)?, port::connection(&mut far)?];
+        let near_mac = port::address(None, &mut near, near_name);
+        let far_mac = port::address(None, &mut far, far_name);
+        introduce((far_name, &mut far, far_mac), (near_name, &mut near, near_mac))?;
+        introduce((near_name, &mut near, near_mac), (far_name, &mut far, far_mac))?;
+
+        let frames = |source, destination| {
+            let (size, flows) = (traffic.size, traffic.flows);
+            let spec = FrameSpec { size, flows, source, destinations: vec![destination], ..FrameSpec::default() };
+            Frames::new(&spec).map_err(|error| Trouble::Usage(error.to_string()))
+        };
+        let checker = || traffic.check.checker(Origin::Zero);
+        let there = frames(near_mac, far_mac)?;
+        let stations = if traffic.both {
+            let back = frames(far_mac, near_mac)?;
+            [Station::both(near, there, checker()), Station::both(far, back, checker())]
+        } else {
+            [Station::source(near, there), Station::sink(far, checker())]
+        };
+        let pump = Pump::new(stations, options);
+        Ok(Loop { names: [near_name.to_owned(), far_name.to_owned()], pump, connections })
+    }
+
+    /// Sends and receives until `duration` has passed, and waits for the last frames.
+    ///
+    /// # Errors
+    /// The switch ended a port.
+    pub fn run(&mut self, duration: Duration, watch: &mut Watch<'_>) -> io::Result<LoopReport> {
+        let window = self.pump.run(duration, watch)?;
+        self.pump.drain(QUIET)?;
+        let stations: Vec<LoopStation> = self
+            .names
+            .iter()
+            .zip(self.pump.totals())
+            .map(|(name, total)| LoopStation {
+                port: name.clone(),
+                sent: total.sent.frames,
+                received: total.received.frames,
+                check: total.check,
+            })
+            .collect();
+        let sent: u64 = stations.iter().map(|station| station.sent).sum();
+        // What is no test frame has come from elsewhere; what is corrupted has come.
+        let arrived = |check: &CheckReport| check.frames - check.foreign - check.duplicated;
+        let arrived: u64 = stations.iter().map(|station| arrived(&station.check)).sum();
+        let lost = sent.saturating_sub(arrived);
+        Ok(LoopReport { sent: window.sent, received: window.received, lost, stations, ended: window.ended })
+    }
+}
+
+/// Makes the switch learn where `from` is, by a frame to `to` that must arrive.
+fn introduce(from: (&str, &mut ProcessEndpoint, Mac), to: (&str, &mut ProcessEndpoint, Mac)) -> Result<(), Trouble> {
+    let frame = frames::introduction(from.2, to.2)?;
+    from.1.tx_push(frame.len(), |place| place.copy_from_slice(&frame));
+    from.1.tx_flush();
+    let deadline = Instant::now() + INTRODUCED;
+    let mut arrived = false;
+    while !arrived {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Trouble::Failed(format!(
+                "a frame from {} did not arrive at {}: they must be on one switch, not both isolated, and bound to the \
+                 addresses they use (see \"ringway status\")",
+                from.0, to.0
+            )));
+        }
+        to.1.wait(true, left).map_err(|error| Trouble::Failed(error.to_string()))?;
+        to.1.rx_batch(64, |received| arrived |= received == frame);
+    }
+    Ok(())
+}
+
+/// Result of [`Loop::run`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LoopReport {
+    /// Sent within the time.
+    pub sent: Throughput,
+    /// Received within the time.
+    pub received: Throughput,
+    /// Frames sent that never arrived.
+    pub lost: u64,
+    /// Each port's part, with the frames that arrived after the time.
+    pub stations: Vec<LoopStation>,
+    /// Why it ended.
+    pub ended: Ended,
+}
+
+/// One port's part of a [`LoopReport`].
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LoopStation {
+    /// `SWITCH:PORT`.
+    pub port: String,
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames received.
+    pub received: u64,
+    /// What they turned out to be.
+    pub check: CheckReport,
+}
+
+impl LoopReport {
+    /// Whether frames came late, twice or altered. Others' frames do no harm.
+    pub fn is_altered(&self) -> bool {
+        let faults = |check: &CheckReport| check.reordered + check.duplicated + check.stale + check.corrupted;
+        self.stations.iter().any(|station| faults(&station.check) > 0)
+    }
+}
+
+impl fmt::Display for LoopReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "received {}; {}", self.received, self.ended)?;
+        let sent: u64 = self.stations.iter().map(|station| station.sent).sum();
+        write!(f, "of {sent} frames sent, {} were lost", self.lost)?;
+        for station in self.stations.iter().filter(|station| station.check.frames > 0) {
+            write!(f, "\n{}: {} received; {}", station.port, station.received, station.check)?;
+        }
+        Ok(())
+    }
+}

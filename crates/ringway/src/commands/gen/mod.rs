@@ -1,0 +1,77 @@
+//! `ringway gen`: makes, sends, receives and checks traffic on process ports.
+
+mod check;
+mod frames;
+mod r#loop;
+mod once;
+mod ping;
+mod pong;
+mod port;
+mod rx;
+mod supervise;
+mod tx;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+use serde::Serialize;
+
+use super::{Context, USAGE, complain};
+use crate::out;
+
+
+/// Send, receive and check synthetic or recorded traffic
+#[derive(Debug, clap::Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Every form ends at --count, --duration or Ctrl-C, tells how it stands once a second when stderr is a terminal,
+and reports on stdout.
+
+Example, with \"ringway run\" in another terminal:
+  ringway gen loop lan0:a lan0:b --duration 5s"
+)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    Tx(tx::Args),
+    Rx(rx::Args),
+    Ping(ping::Args),
+    Pong(pong::Args),
+    Loop(r#loop::Args),
+}
+
+/// Runs the command.
+pub fn run(args: Args, context: &Context) -> ExitCode {
+    let (command, result) = match args.what {
+        What::Tx(args) => ("gen tx", tx::run(args, context)),
+        What::Rx(args) => ("gen rx", rx::run(args, context)),
+        What::Ping(args) => ("gen ping", ping::run(args, context)),
+        What::Pong(args) => ("gen pong", pong::run(args, context)),
+        What::Loop(args) => ("gen loop", r#loop::run(args, context)),
+    };
+    let (message, code) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Trouble::Usage(message)) => (message, ExitCode::from(USAGE)),
+        Err(Trouble::Failed(message)) => (message, ExitCode::FAILURE),
+    };
+    complain(command, &message);
+    code
+}
+
+/// Why a run did not do what was asked.
+#[derive(Debug)]
+pub enum Trouble {
+    /// Something has to be asked for otherwise. Exits 2.
+    Usage(String),
+    /// It could not be done, or what was to be checked is not so. Exits 1.
+    Failed(String),
+}
+
+/// Writes a result, for people or for programs.
+fn report<R: Serialize + std::fmt::Display>(report: &R, json: bool) {
+    let _ = if json { out::print_json(report) } else { out::print(&format!("{report}\n")) };
+}

@@ -1,0 +1,71 @@
+//! `ringway gen ping`: measures round trips to a `gen pong`.
+
+use std::time::Duration;
+
+use ringway_control::config::units;
+use ringway_traffic::{FrameSpec, Limits, Mac, PingOptions, ping};
+
+use super::port::{self, PortArgs};
+use super::supervise::supervised;
+use super::{Trouble, report};
+use crate::commands::Context;
+
+/// Measure round trips to a "gen pong"
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example, with \"ringway run\" and \"ringway gen pong lan0:b\" in other terminals:
+  ringway gen ping lan0:a --dst lan0:b --count 10k")]
+pub struct Args {
+    /// The port to send from; it is made if need be
+    #[arg(value_name = "SWITCH:PORT")]
+    port: String,
+    /// Where to: an address, broadcast, or SWITCH:PORT for the address that gen uses there
+    #[arg(long, value_name = "MAC", default_value = "broadcast", value_parser = port::destination)]
+    dst: Mac,
+    /// Where from [default: the address bound to the port, else one made from its name]
+    #[arg(long, value_name = "MAC")]
+    src: Option<Mac>,
+    /// Bytes of a frame without FCS, at least 28
+    #[arg(long, value_name = "BYTES", default_value_t = 60)]
+    size: usize,
+    /// End after this many round trips: 1000, 10k, 1M
+    #[arg(long, value_name = "N", value_parser = port::count)]
+    count: Option<u64>,
+    /// End after this time: 500ms, 10s, 1h
+    #[arg(long, value_name = "TIME", value_parser = port::positive)]
+    duration: Option<Duration>,
+    /// Time from one frame to the next; 0s: as soon as the reply is there
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = units::duration)]
+    interval: Duration,
+    /// Time after which a reply counts as lost
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = port::positive)]
+    timeout: Duration,
+    #[command(flatten)]
+    common: PortArgs,
+}
+
+/// Runs the command.
+pub fn run(args: Args, context: &Context) -> Result<(), Trouble> {
+    if args.size < ringway_traffic::MIN_PING {
+        let least = ringway_traffic::MIN_PING;
+        return Err(Trouble::Usage(format!("--size {}: a ping needs at least {least} bytes", args.size)));
+    }
+    args.common.holds(args.size)?;
+    let mut endpoint = args.common.attach(&args.port, context)?;
+    let source = port::address(args.src, &mut endpoint, &args.port);
+    let spec = FrameSpec { size: args.size, source, destinations: vec![args.dst], ..FrameSpec::default() };
+    // The only errors ping could find in it later, found where they are the user's.
+    ringway_traffic::Frames::new(&spec).map_err(|error| Trouble::Usage(error.to_string()))?;
+    let options = PingOptions {
+        limits: Limits { frames: args.count, duration: args.duration },
+        interval: args.interval,
+        timeout: args.timeout,
+        patience: args.common.patience(),
+    };
+    let connection = port::connection(&mut endpoint)?;
+    let times = supervised(&[connection], |watch| ping(&mut endpoint, &spec, &options, watch))?;
+    report(&times, args.common.json);
+    if times.sent > 0 && times.received == 0 {
+        return Err(Trouble::Failed(format!("nobody answers at {}: is \"ringway gen pong\" running?", args.dst)));
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! `ringway gen pong`: sends back what it gets.
+
+use std::time::Duration;
+
+use ringway_traffic::{Limits, Mac, PongOptions, pong};
+
+use super::port::{self, PortArgs};
+use super::supervise::supervised;
+use super::{Trouble, report};
+use crate::commands::Context;
+
+/// Send back every frame that comes, for "gen ping"
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example, with \"ringway run\" in another terminal:
+  ringway gen pong lan0:b")]
+pub struct Args {
+    /// The port to answer at; it is made if need be
+    #[arg(value_name = "SWITCH:PORT")]
+    port: String,
+    /// Address to answer from when a frame came to a group [default: the address bound to the port, else one made from its
+    /// name]
+    #[arg(long, value_name = "MAC")]
+    src: Option<Mac>,
+    /// End after this many frames: 1000, 10k, 1M
+    #[arg(long, value_name = "N", value_parser = port::count)]
+    count: Option<u64>,
+    /// End after this time: 500ms, 10s, 1h
+    #[arg(long, value_name = "TIME", value_parser = port::positive)]
+    duration: Option<Duration>,
+    /// Most frames sent back at once
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    batch: u32,
+    #[command(flatten)]
+    common: PortArgs,
+}
+
+/// Runs the command.
+pub fn run(args: Args, context: &Context) -> Result<(), Trouble> {
+    let mut endpoint = args.common.attach(&args.port, context)?;
+    let room = ringway_traffic::Endpoint::tx_room(&mut endpoint);
+    let options = PongOptions {
+        limits: Limits { frames: args.count, duration: args.duration },
+        batch: args.batch as usize,
+        patience: args.common.patience(),
+        mac: port::address(args.src, &mut endpoint, &args.port),
+    };
+    let connection = port::connection(&mut endpoint)?;
+    let returned = supervised(&[connection], |watch| pong(&mut endpoint, &options, watch))?;
+    let settled = port::settle(&mut endpoint, room);
+    report(&returned, args.common.json);
+    settled
+}

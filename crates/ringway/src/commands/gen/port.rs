@@ -1,0 +1,188 @@
+//! The process port that traffic goes through.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use ringway_client::{AttachError, Port, Shape};
+use ringway_control::config::{Name, units};
+use ringway_control::runtime_dir::ATTACH_SOCKET;
+use ringway_traffic::{Endpoint, Mac, Patience, ProcessEndpoint};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::Trouble;
+use crate::commands::Context;
+
+/// Most slots that one frame may take.
+const SLOTS_PER_FRAME: usize = 64;
+
+/// Time the switch has to take the last frames.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// What every form of `gen` can be told about its port.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Port options")]
+pub struct PortArgs {
+    /// Slots of each ring: 4 to 32768
+    #[arg(long, value_name = "N", default_value_t = Shape::default().tx_slots)]
+    slots: u32,
+    /// Bytes of each buffer, a multiple of 64; a longer frame takes several slots
+    #[arg(long, value_name = "BYTES", default_value_t = Shape::default().buffer_size)]
+    buffer_size: u32,
+    /// Stay on this CPU
+    #[arg(long, value_name = "CPU")]
+    core: Option<usize>,
+    /// Poll instead of sleeping while there is nothing to do
+    #[arg(long)]
+    spin: bool,
+    /// JSON, for programs
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl PortArgs {
+    /// How to wait.
+    pub fn patience(&self) -> Patience {
+        if self.spin { Patience::Spin } else { Patience::Wait }
+    }
+
+    /// Attaches as `SWITCH:PORT`, and moves this thread to its CPU.
+    pub fn attach(&self, name: &str, context: &Context) -> Result<ProcessEndpoint, Trouble> {
+        self.core.map_or(Ok(()), stay_on)?;
+        attach(name, context, self.shape())
+    }
+
+    fn shape(&self) -> Shape {
+        Shape { tx_slots: self.slots, rx_slots: self.slots, buffer_size: self.buffer_size, ..Shape::default() }
+    }
+
+    /// Refuses frames that no ring of this shape could ever hold.
+    pub fn holds(&self, frame: usize) -> Result<(), Trouble> {
+        let needed = frame.div_ceil(self.buffer_size.max(1) as usize);
+        let most = SLOTS_PER_FRAME.min((self.slots as usize).saturating_sub(1));
+        if needed <= most {
+            return Ok(());
+        }
+        Err(Trouble::Usage(format!(
+            "a frame of {frame} bytes takes {needed} slots of {} bytes, and can have {most}: raise --buffer-size or --slots",
+            self.buffer_size
+        )))
+    }
+}
+
+/// Attaches as `SWITCH:PORT`.
+pub fn attach(name: &str, context: &Context, shape: Shape) -> Result<ProcessEndpoint, Trouble> {
+    match Port::attach(context.runtime_dir.join(ATTACH_SOCKET), name, shape) {
+        Ok(port) => Ok(ProcessEndpoint::new(port)),
+        Err(error @ (AttachError::Name(_) | AttachError::Refused(_))) => Err(Trouble::Usage(error.to_string())),
+        Err(error) => Err(Trouble::Failed(error.to_string())),
+    }
+}
+
+/// The address to send from: the one given, or the one bound to the port, or one made from its name.
+pub fn address(given: Option<Mac>, endpoint: &mut ProcessEndpoint, name: &str) -> Mac {
+    given.unwrap_or_else(|| match endpoint.port().mac() {
+        [0, 0, 0, 0, 0, 0] => named(name),
+        bound => Mac(bound),
+    })
+}
+
+/// A locally administered address for this name, always the same.
+fn named(name: &str) -> Mac {
+    // FNV-1a: short, and stable over versions.
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    Mac::local(hash)
+}
+
+/// Reads an address: itself, `broadcast`, or `SWITCH:PORT` for the one that `gen` uses on that port.
+pub fn destination(text: &str) -> Result<Mac, String> {
+    let is_name = |part: &str| part.parse::<Name>().is_ok();
+    match text.split_once(':') {
+        Some((switch, port)) if is_name(switch) && is_name(port) => Ok(named(text)),
+        _ => text.parse().map_err(|error| format!("{error}, or SWITCH:PORT")),
+    }
+}
+
+/// Reads a time above zero.
+pub fn positive(text: &str) -> Result<Duration, String> {
+    match units::duration(text)? {
+        Duration::ZERO => Err("must be more than nothing".to_owned()),
+        some => Ok(some),
+    }
+}
+
+/// Reads a count above zero: `1000`, `10k`, `1M`, `2G`.
+pub fn count(text: &str) -> Result<u64, String> {
+    let (digits, factor) = match text.char_indices().last() {
+        Some((end, 'k')) => (&text[..end], 1_000),
+        Some((end, 'M')) => (&text[..end], 1_000_000),
+        Some((end, 'G')) => (&text[..end], 1_000_000_000),
+        _ => (text, 1),
+    };
+    let plain = !digits.starts_with('+');
+    let value = digits.parse::<u64>().ok().filter(|_| plain).and_then(|number| number.checked_mul(factor));
+    value.filter(|&value| value > 0).ok_or_else(|| "write a number above 0, like 1000, 10k, 1M".to_owned())
+}
+
+/// A second handle of the connection whose end tells that the switch ended the port.
+pub fn connection(endpoint: &mut ProcessEndpoint) -> Result<OwnedFd, Trouble> {
+    let connection = endpoint.port().connection_fd().try_clone_to_owned();
+    connection.map_err(|error| Trouble::Failed(format!("cannot duplicate the port's connection: {error}")))
+}
+
+/// Waits until the switch has taken everything that was sent, as the frames left in the ring go with the port.
+/// `room` is the room of the empty ring.
+pub fn settle(endpoint: &mut ProcessEndpoint, room: usize) -> Result<(), Trouble> {
+    let deadline = Instant::now() + SETTLE;
+    loop {
+        let left = room - endpoint.tx_room().min(room);
+        if left == 0 {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            let what = format!("the switch has not taken the last {left} slots of frames within {SETTLE:?}");
+            return Err(Trouble::Failed(what));
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn stay_on(core: usize) -> Result<(), Trouble> {
+    let allowed = sched_getaffinity(None).map_err(|error| Trouble::Failed(format!("cannot read CPUs: {error}")))?;
+    if core >= CpuSet::MAX_CPU || !allowed.is_set(core) {
+        let cores: Vec<String> =
+            (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).map(|core| core.to_string()).collect();
+        let what = format!("--core {core}: this process may use CPU {}", cores.join(", "));
+        return Err(Trouble::Usage(what));
+    }
+    let mut only = CpuSet::new();
+    only.set(core);
+    sched_setaffinity(None, &only).map_err(|error| Trouble::Failed(format!("cannot stay on CPU {core}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_name_stands_for_the_address_gen_uses_there() {
+        assert_eq!(destination("lan0:b"), Ok(named("lan0:b")));
+        assert_ne!(named("lan0:a"), named("lan0:b"));
+        assert!(!named("lan0:b").is_group());
+        assert_eq!(destination("52:54:00:00:00:01"), Ok(Mac([0x52, 0x54, 0, 0, 0, 1])));
+        assert_eq!(destination("broadcast"), Ok(Mac::BROADCAST));
+        for wrong in ["lan0", "52:54:00:00:00", "a:b:c", ""] {
+            let error = destination(wrong).unwrap_err();
+            assert!(error.contains("SWITCH:PORT"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn counts_read_with_their_prefix() {
+        assert_eq!(count("1000"), Ok(1000));
+        assert_eq!(count("10k"), Ok(10_000));
+        assert_eq!(count("2G"), Ok(2_000_000_000));
+        for wrong in ["", "0", "-1", "+1", "1.5M", "k", "99999999999999999999", "9999999999999G"] {
+            assert!(count(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What accompanies every run: Ctrl-C, a line each second, and an eye on the switch.
+
+use std::cell::Cell;
+use std::io::{self, IsTerminal};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ringway_traffic::{Progress, Watch};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use super::Trouble;
+
+/// A flag that SIGINT, SIGTERM and SIGHUP set.
+///
+/// # Errors
+/// The signals cannot be caught.
+pub fn stop_on_signals() -> Result<Arc<AtomicBool>, Trouble> {
+    let stop = Arc::<AtomicBool>::default();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|error| Trouble::Failed(format!("cannot catch signal {signal}: {error}")))?;
+    }
+    Ok(stop)
+}
+
+/// Does `work` until it is done, a signal comes, or the switch ends a port whose connection is in `connections`.
+pub fn supervised<T>(
+    connections: &[OwnedFd],
+    work: impl FnOnce(&mut Watch<'_>) -> io::Result<T>,
+) -> Result<T, Trouble> {
+    let stop = stop_on_signals()?;
+    let gone = Cell::new(false);
+    let show = io::stderr().is_terminal();
+    // A sender at a low rate never waits for the switch, so it would not notice.
+    let mut progress = |progress: &Progress| {
+        if show {
+            eprintln!("{progress}");
+        }
+        if connections.iter().any(has_ended) {
+            gone.set(true);
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
+    let result = work(&mut Watch::none().stop_by(&stop).tell(&mut progress));
+    match result {
+        Err(error) => Err(Trouble::Failed(error.to_string())),
+        Ok(_) if gone.get() => Err(Trouble::Failed("the switch ended the port".to_owned())),
+        Ok(done) => Ok(done),
+    }
+}
+
+fn has_ended(connection: &OwnedFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::new(connection, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+}
