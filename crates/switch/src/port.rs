@@ -83,21 +83,15 @@ pub trait Output: Send {
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault>;
 }
 
-/// What came of ringing a [`Bell`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rung {
-    /// The client did not ask to be woken.
-    Unasked,
-    /// The client was called.
-    Called,
-    /// The call did not return by itself: the client must go ([`PortFault::CallBlocked`]).
-    Blocked,
-}
-
 /// Wakes a port's client. Called after everything of a pass is published and fenced; may be called at any time.
 pub trait Bell: Send + Sync {
-    /// Wakes the client if it asked for that.
-    fn ring(&self) -> Rung;
+    /// Wakes the client if it asked for that; true when a call was made.
+    fn ring(&self) -> bool;
+
+    /// Whether a call did not return by itself. The client goes then ([`PortFault::CallBlocked`]), and is not called again.
+    fn is_blocked(&self) -> bool {
+        false
+    }
 }
 
 /// One port: what any poller may reach.
@@ -139,17 +133,15 @@ impl Port {
     /// Wakes the client if it asked for that; true when that cost the port its place ([`Port::fault`]).
     #[inline]
     pub fn ring(&self) -> bool {
-        match self.bell.ring() {
-            Rung::Unasked => false,
-            Rung::Called => {
-                self.counters.add_call();
-                false
-            }
-            Rung::Blocked => {
-                self.fail(PortFault::CallBlocked);
-                true
-            }
+        if !self.bell.ring() {
+            return false;
         }
+        self.counters.add_call();
+        let blocked = self.bell.is_blocked();
+        if blocked {
+            self.fail(PortFault::CallBlocked);
+        }
+        blocked
     }
 
     /// Notes why the port must end; the first reason stays.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ringway_abi::{Layout, Shape, doorbell};
 use ringway_engine::{Called, Signal};
 use ringway_memory::{Mapping, SharedMemory};
-use ringway_switch::{Bell, Rung};
+use ringway_switch::Bell;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Sides;
@@ -81,26 +81,28 @@ struct ProcessBell {
     call: OwnedFd,
     /// Last wish granted: transmit and receive of each pair in turn.
     granted: Box<[AtomicU32]>,
-    /// A call blocked: there will be no other.
     blocked: AtomicBool,
 }
 
 impl Bell for ProcessBell {
     #[inline]
-    fn ring(&self) -> Rung {
+    fn ring(&self) -> bool {
         let mut wanted = false;
         for (pair, granted) in self.granted.chunks_exact(2).enumerate() {
             let Some(words) = ring::doorbell_words(&self.mapping, &self.layout, pair as u16) else { continue };
             wanted |= doorbell::granted(&words[doorbell::TX_CLIENT + doorbell::WISH], &granted[0]);
             wanted |= doorbell::granted(&words[doorbell::RX_CLIENT + doorbell::WISH], &granted[1]);
         }
-        if !wanted || self.blocked.load(Ordering::Relaxed) {
-            return Rung::Unasked;
+        if !wanted || self.is_blocked() {
+            return false;
         }
         if ringway_engine::call(self.call.as_fd()) == Called::Blocked {
             self.blocked.store(true, Ordering::Relaxed);
-            return Rung::Blocked;
         }
-        Rung::Called
+        true
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.blocked.load(Ordering::Relaxed)
     }
 }
