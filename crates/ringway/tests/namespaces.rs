@@ -1,0 +1,226 @@
+//! The stacks of network namespaces talk through the switch, by TAP ports and the programs people use.
+
+mod common;
+mod support;
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use common::{Lan, Namespace, cpu_time, frames, measure_for};
+use ringway_client::Port;
+use serde_json::Value;
+use support::{Daemon, PATIENCE, ringway, until};
+
+/// Receives until `enough`.
+fn receive_until(port: &mut Port, mut enough: impl FnMut(&[u8]) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    let mut done = false;
+    while !done {
+        assert!(Instant::now() < deadline, "frames should come");
+        port.wait_rx(Duration::from_millis(100)).unwrap();
+        port.rx().drain(1, |frame| done = enough(frame));
+    }
+}
+
+#[test]
+fn a_thousand_fast_pings_lose_none() {
+    let lan = Lan::new(2);
+    let said = lan.spaces[0].ok("ping", &["-q", "-c", "1000", "-i", "0.002", "10.77.0.2"]);
+    assert!(said.contains("1000 received, 0% packet loss"), "{said}");
+    let port = lan.daemon.port("t1");
+    assert!(port["in"]["frames"].as_u64() >= Some(1000) && port["out"]["frames"].as_u64() >= Some(1000), "{port}");
+    assert_eq!(port["drops"], serde_json::json!({}));
+}
+
+fn iperf(lan: &Lan, more: &[&str]) -> Value {
+    let server = lan.spaces[1].start("iperf3", &["-s", "-1", "--forceflush"], "Server listening");
+    let args = [&["-c", "10.77.0.2", "-t", "2", "-J"], more].concat();
+    let said = lan.spaces[0].ok("iperf3", &args);
+    server.finish();
+    serde_json::from_str(&said).unwrap()
+}
+
+#[test]
+fn iperf3_streams_cross_by_tcp_in_both_directions_and_by_udp() {
+    let lan = Lan::new(2);
+    for more in [&[][..], &["-R"]] {
+        let received = iperf(&lan, more)["end"]["sum_received"]["bytes"].as_u64().unwrap();
+        assert!(received > 10_000_000, "{received} bytes in two seconds");
+    }
+    let carried = lan.daemon.port("t2")["out"]["bytes"].as_u64().unwrap();
+    assert!(carried > 20_000_000, "the bytes went through the switch: {carried}");
+    let sum = iperf(&lan, &["-u", "-b", "20M", "-l", "1400"])["end"]["sum"].clone();
+    assert!(sum["packets"].as_u64() > Some(3000) && sum["lost_percent"].as_f64() < Some(1.0), "{sum}");
+}
+
+/// Captures `count` echo requests of 1,042 bytes at both ends. Gives the files: at the sender, at the receiver.
+fn capture_pings(lan: &Lan, dir: &std::path::Path, count: &str) -> [std::path::PathBuf; 2] {
+    let files = ["sent.pcap", "received.pcap"].map(|name| dir.join(name));
+    let capture = |at: usize| {
+        let (device, file) = (format!("t{}", at + 1), files[at].to_str().unwrap());
+        // As root it would give its rights up, and with them the directory.
+        let args = ["-Z", "root", "-n", "-i", &device, "-c", count, "-w", file, "icmp[icmptype] = icmp-echo"];
+        lan.spaces[at].start("tcpdump", &args, "listening on")
+    };
+    let captures = [capture(0), capture(1)];
+    lan.spaces[0].ok("ping", &["-q", "-c", count, "-i", "0.002", "-s", "1000", "10.77.0.2"]);
+    for capture in captures {
+        capture.finish();
+    }
+    files
+}
+
+#[test]
+fn tcpdump_sees_at_one_end_what_was_sent_at_the_other_byte_for_byte() {
+    let (lan, dir) = (Lan::new(2), tempfile::tempdir().unwrap());
+    let [sent, received] = capture_pings(&lan, dir.path(), "50").map(|file| frames(&file));
+    assert_eq!((sent.len(), sent.iter().map(Vec::len).sum::<usize>()), (50, 50 * 1042));
+    assert!(sent == received, "frames arrive unchanged and in order");
+}
+
+#[test]
+fn a_capture_made_by_tcpdump_is_replayed_exactly() {
+    let (lan, dir) = (Lan::new(2), tempfile::tempdir().unwrap());
+    let [file, _] = capture_pings(&lan, dir.path(), "50");
+    let want = frames(&file);
+    let daemon = Daemon::start("");
+    let mut receiver = daemon.attach("lan0:receiver").unwrap();
+    daemon.ok(&["gen", "tx", "lan0:sender", "--pcap", file.to_str().unwrap(), "--rate", "max"]);
+    let mut got = Vec::new();
+    receive_until(&mut receiver, |frame| {
+        got.push(frame.to_vec());
+        got.len() == want.len()
+    });
+    assert!(got == want, "the file's frames arrive unchanged and in order");
+}
+
+#[test]
+fn jumbo_frames_cross_up_to_the_largest_mtu() {
+    let lan = Lan::new(2);
+    for (mtu, payload) in [("9000", "8900"), ("65521", "65493")] {
+        for (space, device) in lan.spaces.iter().zip(["t1", "t2"]) {
+            space.ok("ip", &["link", "set", device, "mtu", mtu]);
+        }
+        let args = ["-q", "-c", "100", "-i", "0.002", "-M", "do", "-s", payload, "10.77.0.2"];
+        let said = lan.spaces[0].ok("ping", &args);
+        assert!(said.contains("100 received, 0% packet loss"), "MTU {mtu}: {said}");
+    }
+}
+
+#[test]
+fn a_deleted_device_ends_its_port_with_a_reason_and_no_other() {
+    let lan = Lan::new(3);
+    let pings = lan.spaces[0].start("ping", &["-c", "300", "-i", "0.005", "10.77.0.3"], "icmp_seq=1 ");
+    lan.spaces[1].ok("ip", &["link", "del", "t2"]);
+    until("the fault is told", || {
+        let faults = lan.daemon.status()["faults"].clone();
+        faults[0]["port"] == "t2" && faults[0]["reason"] == "device_lost"
+    });
+    assert_eq!(lan.daemon.port("t2")["state"], "failed");
+    assert_eq!(lan.daemon.port("t3")["state"], "up");
+    let said = pings.finish();
+    assert!(said.contains("300 received, 0% packet loss"), "{said}");
+}
+
+#[test]
+fn a_device_that_is_down_costs_its_own_frames_and_recovers() {
+    let lan = Lan::new(2);
+    let ping = |count: &str| lan.spaces[1].run("ping", &["-q", "-c", count, "-i", "0.01", "-W", "1", "10.77.0.1"]);
+    assert_eq!(ping("3").code, Some(0));
+    lan.spaces[0].ok("ip", &["link", "set", "t1", "down"]);
+    assert_eq!(ping("3").code, Some(1), "nothing answers");
+    assert!(lan.drops("t1", "receiver_down") >= 3, "{}", lan.daemon.port("t1"));
+    assert_eq!(lan.daemon.port("t1")["state"], "up", "a device that is down is not lost");
+    lan.spaces[0].ok("ip", &["link", "set", "t1", "up"]);
+    // The receiver's stack may first have to forget that nobody answered.
+    until("it answers again", || ping("1").code == Some(0));
+    let said = ping("100");
+    assert!(said.out.contains("100 received, 0% packet loss"), "{}", said.out);
+}
+
+#[test]
+fn devices_go_with_the_daemon_but_persistent_ones_stay() {
+    let mut lan = Lan::new(2);
+    let [first, second] = [&lan.spaces[0], &lan.spaces[1]];
+    first.ok("ip", &["tuntap", "add", "kept", "mode", "tap"]);
+    lan.daemon.ok(&["port", "add", "kept", "switch=lan0", "kind=tap", &format!("netns={}", first.name)]);
+    first.ok("ip", &["addr", "add", "10.78.0.1/24", "dev", "kept"]);
+    second.ok("ip", &["addr", "add", "10.78.0.2/24", "dev", "t2"]);
+    second.ok("ping", &["-c", "1", "-W", "5", "10.78.0.1"]);
+    assert!(lan.daemon.stop().success());
+    let there = [first.has_device("t1"), second.has_device("t2"), first.has_device("kept")];
+    assert_eq!(there, [false, false, true]);
+}
+
+#[test]
+fn a_device_in_use_and_one_of_another_kind_are_refused_with_the_reason() {
+    let (lan, other) = (Lan::new(1), Daemon::start("[switch.lan0]\n"));
+    let space = &lan.spaces[0];
+    space.ok("ip", &["link", "add", "bridge0", "type", "bridge"]);
+    let add = |device: &str| {
+        let (device, netns) = (format!("device={device}"), format!("netns={}", space.name));
+        let said = other.ringway(&["port", "add", "more", "switch=lan0", "kind=tap", &device, &netns]);
+        assert_eq!(said.code, Some(1), "{}", said.err);
+        said.err
+    };
+    let busy = add("t1");
+    assert!(busy.contains("cannot open TAP device \"t1\": another program uses it"), "{busy}");
+    let bridge = add("bridge0");
+    assert!(bridge.contains("not a TAP device with one queue"), "{bridge}");
+    assert!(space.ok("ip", &["-d", "link", "show", "bridge0"]).contains("bridge"), "it is left alone");
+}
+
+#[test]
+fn a_user_without_rights_is_told_what_is_needed() {
+    let space = Namespace::new();
+    let dir = tempfile::tempdir().unwrap();
+    let run = dir.path().join("run");
+    std::fs::write(dir.path().join("c.toml"), "[switch.lan0]\n[port.t1]\nswitch = \"lan0\"\nkind = \"tap\"\n").unwrap();
+    // The user may have no way to where the command was built.
+    let command = dir.path().join("ringway");
+    std::fs::copy(ringway().get_program(), &command).unwrap();
+    for path in [dir.path(), &command] {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    let text = |path: &std::path::Path| path.to_str().unwrap().to_owned();
+    let (command, config, run) = (text(&command), text(&dir.path().join("c.toml")), text(&run));
+    let args = ["--reuid=65534", "--clear-groups", &command, "run", "--config", &config, "--runtime-dir", &run];
+    let said = space.run("setpriv", &args);
+    assert_eq!(said.code, Some(1), "{}{}", said.out, said.err);
+    let help = said.err.contains("ip tuntap add t1 mode tap user USER") || said.err.contains("chmod a+rw /dev/net/tun");
+    assert!(help, "{}", said.err);
+}
+
+#[test]
+fn a_broadcast_reaches_every_stack_and_every_process() {
+    let lan = Lan::new(3);
+    let mut process = lan.daemon.attach("lan0:process").unwrap();
+    let captures: Vec<_> = (1..3)
+        .map(|at| {
+            let device = format!("t{}", at + 1);
+            let args = ["-n", "-i", &device, "-c", "3", "ether broadcast and icmp"];
+            lan.spaces[at].start("tcpdump", &args, "listening on")
+        })
+        .collect();
+    let said = lan.spaces[0].ok("ping", &["-b", "-c", "3", "-i", "0.1", "10.77.0.255"]);
+    let answers: HashSet<_> = ["10.77.0.2", "10.77.0.3"].into_iter().filter(|a| said.contains(*a)).collect();
+    assert_eq!(answers.len(), 2, "both stacks answer: {said}");
+    for capture in captures {
+        assert!(capture.finish().contains("10.77.0.1 > 10.77.0.255"));
+    }
+    let mut heard = 0;
+    receive_until(&mut process, |frame| {
+        heard += usize::from(frame[..6] == [0xff; 6] && frame[23] == 1);
+        heard == 3
+    });
+}
+
+#[test]
+fn an_idle_switch_with_tap_ports_uses_no_cpu() {
+    let lan = Lan::new(2);
+    lan.spaces[0].ok("ping", &["-c", "1", "-W", "5", "10.77.0.2"]);
+    let before = cpu_time(lan.daemon.pid());
+    measure_for(Duration::from_secs(2));
+    let used = cpu_time(lan.daemon.pid()) - before;
+    assert!(used <= Duration::from_millis(20), "{used:?} of CPU time in 2 s");
+}
