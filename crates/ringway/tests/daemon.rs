@@ -87,6 +87,8 @@ fn a_reload_changes_only_what_differs() {
     daemon.reload(&format!("{base}weight = 5\n[port.new]\nswitch = \"lan0\"\nkind = \"process\"\n"));
     assert_eq!(daemon.line(), "reloaded: nothing differs");
     daemon.reload("[port.a]\nswitch = \"lan9\"\nkind = \"process\"\n");
+    daemon.complains("ringway.toml:2:10: key \"port.a.switch\": there is no switch \"lan9\"");
+    daemon.complains("not reloaded: nothing has changed");
     daemon.reload("[switch.lan0]\nageing = \"1s\"\n");
     assert_eq!(
         daemon.line(),

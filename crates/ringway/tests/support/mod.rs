@@ -37,22 +37,29 @@ impl From<Output> for Said {
 pub struct Daemon {
     child: Child,
     lines: Receiver<String>,
+    complaints: Receiver<String>,
     dir: tempfile::TempDir,
 }
 
 impl Daemon {
     /// Starts with this configuration and waits for "ready".
     pub fn start(config: &str) -> Self {
+        Self::start_by(&[], config)
+    }
+
+    /// The same by way of a command that executes its arguments, such as `unshare`.
+    pub fn start_by(way: &[&str], config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("ringway.toml"), config).unwrap();
-        let mut command = ringway();
+        let line = [way, &[env!("CARGO_BIN_EXE_ringway")]].concat();
+        let mut command = Command::new(line[0]);
+        command.args(&line[1..]);
         command.arg("run").arg("--config").arg(dir.path().join("ringway.toml"));
         command.arg("--runtime-dir").arg(dir.path().join("run"));
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        let (send, lines) = channel();
-        std::thread::spawn(move || stdout.lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
-        let daemon = Self { child, lines, dir };
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = lines_of(child.stdout.take().unwrap());
+        let complaints = lines_of(child.stderr.take().unwrap());
+        let daemon = Self { child, lines, complaints, dir };
         assert_eq!(daemon.line(), "ready");
         daemon
     }
@@ -60,6 +67,11 @@ impl Daemon {
     /// The next line of its stdout.
     pub fn line(&self) -> String {
         self.lines.recv_timeout(PATIENCE).expect("the daemon should say something")
+    }
+
+    /// Waits until its stderr has a line that holds this.
+    pub fn complains(&self, wanted: &str) {
+        while !self.complaints.recv_timeout(PATIENCE).expect("the daemon should complain").contains(wanted) {}
     }
 
     /// Its runtime directory.
@@ -96,9 +108,11 @@ impl Daemon {
         ports.iter().find(|port| port["name"] == name).cloned().unwrap_or(Value::Null)
     }
 
-    /// Writes another configuration, and sends SIGHUP.
+    /// Puts another configuration in the file's place, and sends SIGHUP.
     pub fn reload(&self, config: &str) {
-        std::fs::write(self.dir.path().join("ringway.toml"), config).unwrap();
+        let (new, file) = (self.dir.path().join("new.toml"), self.dir.path().join("ringway.toml"));
+        std::fs::write(&new, config).unwrap();
+        std::fs::rename(new, file).unwrap();
         self.signal(rustix::process::Signal::HUP);
     }
 
@@ -132,6 +146,13 @@ impl Drop for Daemon {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What is written to a pipe, line by line.
+fn lines_of(pipe: impl std::io::Read + Send + 'static) -> Receiver<String> {
+    let (send, lines) = channel();
+    std::thread::spawn(move || BufReader::new(pipe).lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
+    lines
 }
 
 /// Waits until `condition` holds.

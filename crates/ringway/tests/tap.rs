@@ -1,0 +1,143 @@
+//! TAP ports come, change and go. The daemon runs in a network namespace of its own, so nothing of the host is touched;
+//! without root it gets a user namespace as well.
+
+mod support;
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use support::{Daemon, PATIENCE, Said, until};
+
+/// A daemon in a namespace, and the way in.
+struct Lab {
+    daemon: Daemon,
+    net: File,
+    user: File,
+}
+
+/// Options of `unshare` that make a network namespace.
+fn apart() -> &'static [&'static str] {
+    if rustix::process::geteuid().is_root() { &["--net"] } else { &["--net", "--user", "--map-root-user"] }
+}
+
+impl Lab {
+    fn start(config: &str) -> Self {
+        let daemon = Daemon::start_by(&[&["unshare"], apart()].concat(), config);
+        let namespace = |kind: &str| File::open(format!("/proc/{}/ns/{kind}", daemon.pid())).unwrap();
+        let (net, user) = (namespace("net"), namespace("user"));
+        Self { daemon, net, user }
+    }
+
+    /// A command inside, also when the daemon is gone.
+    fn inside(&self, command: &[&str]) -> Command {
+        let path = |file: &File| format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        let mut enter = Command::new("nsenter");
+        enter.arg(format!("--net={}", path(&self.net)));
+        if !rustix::process::geteuid().is_root() {
+            enter.arg(format!("--user={}", path(&self.user))).arg("--preserve-credentials");
+        }
+        enter.arg("--").args(command);
+        enter
+    }
+
+    fn run(&self, command: &[&str]) -> Said {
+        self.inside(command).output().expect("nsenter and ip are installed").into()
+    }
+
+    /// Number of the network device in the namespace, if it is there.
+    fn device(&self, name: &str) -> Option<String> {
+        let said = self.run(&["ip", "-o", "link", "show", "dev", name]);
+        said.out.split_once(':').map(|(number, _)| number.to_owned())
+    }
+}
+
+const LAN0: &str = "[switch.lan0]\n[switch.lan1]\n";
+
+fn tap(name: &str, switch: &str) -> String {
+    format!("[port.{name}]\nswitch = \"{switch}\"\nkind = \"tap\"\n")
+}
+
+#[test]
+fn what_the_stack_sends_reaches_a_client_and_devices_go_with_their_ports() {
+    let mut lab = Lab::start(&format!("{LAN0}{}", tap("tap0", "lan0")));
+    let mut client = lab.daemon.attach("lan0:c").unwrap();
+    assert_eq!(lab.run(&["ip", "addr", "add", "10.9.9.1/24", "dev", "tap0"]).code, Some(0));
+    let mut ping = lab.inside(&["ping", "-c", "1", "-W", "5", "10.9.9.2"]).stdout(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let mut asked = false;
+    while !asked {
+        assert!(Instant::now() < deadline, "the stack should ask who has 10.9.9.2");
+        client.wait_rx(Duration::from_millis(100)).unwrap();
+        client.rx().drain(64, |f| asked |= f[12..14] == [8, 6] && f[38..42] == [10, 9, 9, 2]);
+    }
+    ping.kill().unwrap();
+    ping.wait().unwrap();
+    let port = lab.daemon.port("tap0");
+    assert_eq!((&port["kind"], &port["state"], &port["device"]), (&"tap".into(), &"up".into(), &"tap0".into()));
+    assert!(port["in"]["frames"].as_u64() > Some(0));
+
+    lab.daemon.ok(&["port", "add", "p", "switch=lan0", "kind=tap", "device=other"]);
+    assert!(lab.device("other").is_some() && lab.device("p").is_none());
+    lab.daemon.ok(&["port", "del", "p"]);
+    assert_eq!(lab.device("other"), None, "the device is gone when the command says so");
+    lab.daemon.ok(&["port", "add", "p", "switch=lan0", "kind=tap", "device=other"]);
+    assert!(lab.daemon.stop().success());
+    assert_eq!((lab.device("tap0"), lab.device("other")), (None, None), "a clean end leaves no device");
+}
+
+#[test]
+fn a_device_that_moves_to_another_switch_is_never_closed() {
+    let lab = Lab::start(&format!("{LAN0}{}", tap("tap0", "lan0")));
+    let before = lab.device("tap0");
+    lab.daemon.reload(&format!("{LAN0}{}", tap("tap0", "lan1")));
+    assert_eq!(lab.daemon.line(), "reloaded: removed port tap0, added port tap0 to switch lan1");
+    assert_eq!(lab.daemon.port("tap0")["switch"], "lan1");
+    assert!(before.is_some() && lab.device("tap0") == before);
+}
+
+#[test]
+fn a_change_that_cannot_be_made_whole_is_not_made_at_all() {
+    let lab = Lab::start(&format!("{LAN0}{}", tap("tap0", "lan0")));
+    assert_eq!(lab.run(&["ip", "link", "add", "taken", "type", "veth", "peer", "name", "taken2"]).code, Some(0));
+    let said = lab.daemon.ringway(&["port", "add", "taken", "switch=lan0", "kind=tap"]);
+    assert_eq!(said.code, Some(1));
+    assert!(said.err.contains("ringway port add: cannot open TAP device \"taken\""), "{}", said.err);
+    // The reload would remove tap0, change lan0, make "first", and fail at "taken".
+    lab.daemon.reload(&format!("{LAN0}{}{}", tap("first", "lan0"), tap("taken", "lan1")));
+    lab.daemon.complains("not reloaded: nothing has changed");
+    lab.daemon.reload(&format!("{LAN0}{}", tap("tap0", "lan0")));
+    assert_eq!(lab.daemon.line(), "reloaded: nothing differs");
+    assert!(lab.device("first").is_none() && lab.device("tap0").is_some());
+    assert_eq!(lab.daemon.status()["ports"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_device_can_be_in_another_namespace() {
+    let lab = Lab::start(LAN0);
+    let own = fs::read_link(format!("/proc/{}/ns/net", lab.daemon.pid())).unwrap();
+    let mut other = Ended(lab.inside(&["unshare", "--net", "cat"]).stdin(Stdio::piped()).spawn().unwrap());
+    let path = format!("/proc/{}/ns/net", other.0.id());
+    let there =
+        || fs::read_link(&path).ok().filter(|ns| *ns != own && *ns != fs::read_link("/proc/self/ns/net").unwrap());
+    until("the other namespace is there", || there().is_some());
+    lab.daemon.ok(&["port", "add", "t", "switch=lan0", "kind=tap", &format!("netns={path}")]);
+    let devices = || fs::read_to_string(format!("/proc/{}/net/dev", other.0.id())).unwrap();
+    assert!(devices().contains(" t:"), "{}", devices());
+    assert_eq!(lab.device("t"), None);
+    let said = lab.daemon.ringway(&["port", "add", "u", "switch=lan0", "kind=tap", "netns=no-such"]);
+    assert_eq!(said.code, Some(1));
+    assert!(said.err.contains("cannot open network namespace /run/netns/no-such"), "{}", said.err);
+    drop(other.0.stdin.take());
+}
+
+/// A process that is ended when dropped.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
