@@ -50,10 +50,10 @@ impl Forward for Learning {
         let table = switch.table();
         let mut learned = Mac::BROADCAST;
         each_pair(batch, |source, destination| {
+            if !source.is_station() {
+                return Destination::Drop(DropReason::BadSource);
+            }
             if source != learned {
-                if !source.is_station() {
-                    return Destination::Drop(DropReason::BadSource);
-                }
                 table.learn(source, from.owner, now, |owner| switch.is_alive(owner));
                 learned = source;
             }
