@@ -125,9 +125,11 @@ impl MacTable {
 
     #[inline]
     fn buckets_of(&self, mac: Mac) -> [usize; 2] {
-        let product = u128::from(mac.bits() ^ self.seed[0]).wrapping_mul(u128::from(self.seed[1] | 1) << 16 | 0x9e37);
-        let mixed = (product as u64) ^ ((product >> 64) as u64);
-        let mixed = mixed ^ mixed >> 29;
+        let fold = |a: u64, b: u64| {
+            let product = u128::from(a) * u128::from(b);
+            product as u64 ^ (product >> 64) as u64
+        };
+        let mixed = fold(fold(mac.bits() ^ self.seed[0], self.seed[1] | 1), 0x9e37_79b9_7f4a_7c15);
         let mask = self.buckets.len() - 1;
         [mixed as usize & mask, (mixed >> 32) as usize & mask]
     }
@@ -198,7 +200,14 @@ impl MacTable {
         if !self.count_up(owner) {
             return Learned::PortLimit;
         }
-        for bucket in self.buckets_of(mac) {
+        // Into the emptier of the two buckets, so that a table fills to nearly all of its entries.
+        let living = |bucket: usize| {
+            let entries = self.buckets[bucket].0.iter().map(|entry| entry.load(Ordering::Relaxed));
+            entries.filter(|&found| found != 0 && alive(owner_of(found))).count()
+        };
+        let [first, second] = self.buckets_of(mac);
+        let order = if living(second) < living(first) { [second, first] } else { [first, second] };
+        for bucket in order {
             for way in 0..WAYS {
                 let at = bucket * WAYS + way;
                 let found = self.entry(at).load(Ordering::Relaxed);
