@@ -8,6 +8,8 @@ use crate::counters::DropReason;
 pub const MAX_BATCH: usize = 1024;
 /// Shortest frame: an Ethernet header.
 const MIN_FRAME: usize = 14;
+/// Most pieces of one frame.
+const MAX_PIECES: usize = 64;
 
 /// Where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +66,8 @@ impl BatchStorage {
         Self(Batch {
             heads: vec![Head::default(); limit],
             entries: vec![EMPTY; limit],
-            rests: Vec::with_capacity(limit * 4 + 64),
+            // See `room`: a frame of most pieces may follow the last look, and one more piece per other frame.
+            rests: Vec::with_capacity(limit * 5 + MAX_PIECES),
             count: 0,
             limit,
             bytes: 0,
@@ -121,8 +124,8 @@ impl<'m> Batch<'m> {
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
-        // A frame needs at most 64 views of its rest; when they run short the batch ends early.
-        if self.rests.len() + 64 > self.rests.capacity() { 0 } else { self.limit - self.count }
+        // When views of the rest run short the batch ends early.
+        if self.rests.len() > self.limit * 4 { 0 } else { self.limit - self.count }
     }
 
     /// Bytes of all frames in the batch.
