@@ -15,6 +15,15 @@ mod pass;
 mod port;
 mod switch;
 
+#[cfg(test)]
+mod batch_tests;
+#[cfg(test)]
+mod mac_table_tests;
+#[cfg(test)]
+mod pass_tests;
+#[cfg(test)]
+mod testing;
+
 pub use batch::{Batch, BatchStorage, Destination, Frame, MAX_BATCH};
 pub use counters::{Counters, CountersReading, DropReason};
 pub use deliver::Frames;

@@ -1,0 +1,82 @@
+//! Which bytes of a frame arrive.
+
+use std::sync::Arc;
+
+use ringway_memory::Mapping;
+
+use crate::testing::{Plan, frame, mac};
+use crate::{Batch, DropReason, Forward, Learning, Member, Switch};
+
+#[test]
+fn a_frame_of_any_length_arrives_as_it_was_sent() {
+    let lengths: Vec<usize> = (14..=260).chain([511, 512, 1513, 1514, 1515, 9000, 65_535]).collect();
+    let mut lan = Plan::new(2).learning();
+    for len in lengths {
+        let sent = frame(mac(1), mac(0), len, 3);
+        lan.send(0, std::slice::from_ref(&sent));
+        assert!(lan.received(1) == [sent], "{len} bytes");
+    }
+}
+
+#[test]
+fn frames_of_13_bytes_or_less_are_runts() {
+    let mut lan = Plan::new(2).learning();
+    lan.send(0, &(1..14).map(|len| vec![2; len]).collect::<Vec<_>>());
+    assert_eq!(lan.dropped(0, DropReason::Runt), 13);
+    lan.offers[0].put(&[2; 13], &[1, 5]);
+    lan.pass(0);
+    assert_eq!(lan.dropped(0, DropReason::Runt), 14);
+    assert_eq!(lan.hearers(), []);
+}
+
+#[test]
+fn a_frame_in_pieces_arrives_whole_wherever_it_is_cut() {
+    let mut lan = Plan::new(2).learning();
+    let mut check = |len: usize, pieces: &[usize]| {
+        let sent = frame(mac(1), mac(0), len, 9);
+        lan.offers[0].put(&sent, pieces);
+        lan.pass(0);
+        assert!(lan.received(1) == [sent], "{len} bytes cut at {pieces:?}");
+    };
+    for cut in 1..200 {
+        check(200, &[cut]);
+    }
+    for len in [14, 60, 127, 128, 129, 130, 1514] {
+        check(len, &[1; 63][..63.min(len - 1)]);
+        check(len, &[2, 3, 1, 5]);
+    }
+    check(9000, &[127, 1, 1, 127]);
+    check(9000, &[128, 128]);
+    check(9000, &[64, 64, 64]);
+    check(65_535, &[1039; 63]);
+}
+
+/// Lets the client change all of its memory between the judgement and the delivery.
+struct Overwriting(Arc<Mapping>);
+
+impl Forward for Overwriting {
+    fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
+        Learning.forward(batch, from, switch, now);
+        assert!(self.0.whole().write(&vec![0xee; self.0.bytes()]));
+    }
+}
+
+#[test]
+fn the_first_128_bytes_delivered_are_those_that_were_judged() {
+    for pieces in [&[][..], &[40, 40, 40, 40], &[1, 127, 1], &[14]] {
+        for len in [14, 60, 64, 65, 127, 128, 129, 200, 1514] {
+            let mut lan = Plan { bytes: 1 << 16, ..Plan::new(2) }.learning();
+            let memory = lan.offers[0].memory.clone();
+            let members: Vec<Member> = lan.switch.members().cloned().collect();
+            let table = lan.switch.table().clone();
+            lan.switch = Switch::new("lan0", members, table, Box::new(Overwriting(memory)), *lan.switch.spreads());
+            let sent = frame(mac(1), mac(0), len, 1);
+            lan.offers[0].put(&sent, pieces);
+            lan.pass(0);
+            let [received] = &lan.received(1)[..] else { panic!("one frame of {len} bytes was sent") };
+            let judged = len.min(128);
+            assert_eq!(received[..judged], sent[..judged], "{len} bytes in {pieces:?}");
+            assert!(received[judged..].iter().all(|&b| b == 0xee), "the rest is read once, when it is delivered");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! The MAC table against a simple model, and how well it fills.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use crate::testing::mac;
+use crate::{Learned, Mac, MacTable, Owner};
+
+const PORTS: u16 = 6;
+const LIMIT: u32 = 5;
+
+/// What users do to a table.
+#[derive(Clone, Debug)]
+enum Step {
+    Learn { station: u32, port: u16 },
+    Lookup { station: u32 },
+    Flush { port: u16 },
+    Sweep { max_age: u32 },
+    Wait { seconds: u32 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let port = || 0..PORTS;
+    let station = || 0..16u32;
+    prop_oneof![
+        8 => (station(), port()).prop_map(|(station, port)| Step::Learn { station, port }),
+        4 => station().prop_map(|station| Step::Lookup { station }),
+        2 => port().prop_map(|port| Step::Flush { port }),
+        1 => prop_oneof![Just(0), 1..20u32].prop_map(|max_age| Step::Sweep { max_age }),
+        2 => (1..10u32).prop_map(|seconds| Step::Wait { seconds }),
+    ]
+}
+
+/// The table as one would write it without thinking of speed.
+#[derive(Default)]
+struct Model {
+    stations: HashMap<u32, (u16, u32)>,
+}
+
+impl Model {
+    fn count(&self, port: u16) -> u32 {
+        self.stations.values().filter(|(at, _)| *at == port).count() as u32
+    }
+
+    fn learn(&mut self, station: u32, port: u16, now: u32) -> Expected {
+        let full = self.count(port) >= LIMIT;
+        match self.stations.get_mut(&station) {
+            Some((at, heard)) if *at == port => {
+                *heard = now;
+                Expected::Known
+            }
+            Some((_, heard)) if full => {
+                *heard = now;
+                Expected::PortLimit
+            }
+            None if full => Expected::PortLimit,
+            before => {
+                let moved = before.map(|(at, _)| *at);
+                self.stations.insert(station, (port, now));
+                moved.map_or(Expected::New, Expected::Moved)
+            }
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Expected {
+    Known,
+    New,
+    Moved(u16),
+    PortLimit,
+    TableFull,
+}
+
+fn expected(learned: Learned) -> Expected {
+    match learned {
+        Learned::Known => Expected::Known,
+        Learned::New => Expected::New,
+        Learned::Moved(owner) => Expected::Moved(owner.index()),
+        Learned::PortLimit => Expected::PortLimit,
+        Learned::TableFull => Expected::TableFull,
+    }
+}
+
+fn seed() -> [u64; 2] {
+    use std::hash::{BuildHasher, RandomState};
+    [RandomState::new().hash_one(1), RandomState::new().hash_one(2)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    /// Generations, moves, limits, ageing and sweeps, over any number of flushes.
+    #[test]
+    fn the_table_agrees_with_a_map(steps in proptest::collection::vec(step(), 1..400), key in any::<[u64; 2]>()) {
+        // Far more room than stations, so that no bucket fills.
+        let table = MacTable::new(4096, LIMIT, key);
+        let mut model = Model::default();
+        let mut generations = [0u8; PORTS as usize];
+        let mut flushes = [0u8; PORTS as usize];
+        let mut now = 1;
+        for step in steps {
+            let alive = |owner: Owner| generations[usize::from(owner.index())] == owner.generation();
+            match step {
+                Step::Learn { station, port } => {
+                    let owner = Owner::new(port, generations[usize::from(port)]);
+                    let got = expected(table.learn(mac(station), owner, now, alive));
+                    prop_assert_eq!(got, model.learn(station, port, now));
+                }
+                Step::Lookup { station } => {
+                    let got = table.lookup(mac(station)).filter(|&owner| alive(owner)).map(Owner::index);
+                    prop_assert_eq!(got, model.stations.get(&station).map(|(port, _)| *port));
+                }
+                Step::Flush { port } => {
+                    let at = usize::from(port);
+                    generations[at] = (generations[at] + 1) % 16;
+                    flushes[at] += 1;
+                    table.reset_count(port);
+                    model.stations.retain(|_, (owner, _)| *owner != port);
+                    if flushes[at] == 15 {
+                        // What the switch's keeper must do before a generation comes round again.
+                        let alive = |owner: Owner| generations[usize::from(owner.index())] == owner.generation();
+                        table.sweep(now, 0, alive);
+                        flushes = [0; PORTS as usize];
+                    }
+                }
+                Step::Sweep { max_age } => {
+                    table.sweep(now, max_age, alive);
+                    model.stations.retain(|_, (_, heard)| max_age == 0 || now - *heard < max_age);
+                    flushes = [0; PORTS as usize];
+                    prop_assert_eq!(table.entries().count(), model.stations.len(), "a sweep leaves the living only");
+                }
+                Step::Wait { seconds } => now += seconds,
+            }
+            for port in 0..PORTS {
+                prop_assert_eq!(table.learned(port), model.count(port), "port {}", port);
+            }
+        }
+    }
+
+    #[test]
+    fn an_owner_is_its_index_and_generation(index in 0..4096u16, generation in 0..16u8) {
+        let owner = Owner::new(index, generation);
+        prop_assert_eq!((owner.index(), owner.generation()), (index, generation));
+        prop_assert_eq!(Owner::new(index, generation + 16), owner);
+    }
+}
+
+#[test]
+fn a_flush_takes_the_same_few_steps_whatever_the_table_holds() {
+    let table = MacTable::new(1 << 20, u32::MAX, seed());
+    for station in 0..700_000 {
+        table.learn(mac(station), Owner::new(1, 0), 1, |_| true);
+    }
+    let time = |table: &MacTable| {
+        let start = Instant::now();
+        for _ in 0..1000 {
+            table.reset_count(1);
+        }
+        start.elapsed()
+    };
+    let empty = MacTable::new(64, u32::MAX, seed());
+    let least = (0..20).map(|_| (time(&table), time(&empty))).min();
+    let (full, _) = least.unwrap_or_default();
+    // A walk over the entries would take a millisecond each time.
+    assert!(full < Duration::from_millis(100), "{full:?} for 1000 flushes of 700,000 addresses");
+    assert_eq!(table.learned(1), 0);
+    let alive = |owner: Owner| owner == Owner::new(1, 1);
+    assert_eq!((0..700_000).filter_map(|n| table.lookup(mac(n))).filter(|&owner| alive(owner)).count(), 0);
+    // And their places can be had again.
+    let again = (0..700_000).filter(|&n| table.learn(mac(1 << 24 | n), Owner::new(1, 1), 2, alive) == Learned::New);
+    assert!(again.count() > 690_000);
+}
+
+#[test]
+fn sixteen_flushes_with_a_sweep_do_not_bring_old_addresses_back() {
+    let table = MacTable::new(1024, u32::MAX, seed());
+    table.learn(mac(1), Owner::new(5, 0), 1, |_| true);
+    for flush in 1..=16 {
+        let now = Owner::new(5, flush);
+        table.reset_count(5);
+        if flush == 15 {
+            assert_eq!(table.sweep(1, 0, |owner| owner == now), 1);
+        }
+    }
+    assert_eq!(table.lookup(mac(1)), None);
+    assert_eq!(table.learned(5), 0);
+}
+
+/// Station by number.
+type Stations = Box<dyn Fn(u32) -> Mac>;
+
+/// Stations that a hostile or an unlucky client may choose.
+fn populations() -> [(&'static str, Stations); 4] {
+    let key = seed();
+    [
+        ("sequential", Box::new(mac)),
+        ("sequential in the first bytes", Box::new(|n| Mac::from_bits(u64::from(n) << 1 & 0xffff_ffff | 2 << 40))),
+        (
+            "random",
+            Box::new(move |n| {
+                let mixed = (u64::from(n) + 1).wrapping_mul(key[0] | 1);
+                Mac::from_bits((mixed ^ mixed >> 31).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 13 & !1)
+            }),
+        ),
+        // Counts in Gray code: neighbours differ in one bit.
+        ("one bit apart", Box::new(|n| Mac::from_bits(u64::from(n ^ n >> 1) << 9 | 2))),
+    ]
+}
+
+#[test]
+fn a_table_filled_to_three_quarters_has_a_place_for_nearly_every_station() {
+    for round in 0..8 {
+        for (name, station) in populations() {
+            for capacity in [1024, 65_536] {
+                let table = MacTable::new(capacity, u32::MAX, seed());
+                let stations = capacity as u32 * 3 / 4;
+                let learned: Vec<_> =
+                    (0..stations).map(|n| table.learn(station(n), Owner::new(1, 0), 1, |_| true)).collect();
+                let lost = learned.iter().filter(|&&l| l == Learned::TableFull).count();
+                let known = learned.iter().filter(|&&l| l == Learned::Known).count();
+                assert_eq!(known, 0, "{name}: the stations are different ones");
+                assert!(lost * 200 < stations as usize, "{name}, round {round}: {lost} of {stations} found no place");
+            }
+        }
+    }
+}
+
+#[test]
+fn concurrent_learners_never_make_a_frame_go_where_its_station_never_was() {
+    const STATIONS: u32 = 200;
+    let table = MacTable::new(512, u32::MAX, seed());
+    let stop = AtomicBool::new(false);
+    let generation = AtomicU8::new(0);
+    // Station n is only ever heard at the ports n % 4 and n % 4 + 4, by threads 0 and 1.
+    let learn = |high: u16| {
+        for round in 0..400u32 {
+            for n in 0..STATIONS {
+                let port = (n % 4) as u16 + high;
+                table.learn(mac(n), Owner::new(port, 0), round, |_| true);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let learners = [scope.spawn(|| learn(0)), scope.spawn(|| learn(4))];
+        let reader = scope.spawn(|| {
+            let mut looks = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                for n in 0..STATIONS {
+                    if let Some(owner) = table.lookup(mac(n)) {
+                        assert_eq!(u32::from(owner.index()) % 4, n % 4, "station {n}");
+                    }
+                    looks += 1;
+                }
+                table.sweep(0, 0, |_| generation.load(Ordering::Relaxed) == 0);
+            }
+            looks
+        });
+        for learner in learners {
+            learner.join().expect("learns");
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(reader.join().expect("looks up") > 0);
+    });
+    // Two learners of one new address may both have found a place: never more than that.
+    for n in 0..STATIONS {
+        let places = table.entries().filter(|e| e.mac == mac(n)).count();
+        assert!((1..=2).contains(&places), "station {n} stands {places} times");
+    }
+}

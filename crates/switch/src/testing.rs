@@ -1,0 +1,273 @@
+//! Ports in memory, and a switch full of them, for tests.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ringway_memory::Mapping;
+
+pub(crate) use crate::Mac;
+use crate::{
+    Batch, Bell, Counters, CountersReading, DropReason, Forward, Frames, Input, Learning, MacMap, MacTable, Member,
+    Output, Owner, Passed, Port, PortFault, Spreads, Switch, Workspace, pass,
+};
+
+/// Station `n`'s address.
+pub(crate) fn mac(n: u32) -> Mac {
+    let [a, b, c, d] = n.to_be_bytes();
+    Mac::new([2, 0, a, b, c, d])
+}
+
+pub(crate) fn group(n: u8) -> Mac {
+    Mac::new([0x01, 0x00, 0x5e, 0, 0, n])
+}
+
+/// A frame of `len` bytes (14 or more) with a number in its payload, as far as there is room, and a pattern after it.
+pub(crate) fn frame(to: Mac, from: Mac, len: usize, number: u32) -> Vec<u8> {
+    let mut bytes: Vec<u8> = to.octets().into_iter().chain(from.octets()).chain([0x88, 0xb5]).collect();
+    bytes.extend(number.to_be_bytes());
+    bytes.extend((18..len.max(18)).map(|at| (at as u32).wrapping_mul(31).wrapping_add(number) as u8));
+    bytes.truncate(len);
+    bytes
+}
+
+/// The number that [`frame`] put there.
+pub(crate) fn number(frame: &[u8]) -> u32 {
+    u32::from_be_bytes([frame[14], frame[15], frame[16], frame[17]])
+}
+
+/// Frames waiting in a client's memory, each as the places of its pieces.
+pub(crate) struct Offer {
+    pub(crate) memory: Arc<Mapping>,
+    waiting: VecDeque<Vec<(usize, usize)>>,
+    end: usize,
+    taken: usize,
+    /// What the port refuses with the next batch.
+    pub(crate) refuse: Vec<DropReason>,
+    /// The fault of the next batch.
+    pub(crate) fault: Option<PortFault>,
+    pub(crate) releases: usize,
+}
+
+impl Offer {
+    pub(crate) fn new(bytes: usize) -> Offer {
+        let memory = Arc::new(Mapping::private(bytes).expect("memory"));
+        let (refuse, waiting) = (Vec::new(), VecDeque::new());
+        Offer { memory, waiting, end: 0, taken: 0, refuse, fault: None, releases: 0 }
+    }
+
+    /// Puts a frame into memory, in pieces of these lengths and then the rest. Each frame begins on a line of its own,
+    /// and there is something else between any two pieces.
+    pub(crate) fn put(&mut self, frame: &[u8], pieces: &[usize]) {
+        if self.waiting.is_empty() {
+            self.end = 0;
+        }
+        let mut places = Vec::new();
+        let mut left = frame;
+        for len in pieces.iter().copied().chain([usize::MAX]) {
+            let (piece, others) = left.split_at(len.min(left.len()));
+            if !piece.is_empty() {
+                let at = self.end.next_multiple_of(64);
+                let place = self.memory.view(at, piece.len()).expect("room in the test's memory");
+                assert!(place.write(piece));
+                places.push((at, piece.len()));
+                self.end = at + piece.len() + 64;
+            }
+            left = others;
+        }
+        self.waiting.push_back(places);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+impl Input for Offer {
+    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+        let Self { memory, waiting, taken, refuse, fault, .. } = self;
+        refuse.drain(..).for_each(|reason| batch.refuse(reason));
+        for places in waiting.iter() {
+            if batch.room() == 0 {
+                break;
+            }
+            let view = |&(at, len): &(usize, usize)| memory.view(at, len).expect("a place in memory");
+            match places.as_slice() {
+                [whole] => batch.push(view(whole), whole.1),
+                pieces => batch.push_pieces(&pieces.iter().map(view).collect::<Vec<_>>()),
+            }
+            *taken += 1;
+        }
+        fault.take().map_or(Ok(()), Err)
+    }
+
+    fn release(&mut self) {
+        self.waiting.drain(..self.taken);
+        self.taken = 0;
+        self.releases += 1;
+    }
+
+    fn pending(&mut self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.pending()
+    }
+
+    fn disarm(&mut self) {}
+}
+
+/// A client that keeps what it is given, up to a number of frames.
+#[derive(Clone)]
+pub(crate) struct Sink(Arc<Mutex<Kept>>);
+
+pub(crate) struct Kept {
+    pub(crate) frames: Vec<Vec<u8>>,
+    pub(crate) room: usize,
+    pub(crate) fault: Option<PortFault>,
+    /// Frames per delivery.
+    pub(crate) deliveries: Vec<usize>,
+    pub(crate) rings: usize,
+}
+
+impl Sink {
+    fn new() -> Sink {
+        let (frames, deliveries) = (Vec::new(), Vec::new());
+        Sink(Arc::new(Mutex::new(Kept { frames, room: usize::MAX, fault: None, deliveries, rings: 0 })))
+    }
+
+    pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Kept) -> T) -> T {
+        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Output for Sink {
+    fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
+        self.with(|kept| {
+            let before = kept.frames.len();
+            for frame in frames {
+                if kept.frames.len() >= kept.room {
+                    counters.drop_out(DropReason::ReceiverFull, 1);
+                    continue;
+                }
+                let mut bytes = frame.head.0[..frame.head_len].to_vec();
+                for rest in frame.rest {
+                    let at = bytes.len();
+                    bytes.resize(at + rest.len(), 0);
+                    assert!(rest.read(&mut bytes[at..]));
+                }
+                assert_eq!(bytes.len(), frame.len, "head and rest are together the frame's length");
+                counters.add_out(1, frame.len as u64);
+                kept.frames.push(bytes);
+            }
+            kept.deliveries.push(kept.frames.len() - before);
+            kept.fault.map_or(Ok(()), Err)
+        })
+    }
+}
+
+impl Bell for Sink {
+    fn ring(&self) -> bool {
+        self.with(|kept| kept.rings += 1);
+        false
+    }
+}
+
+/// A switch whose ports are all in memory.
+pub(crate) struct Lan {
+    pub(crate) switch: Switch,
+    pub(crate) offers: Vec<Offer>,
+    sinks: Vec<Sink>,
+    pub(crate) work: Workspace,
+    pub(crate) now: u32,
+}
+
+/// How to make a [`Lan`].
+pub(crate) struct Plan {
+    pub(crate) ports: u16,
+    pub(crate) batch: usize,
+    pub(crate) spreads: Spreads,
+    pub(crate) isolated: Vec<u16>,
+    /// Bytes of each port's memory.
+    pub(crate) bytes: usize,
+    pub(crate) port_limit: u32,
+}
+
+impl Plan {
+    pub(crate) fn new(ports: u16) -> Plan {
+        let (spreads, isolated) = (Spreads::default(), Vec::new());
+        Plan { ports, batch: 256, spreads, isolated, bytes: 1 << 20, port_limit: u32::MAX }
+    }
+
+    pub(crate) fn learning(self) -> Lan {
+        self.build(|_| Box::new(Learning))
+    }
+
+    /// Station `n` is bound to port `n`.
+    pub(crate) fn map(self) -> Lan {
+        self.build(|members| Box::new(MacMap::new(members)))
+    }
+
+    pub(crate) fn build(self, forward: impl FnOnce(&[Member]) -> Box<dyn Forward>) -> Lan {
+        let sinks: Vec<Sink> = (0..self.ports).map(|_| Sink::new()).collect();
+        let members: Vec<Member> = (0..self.ports)
+            .zip(&sinks)
+            .map(|(index, sink)| Member {
+                owner: Owner::new(index, 0),
+                port: Arc::new(Port::new(format!("p{index}"), Box::new(sink.clone()), Box::new(sink.clone()))),
+                isolated: self.isolated.contains(&index),
+                macs: vec![mac(index.into())],
+            })
+            .collect();
+        let table = Arc::new(MacTable::new(8192, self.port_limit, [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344]));
+        let forward = forward(&members);
+        Lan {
+            switch: Switch::new("lan0", members, table, forward, self.spreads),
+            // Most ports of a large switch never send.
+            offers: (0..self.ports).map(|port| Offer::new(if port < 8 { self.bytes } else { 4096 })).collect(),
+            sinks,
+            work: Workspace::new(self.batch),
+            now: 1,
+        }
+    }
+}
+
+impl Lan {
+    /// One pass of port `from`.
+    pub(crate) fn pass(&mut self, from: u16) -> Passed {
+        let member = self.switch.member(from).expect("a port");
+        pass(&self.switch, member, &mut self.offers[usize::from(from)], &mut self.work, self.now)
+    }
+
+    /// Sends frames, each in one piece, in as many passes as it takes.
+    pub(crate) fn send(&mut self, from: u16, frames: &[Vec<u8>]) {
+        for frame in frames {
+            self.offers[usize::from(from)].put(frame, &[]);
+        }
+        while !self.offers[usize::from(from)].is_empty() {
+            assert_eq!(self.pass(from).fault, None);
+        }
+    }
+
+    pub(crate) fn sink<T>(&self, port: u16, look: impl FnOnce(&mut Kept) -> T) -> T {
+        self.sinks[usize::from(port)].with(look)
+    }
+
+    /// What a port was given since the last look.
+    pub(crate) fn received(&self, port: u16) -> Vec<Vec<u8>> {
+        self.sink(port, |kept| std::mem::take(&mut kept.frames))
+    }
+
+    /// The ports that were given something since the last look.
+    pub(crate) fn hearers(&self) -> Vec<u16> {
+        (0..self.sinks.len() as u16).filter(|&port| !self.received(port).is_empty()).collect()
+    }
+
+    pub(crate) fn counters(&self, port: u16) -> CountersReading {
+        self.switch.member(port).expect("a port").port.counters().read()
+    }
+
+    pub(crate) fn dropped(&self, port: u16, reason: DropReason) -> u64 {
+        self.counters(port).dropped(reason)
+    }
+}

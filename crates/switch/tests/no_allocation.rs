@@ -1,0 +1,139 @@
+//! The steady state allocates nothing, whatever the frames look like. One test only: the count is of the whole process.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use ringway_memory::Mapping;
+use ringway_switch::{
+    Batch, Bell, Counters, Frames, Input, Learning, Mac, MacTable, Member, Output, Owner, Port, PortFault, Spreads,
+    Switch, Workspace, pass,
+};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: hands everything to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(place, layout) }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(place, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const PIECE: usize = 1000;
+
+/// Offers first some frames of 64 pieces and then whole ones, as many as there is room for.
+struct Endless {
+    memory: Mapping,
+    /// Frames of the batch that come in pieces.
+    in_pieces: usize,
+    destinations: u32,
+    number: u32,
+}
+
+impl Input for Endless {
+    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+        let whole = self.memory.view(0, 1514).expect("inside");
+        let mut pieces = [whole; 64];
+        pieces.fill(self.memory.view(0, PIECE).expect("inside"));
+        for _ in 0..self.in_pieces {
+            if batch.room() > 0 {
+                batch.push_pieces(&pieces);
+            }
+        }
+        // A port fills all the room it was told of.
+        for _ in 0..batch.room() {
+            self.number += 1;
+            let to = (self.number % self.destinations).to_be_bytes();
+            assert!(whole.sub(2, 4).expect("inside").write(&to));
+            batch.push(whole, 1514);
+        }
+        Ok(())
+    }
+
+    fn release(&mut self) {}
+
+    fn pending(&mut self) -> bool {
+        true
+    }
+
+    fn arm(&mut self) -> bool {
+        true
+    }
+
+    fn disarm(&mut self) {}
+}
+
+struct Count;
+
+impl Output for Count {
+    fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
+        for frame in frames {
+            counters.add_out(1, frame.len as u64);
+        }
+        Ok(())
+    }
+}
+
+impl Bell for Count {
+    fn ring(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_workspace_allocates_nothing_after_its_first_pass() {
+    let member = |index: u16| Member {
+        owner: Owner::new(index, 0),
+        port: Arc::new(Port::new(format!("p{index}"), Box::new(Count), Box::new(Count))),
+        isolated: false,
+        macs: Vec::new(),
+    };
+    let table = Arc::new(MacTable::new(8192, 1024, [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3211]));
+    let present = |_: Owner| true;
+    for station in 1..1000u16 {
+        let [a, b] = station.to_be_bytes();
+        // Every third station is unknown, so that its frames are flooded.
+        if station % 3 != 0 {
+            table.learn(Mac::new([2, 0, 0, 0, a, b]), Owner::new(station, 0), 1, present);
+        }
+    }
+    let switch = Switch::new("lan0", (0..1000).map(member), table, Box::new(Learning), Spreads::default());
+    let from = switch.member(0).expect("a port");
+
+    let memory = Mapping::private(1 << 16).expect("memory");
+    assert!(memory.whole().write(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0x88, 0xb5]));
+    let mut input = Endless { memory, in_pieces: 0, destinations: 1, number: 0 };
+    let mut moved = 0;
+    for limit in [1, 2, 64, 255, 256, 1024] {
+        let mut work = Workspace::new(limit);
+        pass(&switch, from, &mut input, &mut work, 1);
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        for in_pieces in 0..limit.min(80) {
+            for destinations in [1, 2, 999] {
+                (input.in_pieces, input.destinations) = (in_pieces, destinations);
+                moved += pass(&switch, from, &mut input, &mut work, 2).frames;
+            }
+        }
+        let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+        assert_eq!(allocations, 0, "batches of up to {limit} frames");
+    }
+    assert!(moved > 100_000, "{moved} frames moved");
+}
