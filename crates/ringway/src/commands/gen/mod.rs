@@ -19,6 +19,9 @@ use serde::Serialize;
 use super::{Context, USAGE, complain};
 use crate::out;
 
+pub use check::Check;
+pub use r#loop::{Loop, LoopReport, Traffic};
+pub use supervise::stop_on_signals;
 
 /// Send, receive and check synthetic or recorded traffic
 #[derive(Debug, clap::Args)]

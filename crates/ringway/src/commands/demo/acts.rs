@@ -1,0 +1,194 @@
+//! The parts of the demo, in order.
+
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use ringway_traffic::Watch;
+
+use super::live::Live;
+use super::program::{Program, installed};
+use super::stage::{ENDS, Spaces, Stage};
+use super::words::say;
+use super::{Miss, Outcome, Stop};
+use crate::commands::r#gen::{Check, Loop, LoopReport, Traffic, Trouble};
+
+/// Echo requests a second.
+const PINGS: f64 = 100.0;
+/// Time that a program may take beyond its own.
+const GRACE: Duration = Duration::from_secs(5);
+/// Bytes of the frames between the process ports.
+pub const FRAME: usize = 60;
+
+/// What came out.
+#[derive(Debug)]
+pub struct Results {
+    pub ping: Outcome<Ping>,
+    pub iperf: Outcome<f64>,
+    pub load: Outcome<LoopReport>,
+    /// Share of one CPU that the switch takes when nothing moves.
+    pub idle: Outcome<f64>,
+}
+
+/// What `ping` says.
+#[derive(Debug, PartialEq)]
+pub struct Ping {
+    pub sent: u64,
+    pub received: u64,
+    /// Shortest, mean and longest round trip in milliseconds.
+    pub ms: [f64; 3],
+}
+
+impl Results {
+    /// Whether something did not work that should have.
+    pub fn failed(&self) -> bool {
+        fn failed<T>(outcome: &Outcome<T>) -> bool {
+            matches!(outcome, Err(Miss::Failed(_)))
+        }
+        failed(&self.ping) || failed(&self.iperf) || failed(&self.load) || failed(&self.idle)
+    }
+}
+
+/// Plays all parts in about `time`.
+pub fn all(stage: &Stage, spaces: &Outcome<Spaces>, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<Results> {
+    let (ping, iperf, rest) = match spaces {
+        Ok(spaces) => {
+            let ping = unless_interrupted(ping(spaces, time.mul_f64(0.2), live, stop))?;
+            let iperf = unless_interrupted(iperf(spaces, time.mul_f64(0.35), live, stop))?;
+            (ping, iperf, time.mul_f64(0.45))
+        }
+        Err(miss) => (Err(miss.clone()), Err(miss.clone()), time),
+    };
+    let idle = Duration::from_secs(2);
+    let (load, kept) = match unless_interrupted(load(stage, rest.saturating_sub(idle), live, stop))? {
+        Ok((report, kept)) => (Ok(report), Some(kept)),
+        Err(miss) => (Err(miss), None),
+    };
+    let idle = unless_interrupted(rest_of(stage, idle, live, stop))?;
+    drop(kept);
+    Ok(Results { ping, iperf, load, idle })
+}
+
+/// Lets only an interruption end the demo.
+fn unless_interrupted<T>(outcome: Outcome<T>) -> Outcome<Outcome<T>> {
+    match outcome {
+        Err(Miss::Interrupted) => Err(Miss::Interrupted),
+        other => Ok(other),
+    }
+}
+
+fn needs(program: &str, package: &str) -> Outcome<()> {
+    if installed(program) {
+        Ok(())
+    } else {
+        Err(Miss::Skipped(format!("{program} is not there: install the Debian package {package}")))
+    }
+}
+
+fn ping(spaces: &Spaces, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<Ping> {
+    needs("ping", "iputils-ping")?;
+    let count = (time.as_secs_f64() * PINGS).ceil();
+    let mut command = spaces.command(0, "ping");
+    command.args(["-q", "-i", &(1.0 / PINGS).to_string(), "-c", &count.to_string()]);
+    // Ends at last, however slow the machine.
+    let most = time + GRACE;
+    command.args(["-w", &most.as_secs().to_string(), ENDS[1].1]);
+    let mut program = Program::start(&mut command)?;
+    let title = format!("ping: a namespace called left, at {}, to one called right, at {}", ENDS[0].1, ENDS[1].1);
+    if !live.watch(&title, most + GRACE, stop, || program.has_ended())? {
+        return Err(Miss::Failed("ping does not end".to_owned()));
+    }
+    let text = program.output()?;
+    read_ping(&text).ok_or_else(|| Miss::Failed(format!("ping says what is not understood: {text}")))
+}
+
+fn read_ping(text: &str) -> Option<Ping> {
+    let counts = text.lines().find(|line| line.contains("packets transmitted"))?;
+    let number = |what: &str| -> Option<u64> {
+        let part = counts.split(", ").find(|part| part.contains(what))?;
+        part.split_whitespace().next()?.parse().ok()
+    };
+    let (_, times) = text.lines().find(|line| line.starts_with("rtt"))?.split_once("= ")?;
+    let mut times = times.split('/').map(|time| time.parse().ok());
+    let ms = [times.next()??, times.next()??, times.next()??];
+    Some(Ping { sent: number("transmitted")?, received: number("received")?, ms })
+}
+
+/// Bits a second from left to right.
+fn iperf(spaces: &Spaces, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<f64> {
+    needs("iperf3", "iperf3")?;
+    let mut server = Program::start(spaces.command(1, "iperf3").args(["-s", "-1", "--forceflush"]))?;
+    server.says("Server listening", GRACE, stop)?;
+    let seconds = time.as_secs().max(1);
+    let mut command = spaces.command(0, "iperf3");
+    let mut client = Program::start(command.args(["-J", "-c", ENDS[1].1, "-t", &seconds.to_string()]))?;
+    let title = "iperf3: a TCP stream from left to right";
+    if !live.watch(title, Duration::from_secs(seconds) + 2 * GRACE, stop, || client.has_ended())? {
+        return Err(Miss::Failed("iperf3 does not end".to_owned()));
+    }
+    let text = client.output()?;
+    read_iperf(&text).ok_or_else(|| Miss::Failed("iperf3 says what is not understood".to_owned()))
+}
+
+fn read_iperf(text: &str) -> Option<f64> {
+    let json: serde_json::Value = serde_json::from_str(text).ok()?;
+    json["end"]["sum_received"]["bits_per_second"].as_f64()
+}
+
+/// Two process ports under load by a thread of this program. Gives the ports back, still attached.
+fn load(stage: &Stage, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<(LoopReport, Loop)> {
+    let (context, flag) = (stage.context(), stop.clone());
+    let (send, receive) = channel();
+    let thread = std::thread::spawn(move || {
+        let traffic = Traffic { size: FRAME, flows: 1, both: false, check: Check::Sequence };
+        let attached = Loop::attach(["lan0:a", "lan0:b"], &traffic, &context);
+        let result = attached.and_then(|mut ports| {
+            let report = ports.run(time, &mut Watch::none().stop_by(flag.flag()));
+            report.map(|report| (report, ports)).map_err(|error| Trouble::Failed(error.to_string()))
+        });
+        // Nobody waits any more after Ctrl-C.
+        let _ = send.send(());
+        result
+    });
+    let title = format!("gen loop: a program sends frames of {FRAME} bytes from port a to port b, and checks them");
+    let ended = live.watch(&title, time + 2 * GRACE, stop, || receive.try_recv().is_ok())?;
+    if !ended {
+        return Err(Miss::Failed("the process ports do not end".to_owned()));
+    }
+    match thread.join() {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(Trouble::Usage(why) | Trouble::Failed(why))) => Err(Miss::Failed(why)),
+        Err(_) => Err(Miss::Failed("the process ports' thread panicked".to_owned())),
+    }
+}
+
+/// How much of a CPU the switch takes while nothing moves. It is not asked meanwhile, as answering is work.
+fn rest_of(stage: &Stage, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<f64> {
+    say("\nidle: all ports stay, nothing moves\n");
+    live.pause(time / 4, stop)?;
+    let (start, before) = (Instant::now(), stage.cpu_time());
+    live.pause(time * 3 / 4, stop)?;
+    let (Some(before), Some(after)) = (before, stage.cpu_time()) else {
+        return Err(Miss::Skipped("this kernel does not tell the CPU time of threads".to_owned()));
+    };
+    Ok(after.saturating_sub(before).as_secs_f64() / start.elapsed().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_of_ping_are_read() {
+        let text = "PING 10.77.0.2 (10.77.0.2) 56(84) bytes of data.\n\n--- 10.77.0.2 ping statistics ---\n\
+                    320 packets transmitted, 319 received, 0.3125% packet loss, time 3250ms\n\
+                    rtt min/avg/max/mdev = 0.021/0.045/0.310/0.020 ms\n";
+        assert_eq!(read_ping(text), Some(Ping { sent: 320, received: 319, ms: [0.021, 0.045, 0.31] }));
+        assert_eq!(read_ping("ping: unknown host"), None);
+    }
+
+    #[test]
+    fn the_rate_of_iperf3_is_read() {
+        assert_eq!(read_iperf(r#"{"end":{"sum_received":{"bits_per_second":9.5e9}}}"#), Some(9.5e9));
+        assert_eq!(read_iperf(r#"{"error":"unable to connect"}"#), None);
+    }
+}

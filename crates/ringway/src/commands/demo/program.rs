@@ -1,0 +1,132 @@
+//! Programs that the demo starts, and ends.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{Miss, Outcome, Stop};
+
+/// How often Ctrl-C is looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Time for a program to end after SIGTERM.
+const PARTING: Duration = Duration::from_secs(3);
+
+/// A program under way; ended when dropped.
+#[derive(Debug)]
+pub struct Program {
+    name: String,
+    child: Child,
+    out: Receiver<String>,
+    err: Receiver<String>,
+}
+
+impl Program {
+    /// Starts it in a process group of its own: Ctrl-C reaches the demo alone, which then ends its programs in order.
+    pub fn start(command: &mut Command) -> Outcome<Program> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let failed = |why: &dyn std::fmt::Display| Miss::Failed(format!("cannot start {name}: {why}"));
+        command.process_group(0).env("LC_ALL", "C");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| failed(&error))?;
+        match (child.stdout.take(), child.stderr.take()) {
+            (Some(out), Some(err)) => Ok(Program { name, child, out: lines(out), err: lines(err) }),
+            _ => Err(failed(&"it has no output")),
+        }
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it says a line that contains `words`, on stdout.
+    pub fn says(&mut self, words: &str, within: Duration, stop: &Stop) -> Outcome<()> {
+        let deadline = Instant::now() + within;
+        loop {
+            stop.check()?;
+            match self.out.recv_timeout(LOOK) {
+                Ok(line) if line.contains(words) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Miss::Failed(format!("{} ended: {}", self.name, self.complaint())));
+                }
+                _ if Instant::now() >= deadline => {
+                    return Err(Miss::Failed(format!("{} did not say {words:?} within {within:?}", self.name)));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// What it said on stdout. To be called when it has ended.
+    pub fn output(mut self) -> Outcome<String> {
+        let status: Option<ExitStatus> = self.child.wait().ok();
+        let text = self.out.iter().collect::<Vec<_>>().join("\n");
+        match status {
+            Some(status) if status.success() => Ok(text),
+            _ => Err(Miss::Failed(format!("{}: {}", self.name, [self.complaint(), text].join("\n").trim()))),
+        }
+    }
+
+    fn complaint(&self) -> String {
+        let lines: Vec<String> = std::iter::from_fn(|| self.err.recv_timeout(LOOK).ok()).collect();
+        lines.join("\n")
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + PARTING;
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let (Ok(None), Some(pid)) = (self.child.try_wait(), pid) {
+            // It may have ended meanwhile; until it is waited for, its number is nobody else's.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        while let Ok(None) = self.child.try_wait() {
+            if Instant::now() >= deadline {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Runs a short program to its end.
+pub fn finish(command: &mut Command, stop: &Stop) -> Outcome<String> {
+    let mut program = Program::start(command)?;
+    let deadline = Instant::now() + PARTING;
+    while !program.has_ended() {
+        stop.check()?;
+        if Instant::now() >= deadline {
+            return Err(Miss::Failed(format!("{} does not end", program.name)));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    program.output()
+}
+
+/// Whether there is such a program.
+pub fn installed(name: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(std::path::PathBuf::from);
+    std::env::split_paths(&path).chain(usual).any(|dir| Path::new(&dir).join(name).is_file())
+}
+
+fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, receive) = channel();
+    // Ends with the pipe, that is with the program.
+    std::thread::spawn(move || BufReader::new(pipe).lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
+    receive
+}

@@ -1,0 +1,129 @@
+//! What the demo puts up: a switch, and two network namespaces with a TAP port each. Dropped, it is gone.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use ringway_control::client::Client;
+use ringway_control::config::{Kind, PortKeys};
+
+use super::program::{Program, finish, installed};
+use super::{Miss, Outcome, Stop};
+use crate::commands::Context;
+
+/// Time for the switch to come up.
+const READY: Duration = Duration::from_secs(10);
+
+/// The two namespaces: their ports, and the addresses of the devices in them.
+pub const ENDS: [(&str, &str); 2] = [("left", "10.77.0.1"), ("right", "10.77.0.2")];
+
+/// A switch in a directory of its own. The order of the fields is the order in which they go.
+#[derive(Debug)]
+pub struct Stage {
+    switch: Program,
+    dir: tempfile::TempDir,
+}
+
+impl Stage {
+    /// Starts a switch.
+    pub fn open(stop: &Stop) -> Outcome<Stage> {
+        let failed = |what: &str, why: std::io::Error| Miss::Failed(format!("{what}: {why}"));
+        let dir = tempfile::Builder::new().prefix("ringway-demo-").tempdir();
+        let dir = dir.map_err(|error| failed("cannot make a temporary directory", error))?;
+        let ringway = std::env::current_exe().map_err(|error| failed("cannot find the ringway command", error))?;
+        let mut switch = Program::start(Command::new(ringway).arg("run").arg("--runtime-dir").arg(dir.path()))?;
+        switch.says("ready", READY, stop)?;
+        Ok(Stage { switch, dir })
+    }
+
+    /// Where its sockets are.
+    pub fn context(&self) -> Context {
+        Context { runtime_dir: self.dir.path().to_owned() }
+    }
+
+    /// Asks it.
+    pub fn client(&self) -> Client {
+        self.context().client()
+    }
+
+    /// CPU time it has used.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.switch.id())).ok()?;
+        let used = |thread: std::io::Result<std::fs::DirEntry>| -> Option<u64> {
+            let times = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+            times.split_whitespace().next()?.parse().ok()
+        };
+        Some(Duration::from_nanos(threads.filter_map(used).sum()))
+    }
+
+    /// Makes the namespaces, with a TAP port each on the switch lan0.
+    pub fn spaces(&self, stop: &Stop) -> Outcome<Spaces> {
+        if !rustix::process::geteuid().is_root() {
+            let what = "root would add two network namespaces on TAP ports, with ping and iperf3 between them";
+            return Err(Miss::Skipped(what.to_owned()));
+        }
+        if !installed("ip") {
+            return Err(Miss::Skipped("the namespaces need the Debian package iproute2".to_owned()));
+        }
+        let mut spaces = Spaces { names: Vec::new() };
+        for (end, address) in ENDS {
+            let name = format!("ringway-demo-{}-{end}", std::process::id());
+            // First, so that one made in the moment of Ctrl-C goes as well.
+            spaces.names.push(name.clone());
+            ip(&["netns", "add", &name], stop)?;
+            self.add_tap(end, &name)?;
+            ip(&["-n", &name, "addr", "add", &format!("{address}/24"), "dev", "eth0"], stop)?;
+        }
+        Ok(spaces)
+    }
+
+    fn add_tap(&self, name: &str, netns: &str) -> Outcome<()> {
+        let failed = |why: String| Miss::Failed(format!("cannot add a TAP port: {why}"));
+        let keys = PortKeys {
+            switch: Some("lan0".parse().map_err(failed)?),
+            kind: Some(Kind::Tap),
+            device: Some("eth0".to_owned()),
+            netns: Some(netns.to_owned()),
+            ..PortKeys::default()
+        };
+        let added = self.client().add_port(&name.parse().map_err(failed)?, &keys);
+        added.map(drop).map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// Network namespaces; deleted when dropped.
+#[derive(Debug)]
+pub struct Spaces {
+    names: Vec<String>,
+}
+
+impl Spaces {
+    /// A program in one of the namespaces, by its number in [`ENDS`].
+    pub fn command(&self, end: usize, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.names[end], program]);
+        command
+    }
+}
+
+impl Drop for Spaces {
+    fn drop(&mut self) {
+        for name in self.names.iter().filter(|name| Path::new("/run/netns").join(name).exists()) {
+            // A device leaves a namespace a moment after its program has ended; that moment has a limit here.
+            let deadline = Instant::now() + Duration::from_secs(2);
+            while !Command::new("ip").args(["netns", "del", name]).output().is_ok_and(|done| done.status.success()) {
+                if Instant::now() >= deadline {
+                    eprintln!(
+                        "ringway demo: cannot delete network namespace {name}: do it with \"ip netns del {name}\""
+                    );
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+}
+
+fn ip(args: &[&str], stop: &Stop) -> Outcome<String> {
+    finish(Command::new("ip").args(args), stop)
+}

@@ -1,0 +1,94 @@
+//! What the demo says.
+
+use std::fmt;
+
+use super::acts::{FRAME, Results};
+use super::{Miss, Outcome};
+use crate::out;
+
+/// Writes to stdout.
+pub fn say(text: &str) {
+    let _ = out::print(text);
+}
+
+/// A number with a decimal prefix: `12.3 M`.
+pub struct Scaled(pub f64);
+
+impl fmt::Display for Scaled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            v if v >= 1e9 => write!(f, "{:.2} G", v / 1e9),
+            v if v >= 1e6 => write!(f, "{:.2} M", v / 1e6),
+            v if v >= 1e3 => write!(f, "{:.2} k", v / 1e3),
+            v => write!(f, "{v:.0} "),
+        }
+    }
+}
+
+/// How the user calls this command.
+pub fn called() -> String {
+    std::env::args().next().unwrap_or_else(|| "ringway".to_owned())
+}
+
+/// The results, one line each.
+pub fn report(results: &Results) -> String {
+    let mut text = String::from("\nWhat came out:\n");
+    let mut line = |what: &str, figures: String| text.push_str(&format!("  {what:<14} {figures}\n"));
+    line(
+        "ping",
+        or_reason(&results.ping, |ping| {
+            let [min, mean, max] = ping.ms;
+            let lost = ping.sent.saturating_sub(ping.received);
+            let us = |ms: f64| ms * 1e3;
+            format!(
+                "{lost} of {} lost; round trip {:.0} us on average, {:.0} to {:.0}",
+                ping.sent,
+                us(mean),
+                us(min),
+                us(max)
+            )
+        }),
+    );
+    line("iperf3", or_reason(&results.iperf, |bits| format!("{:.2} Gbit/s over TCP", bits / 1e9)));
+    line(
+        "process ports",
+        or_reason(&results.load, |load| {
+            let sent: u64 = load.stations.iter().map(|station| station.sent).sum();
+            let share = if sent > 0 { 100.0 * load.lost as f64 / sent as f64 } else { 0.0 };
+            let rate = load.received.frames_per_second / 1e6;
+            let altered = if load.is_altered() { "; SOME CAME ALTERED OR OUT OF ORDER" } else { "" };
+            format!("{rate:.1} Mframe/s of {FRAME} bytes; {} of {sent} dropped ({share:.3} %){altered}", load.lost)
+        }),
+    );
+    line("idle", or_reason(&results.idle, |share| format!("{:.1} % of one CPU for the switch", share * 100.0)));
+    text
+}
+
+fn or_reason<T>(outcome: &Outcome<T>, figures: impl FnOnce(&T) -> String) -> String {
+    match outcome {
+        Ok(done) => figures(done),
+        Err(Miss::Skipped(why)) => format!("not shown: {why}"),
+        Err(Miss::Failed(why)) => format!("FAILED: {why}"),
+        Err(Miss::Interrupted) => "interrupted".to_owned(),
+    }
+}
+
+/// What the user can type to go on.
+pub fn yours(ringway: &str) -> String {
+    format!(
+        "
+Now yours. A switch, in a terminal of its own:
+  {ringway} run
+Two process ports under load, and what the switch counts:
+  {ringway} gen loop lan0:a lan0:b --duration 5s
+  {ringway} status
+As root, this host's stack and a network namespace on the same switch:
+  {ringway} port add tap0 switch=lan0 kind=tap
+  ip addr add 10.77.0.1/24 dev tap0
+  ip netns add box
+  {ringway} port add box switch=lan0 kind=tap netns=box device=eth0
+  ip -n box addr add 10.77.0.2/24 dev eth0
+  ping -c 3 10.77.0.2
+"
+    )
+}
