@@ -11,15 +11,25 @@
 //! - A port that broke the rules has `Port::fault()` set; [`Engine::faults`] is a descriptor that becomes readable then.
 //!   Control removes such ports from the topology and tells the client.
 
+// Under `--cfg loom` only what loom checks is there.
+#[cfg(not(loom))]
 mod call;
+#[cfg(not(loom))]
 mod clock;
+#[cfg(not(loom))]
 mod engine;
+#[cfg(not(loom))]
 mod poller;
 mod published;
+#[cfg(not(loom))]
 mod source;
 
+#[cfg(not(loom))]
 pub use call::{Called, call};
+#[cfg(not(loom))]
 pub use clock::seconds;
+#[cfg(not(loom))]
 pub use engine::{Engine, EngineSettings, Idle, PollerReading, Topology};
 pub use published::Published;
+#[cfg(not(loom))]
 pub use source::{Attached, Signal, Source};
