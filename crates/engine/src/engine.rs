@@ -146,7 +146,7 @@ impl Engine {
             let (stopped, changed) = &*stop;
             let mut guard = stopped.lock().unwrap_or_else(PoisonError::into_inner);
             while !*guard {
-                guard = match changed.wait_timeout(guard, Duration::from_millis(50)) {
+                guard = match changed.wait_timeout(guard, Duration::from_millis(250)) {
                     Ok((guard, _)) => guard,
                     Err(poisoned) => poisoned.into_inner().0,
                 };
