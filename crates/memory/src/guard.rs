@@ -13,13 +13,38 @@ use std::sync::{Mutex, Once, PoisonError};
 const PLACES: usize = 16_384;
 
 struct Place {
+    /// Odd while `start` and `end` change, so that the handler never pairs one mapping's start with another's end.
+    turn: AtomicUsize,
     start: AtomicUsize,
     end: AtomicUsize,
     lost: AtomicBool,
 }
 
-static TABLE: [Place; PLACES] =
-    [const { Place { start: AtomicUsize::new(0), end: AtomicUsize::new(0), lost: AtomicBool::new(false) } }; PLACES];
+impl Place {
+    fn set(&self, start: usize, end: usize) {
+        self.turn.fetch_add(1, Ordering::SeqCst);
+        self.start.store(start, Ordering::SeqCst);
+        self.end.store(end, Ordering::SeqCst);
+        self.turn.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Start and length, if `address` is inside. The place of a mapping that is in use does not change.
+    fn holding(&self, address: usize) -> Option<(usize, usize)> {
+        let turn = self.turn.load(Ordering::SeqCst);
+        let (start, end) = (self.start.load(Ordering::SeqCst), self.end.load(Ordering::SeqCst));
+        let stable = turn.is_multiple_of(2) && self.turn.load(Ordering::SeqCst) == turn;
+        (stable && (start..end).contains(&address)).then(|| (start, end - start))
+    }
+}
+
+static TABLE: [Place; PLACES] = [const {
+    Place {
+        turn: AtomicUsize::new(0),
+        start: AtomicUsize::new(0),
+        end: AtomicUsize::new(0),
+        lost: AtomicBool::new(false),
+    }
+}; PLACES];
 
 /// The places not in use, as a stack; filled on first use.
 static FREE: Mutex<Vec<u16>> = Mutex::new(Vec::new());
@@ -37,9 +62,7 @@ impl Guarded {
     }
 
     pub(crate) fn unregister(&self) {
-        let place = &TABLE[usize::from(self.place)];
-        place.start.store(0, Ordering::SeqCst);
-        place.end.store(0, Ordering::SeqCst);
+        TABLE[usize::from(self.place)].set(0, 0);
         FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.place);
     }
 }
@@ -59,8 +82,7 @@ pub(crate) fn register(start: usize, bytes: usize) -> io::Result<Guarded> {
     };
     let place = &TABLE[usize::from(index)];
     place.lost.store(false, Ordering::SeqCst);
-    place.end.store(start + bytes, Ordering::SeqCst);
-    place.start.store(start, Ordering::SeqCst);
+    place.set(start, start + bytes);
     Ok(Guarded { place: index })
 }
 
@@ -80,10 +102,8 @@ extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, _conte
     // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler.
     let address = unsafe { (*info).si_addr() } as usize;
     for place in &TABLE {
-        let start = place.start.load(Ordering::SeqCst);
-        if start != 0 && address >= start && address < place.end.load(Ordering::SeqCst) {
+        if let Some((start, bytes)) = place.holding(address) {
             place.lost.store(true, Ordering::SeqCst);
-            let bytes = place.end.load(Ordering::SeqCst) - start;
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
             // SAFETY: the range is a live mapping of this crate; replacing it in place keeps every view valid.
@@ -93,7 +113,10 @@ extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, _conte
             }
         }
     }
-    // Not ours: let it have its default effect when the access is repeated.
-    // SAFETY: resetting a signal to its default is async-signal-safe.
-    unsafe { libc::signal(libc::SIGBUS, libc::SIG_DFL) };
+    // Not ours: it has its default effect as soon as the handler returns, also when somebody sent it.
+    // SAFETY: both are async-signal-safe.
+    unsafe {
+        libc::signal(libc::SIGBUS, libc::SIG_DFL);
+        libc::raise(libc::SIGBUS);
+    }
 }
