@@ -13,6 +13,8 @@
 mod guard;
 mod mapping;
 mod view;
+#[cfg(test)]
+mod view_tests;
 
 pub use mapping::{Mapping, SharedMemory};
 pub use view::{HEAD_BYTES, Head, View, prefetch_read, prefetch_write};
