@@ -51,7 +51,7 @@ pub struct Batch<'m> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Refused {
     counts: [u32; DropReason::ALL.len()],
-    any: bool,
+    total: usize,
 }
 
 /// The memory of a batch between two passes.
@@ -120,12 +120,12 @@ impl<'m> Batch<'m> {
         self.count == 0
     }
 
-    /// Frames that still fit.
+    /// Frames that may still be collected. One that is refused takes its share of the source's turn, too.
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
         // When views of the rest run short the batch ends early.
-        if self.rests.len() > self.limit * 4 { 0 } else { self.limit - self.count }
+        if self.rests.len() > self.limit * 4 { 0 } else { self.limit.saturating_sub(self.count + self.refused.total) }
     }
 
     /// Bytes of all frames in the batch.
@@ -197,12 +197,12 @@ impl<'m> Batch<'m> {
     #[cold]
     pub fn refuse(&mut self, reason: DropReason) {
         self.refused.counts[reason as usize] += 1;
-        self.refused.any = true;
+        self.refused.total += 1;
     }
 
     /// What was refused while collecting.
     pub(crate) fn refused(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        let all: &[DropReason] = if self.refused.any { DropReason::ALL } else { &[] };
+        let all: &[DropReason] = if self.refused.total > 0 { DropReason::ALL } else { &[] };
         all.iter().map(|&reason| (reason, u64::from(self.refused.counts[reason as usize]))).filter(|&(_, n)| n > 0)
     }
 

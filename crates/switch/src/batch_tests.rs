@@ -80,3 +80,13 @@ fn the_first_128_bytes_delivered_are_those_that_were_judged() {
         }
     }
 }
+
+#[test]
+fn what_is_refused_takes_its_share_of_a_turn() {
+    let mut batch = crate::BatchStorage::new(16).into_batch();
+    for left in (0..16).rev() {
+        batch.refuse(DropReason::BadBuffer);
+        assert_eq!(batch.room(), left);
+    }
+    assert_eq!(batch.into_storage().into_batch().room(), 16, "the next turn is whole again");
+}
