@@ -1,0 +1,162 @@
+//! A busy poller allocates nothing: engine, process ports and their clients in one process, whose allocator counts what
+//! the poller's thread asks for. One test only: the count is the process's.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use ringway_abi::attach::Request;
+use ringway_client::{Port, Shape};
+use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
+use ringway_ports::process::{self, AttachServer, ClientId, Grant, Host};
+use ringway_switch::{Learning, MacTable, Member, Owner, Spreads, Switch};
+
+/// The thread whose allocations are counted; 0: none.
+static WATCHED: AtomicI32 = AtomicI32::new(0);
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+struct Counting;
+
+fn count() {
+    let watched = WATCHED.load(Ordering::Relaxed);
+    if watched != 0 && rustix::thread::gettid().as_raw_nonzero().get() == watched {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: hands everything to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(place, layout) }
+    }
+
+    unsafe fn realloc(&self, place: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count();
+        // SAFETY: as the caller promises.
+        unsafe { System.realloc(place, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Puts every client on one switch.
+struct Lan {
+    engine: Arc<Engine>,
+    table: Arc<MacTable>,
+    ports: BTreeMap<ClientId, (Member, Arc<Source>)>,
+    next: u16,
+}
+
+impl Lan {
+    fn publish(&self) {
+        let members = self.ports.values().map(|(member, _)| member.clone());
+        let (table, learning) = (Arc::clone(&self.table), Box::new(Learning));
+        let switch = Arc::new(Switch::new("lan", members, table, learning, Spreads::default()));
+        let attached = self.ports.values().map(|(member, source)| Attached {
+            switch: Arc::clone(&switch),
+            index: member.owner.index(),
+            source: Arc::clone(source),
+            poller: 0,
+            weight: 1,
+        });
+        self.engine.publish(Topology { ports: attached.collect() });
+    }
+}
+
+impl Host for Lan {
+    fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String> {
+        let (sides, ends) = process::open(&request.port, request.shape, 0).map_err(|error| error.to_string())?;
+        let port = Arc::new(ringway_switch::Port::new(request.port, sides.output, sides.bell));
+        let member = Member { owner: Owner::new(self.next, 0), port, isolated: false, macs: Vec::new() };
+        self.next += 1;
+        self.ports.insert(client, (member, Arc::new(Source::new(sides.input, sides.signal))));
+        self.publish();
+        Ok(Grant { ends, colour: 0, mac: [0; 6] })
+    }
+
+    fn detach(&mut self, client: ClientId) {
+        self.ports.remove(&client);
+        self.publish();
+    }
+}
+
+fn frame(to: u8, from: u8, size: usize) -> Vec<u8> {
+    let mut frame = vec![0x11; size];
+    frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, to, 2, 0, 0, 0, 0, from]);
+    if to == 0xff {
+        frame[..6].fill(0xff);
+    }
+    frame
+}
+
+fn poller_thread() -> i32 {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("proc").map_while(Result::ok);
+    let mut named = tasks
+        .filter(|task| std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "poller0"));
+    named.next().and_then(|task| task.file_name().to_str()?.parse().ok()).expect("the poller")
+}
+
+/// Sends all kinds of frames and takes what comes, until `frames` have come.
+fn exchange(ports: &mut [Port], kinds: &[Vec<Vec<u8>>], frames: u64) {
+    let (mut received, mut turn, deadline) = (0, 0, Instant::now() + Duration::from_secs(60));
+    while received < frames {
+        for (port, kinds) in ports.iter_mut().zip(kinds) {
+            for _ in 0..32 {
+                turn += 1;
+                port.tx().push(&kinds[turn % kinds.len()]);
+            }
+            port.flush();
+        }
+        for port in ports.iter_mut() {
+            received += port.rx().drain(512, |_| {}) as u64;
+        }
+        assert!(Instant::now() < deadline, "{received} of {frames} frames");
+    }
+}
+
+#[test]
+fn a_poller_allocates_nothing_while_frames_move() {
+    let dir = std::env::temp_dir().join(format!("ringway-no-allocation-{}", std::process::id()));
+    let settings = EngineSettings { idle: Idle::Adaptive(Duration::from_micros(50)), ..EngineSettings::default() };
+    let engine = Arc::new(Engine::start(&settings).expect("a thread"));
+    let table = Arc::new(MacTable::new(8192, 1024, [1, 2]));
+    let lan = Lan { engine: Arc::clone(&engine), table, ports: BTreeMap::new(), next: 0 };
+    let server = AttachServer::start(&dir, Box::new(lan)).expect("a socket");
+    let mut ports: Vec<Port> = (0..3)
+        .map(|number| Port::attach(&dir, &format!("lan:p{number}"), Shape::default()).expect("should be let in"))
+        .collect();
+    // To each other port, to all, to nobody, to oneself, too short, and over several slots.
+    let kinds = |own: u8| -> Vec<Vec<u8>> {
+        let to = [(own + 1) % 3, (own + 2) % 3, 0xff, 0x77, own];
+        let sized = |size| to.map(|to| frame(to, own, size)).to_vec();
+        [sized(60), sized(1514), sized(9000), vec![vec![1; 5]]].concat()
+    };
+    let kinds: Vec<_> = (0..3).map(kinds).collect();
+    exchange(&mut ports, &kinds, 100_000);
+
+    let (poller, before) = (poller_thread(), engine.readings()[0].passes);
+    WATCHED.store(poller, Ordering::SeqCst);
+    exchange(&mut ports, &kinds, 300_000);
+    WATCHED.store(0, Ordering::SeqCst);
+    let passes = engine.readings()[0].passes - before;
+    assert_eq!(ALLOCATIONS.load(Ordering::SeqCst), 0, "in {passes} passes");
+    assert!(passes > 100, "{passes}");
+
+    // What is counted would show: taking over another port allocates.
+    WATCHED.store(poller, Ordering::SeqCst);
+    ports.push(Port::attach(&dir, "lan:another", Shape::default()).expect("should be let in"));
+    exchange(&mut ports, &kinds, 1000);
+    WATCHED.store(0, Ordering::SeqCst);
+    assert!(ALLOCATIONS.load(Ordering::SeqCst) > 0, "the count should work");
+    drop((ports, server));
+}
