@@ -49,7 +49,13 @@ impl Results {
 }
 
 /// Plays all parts in about `time`.
-pub fn all(stage: &Stage, spaces: &Outcome<Spaces>, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<Results> {
+pub fn all(
+    stage: &mut Stage,
+    spaces: &Outcome<Spaces>,
+    time: Duration,
+    live: &mut Live,
+    stop: &Stop,
+) -> Outcome<Results> {
     let (ping, iperf, rest) = match spaces {
         Ok(spaces) => {
             let ping = unless_interrupted(ping(spaces, time.mul_f64(0.2), live, stop))?;
@@ -162,11 +168,14 @@ fn load(stage: &Stage, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<
 }
 
 /// How much of a CPU the switch takes while nothing moves. It is not asked meanwhile, as answering is work.
-fn rest_of(stage: &Stage, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<f64> {
+fn rest_of(stage: &mut Stage, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<f64> {
     say("\nidle: all ports stay, nothing moves\n");
     live.pause(time / 4, stop)?;
     let (start, before) = (Instant::now(), stage.cpu_time());
     live.pause(time * 3 / 4, stop)?;
+    if stage.has_ended() {
+        return Err(Miss::Failed("the switch has ended".to_owned()));
+    }
     let (Some(before), Some(after)) = (before, stage.cpu_time()) else {
         return Err(Miss::Skipped("this kernel does not tell the CPU time of threads".to_owned()));
     };

@@ -51,7 +51,8 @@ impl Live {
         say(&format!("\n{title}\n"));
         self.before = self.client.status().ok().map(|status| (Instant::now(), status));
         let start = Instant::now();
-        let mut next = start + SECOND;
+        // A terminal should not stay empty for long.
+        let mut next = start + if self.in_place { SECOND / 4 } else { SECOND };
         let ended = loop {
             if let Err(interrupted) = stop.check() {
                 self.erase();

@@ -77,12 +77,12 @@ pub fn run(args: Args, _context: &Context) -> ExitCode {
 fn play(seconds: u32, stop: &Stop) -> Outcome<Results> {
     // Declared before the stage, they go after its switch, which holds devices in them.
     let spaces;
-    let stage = Stage::open(stop)?;
+    let mut stage = Stage::open(stop)?;
     say("A switch runs, called lan0. Ctrl-C ends the demo.\n");
     spaces = stage.spaces(stop);
     stop.check()?;
     let mut live = Live::new(stage.client());
-    acts::all(&stage, &spaces, Duration::from_secs(seconds.into()), &mut live, stop)
+    acts::all(&mut stage, &spaces, Duration::from_secs(seconds.into()), &mut live, stop)
 }
 
 /// Set by Ctrl-C.

@@ -46,6 +46,11 @@ impl Stage {
         self.context().client()
     }
 
+    /// Whether the switch is gone before its time.
+    pub fn has_ended(&mut self) -> bool {
+        self.switch.has_ended()
+    }
+
     /// CPU time it has used.
     pub fn cpu_time(&self) -> Option<Duration> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.switch.id())).ok()?;

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::check::Check;
 use super::port::{self, PortArgs};
-use super::supervise::supervised;
+use super::supervise::{Stop, supervised};
 use super::tx::Fill;
 use super::{Trouble, frames, report};
 use crate::commands::Context;
@@ -67,7 +67,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args, context: &Context) -> Result<(), Trouble> {
+pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     args.common.holds(args.size)?;
     let check = match (args.fill, args.check) {
         (Fill::Each, check) => check.unwrap_or(Check::Sequence),
@@ -86,7 +86,7 @@ pub fn run(args: Args, context: &Context) -> Result<(), Trouble> {
     let mut looped = Loop::new([(&args.from, near), (&args.to, far)], &traffic, options)?;
     let connections = std::mem::take(&mut looped.connections);
     let duration = args.duration.unwrap_or(Duration::MAX);
-    let result = supervised(&connections, |watch| looped.run(duration, watch))?;
+    let result = supervised(stop, &connections, |watch| looped.run(duration, watch))?;
     report(&result, args.common.json);
     if result.is_altered() {
         Err(Trouble::Failed("frames did not arrive as sent".to_owned()))

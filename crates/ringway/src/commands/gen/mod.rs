@@ -49,12 +49,14 @@ enum What {
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
-    let (command, result) = match args.what {
-        What::Tx(args) => ("gen tx", tx::run(args, context)),
-        What::Rx(args) => ("gen rx", rx::run(args, context)),
-        What::Ping(args) => ("gen ping", ping::run(args, context)),
-        What::Pong(args) => ("gen pong", pong::run(args, context)),
-        What::Loop(args) => ("gen loop", r#loop::run(args, context)),
+    // Before anything is attached: whoever sees the port may send a signal.
+    let (command, result) = match (args.what, stop_on_signals()) {
+        (_, Err(trouble)) => ("gen", Err(trouble)),
+        (What::Tx(args), Ok(stop)) => ("gen tx", tx::run(args, context, &stop)),
+        (What::Rx(args), Ok(stop)) => ("gen rx", rx::run(args, context, &stop)),
+        (What::Ping(args), Ok(stop)) => ("gen ping", ping::run(args, context, &stop)),
+        (What::Pong(args), Ok(stop)) => ("gen pong", pong::run(args, context, &stop)),
+        (What::Loop(args), Ok(stop)) => ("gen loop", r#loop::run(args, context, &stop)),
     };
     let (message, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,

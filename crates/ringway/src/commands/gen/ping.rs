@@ -6,7 +6,7 @@ use ringway_control::config::units;
 use ringway_traffic::{FrameSpec, Limits, Mac, PingOptions, ping};
 
 use super::port::{self, PortArgs};
-use super::supervise::supervised;
+use super::supervise::{Stop, supervised};
 use super::{Trouble, report};
 use crate::commands::Context;
 
@@ -44,7 +44,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args, context: &Context) -> Result<(), Trouble> {
+pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     if args.size < ringway_traffic::MIN_PING {
         let least = ringway_traffic::MIN_PING;
         return Err(Trouble::Usage(format!("--size {}: a ping needs at least {least} bytes", args.size)));
@@ -62,7 +62,7 @@ pub fn run(args: Args, context: &Context) -> Result<(), Trouble> {
         patience: args.common.patience(),
     };
     let connection = port::connection(&mut endpoint)?;
-    let times = supervised(&[connection], |watch| ping(&mut endpoint, &spec, &options, watch))?;
+    let times = supervised(stop, &[connection], |watch| ping(&mut endpoint, &spec, &options, watch))?;
     report(&times, args.common.json);
     if times.sent > 0 && times.received == 0 {
         return Err(Trouble::Failed(format!("nobody answers at {}: is \"ringway gen pong\" running?", args.dst)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringway_traffic::{Limits, Mac, PongOptions, pong};
 
 use super::port::{self, PortArgs};
-use super::supervise::supervised;
+use super::supervise::{Stop, supervised};
 use super::{Trouble, report};
 use crate::commands::Context;
 
@@ -35,7 +35,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args, context: &Context) -> Result<(), Trouble> {
+pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let mut endpoint = args.common.attach(&args.port, context)?;
     let room = ringway_traffic::Endpoint::tx_room(&mut endpoint);
     let options = PongOptions {
@@ -45,7 +45,7 @@ pub fn run(args: Args, context: &Context) -> Result<(), Trouble> {
         mac: port::address(args.src, &mut endpoint, &args.port),
     };
     let connection = port::connection(&mut endpoint)?;
-    let returned = supervised(&[connection], |watch| pong(&mut endpoint, &options, watch))?;
+    let returned = supervised(stop, &[connection], |watch| pong(&mut endpoint, &options, watch))?;
     let settled = port::settle(&mut endpoint, room);
     report(&returned, args.common.json);
     settled

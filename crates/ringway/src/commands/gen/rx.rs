@@ -8,7 +8,7 @@ use ringway_traffic::{Ended, Endpoint, Limits, Mac, Origin, Recorder, RxOptions,
 
 use super::check::Check;
 use super::port::{self, PortArgs};
-use super::supervise::supervised;
+use super::supervise::{Stop, supervised};
 use super::{Trouble, frames, report};
 use crate::commands::Context;
 
@@ -57,7 +57,7 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args, context: &Context) -> Result<(), Trouble> {
+pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let recorder = args.write.as_deref().map(|path| Recorder::create(path, MAX_SNAP));
     let mut recorder = recorder.transpose().map_err(|error| Trouble::Failed(error.to_string()))?;
     let mut endpoint = args.common.attach(&args.port, context)?;
@@ -75,8 +75,9 @@ pub fn run(args: Args, context: &Context) -> Result<(), Trouble> {
         patience: args.common.patience(),
     };
     let connection = port::connection(&mut endpoint)?;
-    let received =
-        supervised(&[connection], |watch| receive(&mut endpoint, &mut checker, recorder.as_mut(), &options, watch))?;
+    let received = supervised(stop, &[connection], |watch| {
+        receive(&mut endpoint, &mut checker, recorder.as_mut(), &options, watch)
+    })?;
     report(&received, args.common.json);
     if args.strict { judge(&received, args.count) } else { Ok(()) }
 }

@@ -12,12 +12,15 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::Trouble;
 
+/// Set when the run is to end.
+pub type Stop = Arc<AtomicBool>;
+
 /// A flag that SIGINT, SIGTERM and SIGHUP set.
 ///
 /// # Errors
 /// The signals cannot be caught.
-pub fn stop_on_signals() -> Result<Arc<AtomicBool>, Trouble> {
-    let stop = Arc::<AtomicBool>::default();
+pub fn stop_on_signals() -> Result<Stop, Trouble> {
+    let stop = Stop::default();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|error| Trouble::Failed(format!("cannot catch signal {signal}: {error}")))?;
@@ -25,12 +28,12 @@ pub fn stop_on_signals() -> Result<Arc<AtomicBool>, Trouble> {
     Ok(stop)
 }
 
-/// Does `work` until it is done, a signal comes, or the switch ends a port whose connection is in `connections`.
+/// Does `work` until it is done, `stop` is set, or the switch ends a port whose connection is in `connections`.
 pub fn supervised<T>(
+    stop: &Stop,
     connections: &[OwnedFd],
     work: impl FnOnce(&mut Watch<'_>) -> io::Result<T>,
 ) -> Result<T, Trouble> {
-    let stop = stop_on_signals()?;
     let gone = Cell::new(false);
     let show = io::stderr().is_terminal();
     // A sender at a low rate never waits for the switch, so it would not notice.
@@ -43,7 +46,7 @@ pub fn supervised<T>(
             stop.store(true, Ordering::Relaxed);
         }
     };
-    let result = work(&mut Watch::none().stop_by(&stop).tell(&mut progress));
+    let result = work(&mut Watch::none().stop_by(stop).tell(&mut progress));
     match result {
         Err(error) => Err(Trouble::Failed(error.to_string())),
         Ok(_) if gone.get() => Err(Trouble::Failed("the switch ended the port".to_owned())),

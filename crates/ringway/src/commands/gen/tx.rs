@@ -11,7 +11,7 @@ use ringway_traffic::{
 use super::frames::{Mix, Sizes};
 use super::once::Once;
 use super::port::{self, PortArgs};
-use super::supervise::supervised;
+use super::supervise::{Stop, supervised};
 use super::{Trouble, report};
 use crate::commands::{Context, complain};
 
@@ -84,7 +84,7 @@ enum When {
 }
 
 /// Runs the command.
-pub fn run(args: Args, context: &Context) -> Result<(), Trouble> {
+pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let replay = args.pcap.is_some().then(|| open(&args)).transpose()?;
     if replay.is_none() {
         args.common.holds(args.size.largest())?;
@@ -102,19 +102,19 @@ pub fn run(args: Args, context: &Context) -> Result<(), Trouble> {
         ..TxOptions::default()
     };
     let sent = if let Some(mut replay) = replay {
-        send(&mut endpoint, &mut replay, &options)?
+        send(&mut endpoint, &mut replay, &options, stop)?
     } else {
         let source = port::address(args.src, &mut endpoint, &args.port);
         let destinations = args.dst.clone();
         let spec = FrameSpec { source, destinations, flows: args.flows, ..FrameSpec::default() };
         let mut frames = Mix::new(&spec, &args.size)?;
         match args.fill {
-            Fill::Each => send(&mut endpoint, &mut frames, &options)?,
+            Fill::Each => send(&mut endpoint, &mut frames, &options, stop)?,
             Fill::Once => {
                 let connection = port::connection(&mut endpoint)?;
                 let slots = endpoint.port().layout().shape.tx_slots;
                 let mut once = Once::new(endpoint, slots);
-                let sent = supervised(&[connection], |watch| transmit(&mut once, &mut frames, &options, watch))?;
+                let sent = supervised(stop, &[connection], |watch| transmit(&mut once, &mut frames, &options, watch))?;
                 endpoint = once.into_inner();
                 sent
             }
@@ -148,7 +148,12 @@ fn open(args: &Args) -> Result<Replay, Trouble> {
     Ok(replay)
 }
 
-fn send(endpoint: &mut ProcessEndpoint, source: &mut impl Source, options: &TxOptions) -> Result<TxReport, Trouble> {
+fn send(
+    endpoint: &mut ProcessEndpoint,
+    source: &mut impl Source,
+    options: &TxOptions,
+    stop: &Stop,
+) -> Result<TxReport, Trouble> {
     let connection = port::connection(endpoint)?;
-    supervised(&[connection], |watch| transmit(endpoint, source, options, watch))
+    supervised(stop, &[connection], |watch| transmit(endpoint, source, options, watch))
 }

@@ -1,0 +1,183 @@
+//! `ringway demo`: shows what it promises, and leaves nothing behind, however it ends.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{PATIENCE, ringway};
+
+/// Longest time a short demo may take here.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// A user without rights.
+const NOBODY: u32 = 65_534;
+
+/// A demo under way; killed when dropped.
+struct Demo {
+    child: Child,
+    lines: Receiver<String>,
+    /// Where its temporary directory is.
+    temporary: tempfile::TempDir,
+}
+
+impl Demo {
+    fn start() -> Demo {
+        Self::start_by(ringway())
+    }
+
+    fn start_by(mut command: Command) -> Demo {
+        let temporary = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(temporary.path(), Permissions::from_mode(0o777)).unwrap();
+        command.args(["demo", "--seconds", "5"]).env("TMPDIR", temporary.path());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (send, lines) = channel();
+        std::thread::spawn(move || stdout.lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
+        Demo { child, lines, temporary }
+    }
+
+    /// Waits for a line that starts so.
+    fn says(&self, start: &str) {
+        while !self.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no line {start:?}")).starts_with(start) {}
+    }
+
+    /// Processes it has started and that are still there, and theirs.
+    fn offspring(&self) -> BTreeSet<i32> {
+        let mut found = BTreeSet::from([i32::try_from(self.child.id()).unwrap()]);
+        let children = |pid: &i32| -> Vec<i32> {
+            let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+            let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+            lists.collect::<String>().split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+        };
+        loop {
+            let more: BTreeSet<i32> = found.iter().flat_map(children).collect();
+            let before = found.len();
+            found.extend(more);
+            if found.len() == before {
+                return found;
+            }
+        }
+    }
+
+    /// Waits for its end; gives its exit status and what it has said meanwhile.
+    fn finish(&mut self) -> (Option<i32>, String) {
+        let deadline = Instant::now() + LONGEST;
+        let mut said = String::new();
+        loop {
+            match self.lines.recv_timeout(Duration::from_millis(100)) {
+                Ok(line) => said += &(line + "\n"),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => assert!(Instant::now() < deadline, "it should end: {said}"),
+            }
+        }
+        (self.child.wait().unwrap().code(), said)
+    }
+
+    /// Whether its namespaces, its directory and these processes are gone.
+    fn assert_nothing_left(&self, processes: &BTreeSet<i32>) {
+        for end in ["left", "right"] {
+            let name = format!("ringway-demo-{}-{end}", self.child.id());
+            assert!(!Path::new("/run/netns").join(&name).exists(), "namespace {name} is left");
+        }
+        assert_eq!(std::fs::read_dir(self.temporary.path()).unwrap().count(), 0, "its directory is left");
+        let alive: Vec<_> = processes.iter().filter(|pid| Path::new(&format!("/proc/{pid}")).exists()).collect();
+        assert!(alive.is_empty(), "processes {alive:?} are left");
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+#[test]
+fn a_whole_demo_shows_figures_and_leaves_nothing() {
+    let mut demo = Demo::start();
+    demo.says("gen loop: ");
+    let processes = demo.offspring();
+    assert!(processes.len() >= 2, "the demo and its switch: {processes:?}");
+    let (code, said) = demo.finish();
+    assert_eq!(code, Some(0), "{said}");
+    let (_, report) = said.split_once("What came out:\n").expect(&said);
+    let line = |what: &str| report.lines().find(|line| line.trim_start().starts_with(what)).expect(&said);
+    assert!(line("process ports").contains("Mframe/s of 60 bytes; "), "{said}");
+    assert!(line("idle").contains(" % of one CPU"), "{said}");
+    if is_root() {
+        assert!(line("ping").contains("  0 of 100 lost; round trip "), "{said}");
+        assert!(line("iperf3").contains(" Gbit/s over TCP"), "{said}");
+    }
+    assert!(said.contains(" gen loop lan0:a lan0:b --duration 5s\n"), "what the user types: {said}");
+    demo.assert_nothing_left(&processes);
+}
+
+#[test]
+fn ctrl_c_in_any_part_ends_it_at_once_and_leaves_nothing() {
+    let parts: &[&str] = if is_root() { &["ping: ", "iperf3: ", "gen loop: ", "idle: "] } else { &["gen loop: "] };
+    for part in parts {
+        let mut demo = Demo::start();
+        demo.says(part);
+        let processes = demo.offspring();
+        let pid = Pid::from_raw(i32::try_from(demo.child.id()).unwrap()).unwrap();
+        kill_process(pid, Signal::INT).unwrap();
+        let (code, said) = demo.finish();
+        assert_eq!(code, Some(130), "{part}{said}");
+        assert!(said.contains("stopped; nothing is left behind"), "{part}{said}");
+        assert!(!said.contains("Now yours"), "{part}{said}");
+        demo.assert_nothing_left(&processes);
+    }
+}
+
+#[test]
+fn without_root_it_shows_the_process_ports_and_says_what_root_would_add() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = ringway();
+    if is_root() {
+        // Another user may not read the build directory.
+        let copy = dir.path().join("ringway");
+        std::fs::copy(env!("CARGO_BIN_EXE_ringway"), &copy).unwrap();
+        for path in [dir.path(), &copy] {
+            std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+        }
+        command = Command::new(copy);
+        command.current_dir("/").uid(NOBODY).gid(NOBODY);
+    }
+    let mut demo = Demo::start_by(command);
+    let (code, said) = demo.finish();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("root would add two network namespaces on TAP ports"), "{said}");
+    assert!(said.contains("Mframe/s of 60 bytes"), "{said}");
+    assert_eq!(std::fs::read_dir(demo.temporary.path()).unwrap().count(), 0, "its directory is left");
+}
+
+#[test]
+fn a_switch_that_dies_ends_the_demo_with_what_failed() {
+    let mut demo = Demo::start();
+    demo.says("gen loop: ");
+    let processes = demo.offspring();
+    let is_switch = |pid: &&i32| {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.contains("\0run\0")
+    };
+    let switch = processes.iter().find(is_switch).expect("the switch is a process of its own");
+    kill_process(Pid::from_raw(*switch).unwrap(), Signal::KILL).unwrap();
+    let (code, said) = demo.finish();
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("process ports  FAILED: "), "{said}");
+    assert!(said.contains("idle           FAILED: the switch has ended"), "{said}");
+    demo.assert_nothing_left(&processes);
+}
