@@ -23,6 +23,9 @@ use crate::source::Attached;
 
 /// Empty looks after which an active port is parked.
 const PARK_AFTER: u32 = 256;
+/// The same for a device, where each look is a system call. A device is parked only after a look that found nothing, and
+/// whatever comes after that look is an event.
+const PARK_DEVICE_AFTER: u32 = 16;
 /// Parked ports looked at per round.
 const LOOKS_PER_ROUND: usize = 8;
 /// While busy, how often device descriptors of parked ports are looked at.
@@ -49,10 +52,10 @@ impl Served {
     }
 
     fn disarm(&mut self) {
-        if std::mem::take(&mut self.armed) {
-            if let Some(input) = self.input.as_mut() {
-                input.disarm();
-            }
+        if std::mem::take(&mut self.armed)
+            && let Some(input) = self.input.as_mut()
+        {
+            input.disarm();
         }
     }
 }
@@ -204,7 +207,8 @@ impl Poller {
             moved += frames;
             let Some(served) = self.served[index].as_mut() else { continue };
             served.idle = if frames > 0 { 0 } else { served.idle + 1 };
-            if served.idle > PARK_AFTER {
+            let in_memory = served.attached.source.signal().in_memory();
+            if served.idle > if in_memory { PARK_AFTER } else { PARK_DEVICE_AFTER } {
                 served.active = false;
                 self.active.swap_remove(place);
                 self.parked.push(index);
@@ -325,10 +329,10 @@ impl Poller {
         for event in &events[..count] {
             let token = event.data.u64();
             let Some(served) = self.served.get_mut(token as usize).and_then(Option::as_mut) else { continue };
-            if served.attached.source.signal().in_memory() {
-                if let Some(member) = served.attached.switch.member(served.attached.index) {
-                    member.port.counters().add_kick();
-                }
+            if served.attached.source.signal().in_memory()
+                && let Some(member) = served.attached.switch.member(served.attached.index)
+            {
+                member.port.counters().add_kick();
             }
             if !served.active {
                 let index = token as usize;
