@@ -147,6 +147,8 @@ fn devices_go_with_the_daemon_but_persistent_ones_stay() {
     first.ok("ip", &["addr", "add", "10.78.0.1/24", "dev", "kept"]);
     second.ok("ip", &["addr", "add", "10.78.0.2/24", "dev", "t2"]);
     second.ok("ping", &["-c", "1", "-W", "5", "10.78.0.1"]);
+    assert!(first.ok("ip", &["link", "show", "t1"]).contains("qlen 2000"), "room for bursts");
+    assert!(!first.ok("ip", &["link", "show", "kept"]).contains("qlen 2000"), "somebody else's settings stay");
     assert!(lan.daemon.stop().success());
     let there = [first.has_device("t1"), second.has_device("t2"), first.has_device("kept")];
     assert_eq!(there, [false, false, true]);

@@ -9,6 +9,6 @@ use crate::config::Port;
 /// Opens the device of a port that has one. The error is for users.
 pub fn device(settings: &Port) -> Result<Sides, String> {
     let Some(device) = settings.device.clone() else { return Err("the port has no device".to_owned()) };
-    let settings_of_tap = tap::Settings { device, mtu: None, up: true };
-    netns::inside(settings.netns.as_deref(), move || tap::open(&settings_of_tap).map_err(|e| e.to_string()))
+    let wanted = tap::Settings { device };
+    netns::inside(settings.netns.as_deref(), move || tap::open(&wanted).map_err(|e| e.to_string()))
 }

@@ -24,14 +24,9 @@ use output::TapOutput;
 pub struct Settings {
     /// The device's name: 1 to 15 bytes.
     pub device: String,
-    /// The largest packet it is to carry, without the Ethernet header; none: the kernel's default, or what a persistent
-    /// device has.
-    pub mtu: Option<u32>,
-    /// Whether to bring the device up.
-    pub up: bool,
 }
 
-/// Makes a port of the device, in the network namespace of the calling thread. A device that is not there is made, and
+/// Makes a port of the device, in the network namespace of the calling thread, and brings it up. A device that is not there is made, and
 /// goes with the port; a persistent one is used, and stays.
 ///
 /// # Errors
