@@ -53,7 +53,7 @@ pub struct Args {
     /// Most frames sent or received by one port in its turn
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     batch: u32,
-    /// When frames are written: each one, or once for each buffer of the ring, which are then sent again as they are
+    /// What is written
     #[arg(long, value_enum, default_value_t = Fill::Each)]
     fill: Fill,
     /// What is checked [default: sequence; count with --fill once]

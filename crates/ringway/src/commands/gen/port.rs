@@ -35,7 +35,7 @@ pub struct PortArgs {
     #[arg(long)]
     spin: bool,
     /// JSON, for programs
-    #[arg(long)]
+    #[arg(long, help_heading = None)]
     pub json: bool,
 }
 

@@ -20,7 +20,7 @@ use crate::commands::{Context, complain};
 #[command(after_help = "Examples, with \"ringway run\" in another terminal:
   ringway gen tx lan0:a --dst lan0:b --size 1514 --rate 100kpps --duration 5s
   ringway gen tx lan0:a --size imix --flows 16 --rate 1Gbit --count 1M
-  tcpdump -i any -c 100 -y EN10MB -w traffic.pcap; ringway gen tx lan0:a --pcap traffic.pcap --rate max")]
+  ringway gen tx lan0:a --pcap traffic.pcap --rate max      # a file that tcpdump or \"gen rx --write\" made")]
 pub struct Args {
     /// The port to send from; it is made if need be
     #[arg(value_name = "SWITCH:PORT")]
@@ -49,7 +49,7 @@ pub struct Args {
     /// Most frames between two wake-ups of the switch
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     batch: u32,
-    /// When frames are written: each one, or once for each buffer of the ring, which are then sent again as they are
+    /// What is written
     #[arg(long, value_enum, default_value_t = Fill::Each)]
     fill: Fill,
     /// Send the frames of this pcap or pcapng file
@@ -68,9 +68,9 @@ pub struct Args {
 /// When frames are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Fill {
-    /// Each
+    /// Every frame, with a sequence number of its own
     Each,
-    /// Once for each buffer of the ring
+    /// Every buffer of the ring once; then the buffers are sent again as they are, and frames repeat
     Once,
 }
 
