@@ -36,6 +36,7 @@ struct Tally {
     full: u64,
     small: u64,
     bad: u64,
+    down: u64,
 }
 
 impl Tally {
@@ -44,6 +45,7 @@ impl Tally {
         match reason {
             DropReason::ReceiverFull => self.full += 1,
             DropReason::ReceiverTooSmall => self.small += 1,
+            DropReason::ReceiverDown => self.down += 1,
             _ => self.bad += 1,
         }
     }
@@ -67,10 +69,11 @@ impl Output for ProcessOutput {
             rings => deliver_spread(rings, frames, &mut tally),
         };
         counters.add_out(tally.frames, tally.bytes);
-        if tally.full + tally.small + tally.bad > 0 {
+        if tally.full + tally.small + tally.bad + tally.down > 0 {
             counters.drop_out(DropReason::ReceiverFull, tally.full);
             counters.drop_out(DropReason::ReceiverTooSmall, tally.small);
             counters.drop_out(DropReason::BadBuffer, tally.bad);
+            counters.drop_out(DropReason::ReceiverDown, tally.down);
         }
         result
     }
@@ -80,12 +83,13 @@ impl Output for ProcessOutput {
 #[cold]
 fn deliver_spread(rings: &mut [RxRing], frames: Frames<'_, '_>, tally: &mut Tally) -> Result<(), PortFault> {
     let count = rings.len() as u64;
+    let mut result = Ok(());
     for frame in frames {
         let pair = Mac::source(&frame.head.0).bits() ^ Mac::destination(&frame.head.0).bits().rotate_left(24);
         let ring = &mut rings[(pair.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % count as usize];
-        ring.deliver(std::iter::once(frame), tally)?;
+        result = result.and(ring.deliver(std::iter::once(frame), tally));
     }
-    Ok(())
+    result
 }
 
 impl RxRing {
@@ -115,7 +119,10 @@ impl RxRing {
     ) -> Result<(), PortFault> {
         let Some(doorbell) = self.ring.doorbell() else { return Ok(()) };
         let client_head = doorbell[RX_CLIENT + INDEX].load(Ordering::Acquire);
-        self.refresh(client_head)?;
+        if let Err(fault) = self.refresh(client_head) {
+            frames.for_each(|_| tally.lose(DropReason::ReceiverDown));
+            return Err(fault);
+        }
         let Some(memory) = self.ring.memory() else { return Ok(()) };
         let mut room = self.room();
         let mut next = self.next;
@@ -139,8 +146,7 @@ impl RxRing {
                     continue;
                 }
                 if room > PREFETCH_AHEAD {
-                    let ahead = memory.word(self.ring.after(next, PREFETCH_AHEAD)).load(Ordering::Relaxed);
-                    memory.prefetch_mut(Slot::from_word(ahead));
+                    memory.prefetch_mut(memory.word(self.ring.after(next, PREFETCH_AHEAD)));
                 }
                 // A slot that cannot be filled stays where it is: the client finds its mistake there.
                 if let Err(reason) = fill(&memory, next, &frame) {
@@ -170,14 +176,15 @@ fn fill(memory: &RingMemory<'_>, at: u32, frame: &Frame<'_, '_>) -> Result<(), D
     let old = word.load(Ordering::Relaxed);
     let slot = Slot::from_word(old);
     let buffer = memory.buffer(slot).ok_or(DropReason::BadBuffer)?;
-    let mut done = buffer.write_head(frame.head, frame.head_len);
+    if !buffer.write_head(frame.head, frame.head_len) {
+        return Err(DropReason::ReceiverTooSmall);
+    }
     let mut offset = frame.head_len;
     for rest in frame.rest {
-        done &= buffer.sub(offset, rest.len()).is_some_and(|target| target.copy_from(*rest));
+        if !buffer.sub(offset, rest.len()).is_some_and(|target| target.copy_from(*rest)) {
+            return Err(DropReason::ReceiverTooSmall);
+        }
         offset += rest.len();
-    }
-    if !done {
-        return Err(DropReason::ReceiverTooSmall);
     }
     let new = Slot { len: frame.len as u16, flags: 0, ..slot }.to_word();
     if new != old {
