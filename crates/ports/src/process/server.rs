@@ -81,6 +81,14 @@ impl AttachServer {
     /// # Errors
     /// The kernel refuses the socket, the path or the thread.
     pub fn start(path: &Path, host: Box<dyn Host>) -> io::Result<AttachServer> {
+        Self::start_with(path, host, REQUEST_WITHIN)
+    }
+
+    /// The same, with another time for a client's request.
+    ///
+    /// # Errors
+    /// As [`AttachServer::start`].
+    pub fn start_with(path: &Path, host: Box<dyn Host>, request_within: Duration) -> io::Result<AttachServer> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         bind(&listener, &SocketAddrUnix::new(path)?)?;
@@ -100,6 +108,7 @@ impl AttachServer {
             clients: HashMap::new(),
             next: FIRST_CLIENT,
             unspoken: 0,
+            request_within,
         };
         let thread = std::thread::Builder::new().name("attach".into()).spawn(move || server.run())?;
         Ok(AttachServer { queue, thread: Some(thread), path: path.to_owned() })
@@ -162,6 +171,7 @@ struct Server {
     clients: HashMap<u64, Connection>,
     next: u64,
     unspoken: usize,
+    request_within: Duration,
     /// A descriptor kept for [`Server::turn_away`].
     spare: Option<OwnedFd>,
 }
@@ -220,7 +230,7 @@ impl Server {
         let events = EventFlags::IN | EventFlags::RDHUP;
         if epoll::add(&self.epoll, &socket, EventData::new_u64(id), events).is_ok() {
             self.unspoken += 1;
-            let state = State::Asking(Instant::now() + REQUEST_WITHIN);
+            let state = State::Asking(Instant::now() + self.request_within);
             self.clients.insert(id, Connection { socket, state });
         }
     }
@@ -301,8 +311,9 @@ impl Server {
         let now = Instant::now();
         let silent = |c: &Connection| matches!(c.state, State::Asking(deadline) if deadline <= now);
         let late: Vec<u64> = self.clients.iter().filter(|(_, c)| silent(c)).map(|(id, _)| *id).collect();
+        let reason = format!("no request came within {:?}", self.request_within);
         for id in late {
-            self.refuse(id, "no request came within two seconds");
+            self.refuse(id, &reason);
         }
     }
 
