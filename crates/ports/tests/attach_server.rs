@@ -1,0 +1,329 @@
+//! The attach dialogue with clients of every kind. One test at a time: descriptors of the whole process are counted.
+
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ringway_abi::Shape;
+use ringway_abi::attach::{REPLY_BYTES, Reply, Request};
+use ringway_client::Port;
+use ringway_ports::process::{self, AttachServer, ClientId, Grant, Host};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
+};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// Long enough for a client that is not silent, on a busy machine.
+const PATIENT: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(20);
+
+#[derive(Debug, PartialEq)]
+enum Event {
+    Attach(ClientId, String),
+    Detach(ClientId),
+}
+
+/// Grants every request but those of a port named "no".
+struct Recorder(Sender<Event>);
+
+impl Host for Recorder {
+    fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String> {
+        if request.port == "no" {
+            return Err("not this one".to_owned());
+        }
+        let (_, ends) = process::open(&request.port, request.shape, 3).map_err(|e| e.to_string())?;
+        self.0.send(Event::Attach(client, request.port)).map_err(|e| e.to_string())?;
+        Ok(Grant { ends, colour: 3, mac: [2, 0, 0, 0, 0, 9] })
+    }
+
+    fn detach(&mut self, client: ClientId) {
+        // The test may have ended.
+        let _ = self.0.send(Event::Detach(client));
+    }
+}
+
+struct Attach {
+    server: Option<AttachServer>,
+    events: Receiver<Event>,
+    folder: tempfile::TempDir,
+    _one: MutexGuard<'static, ()>,
+}
+
+impl Attach {
+    fn start(request_within: Duration) -> Attach {
+        let one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = tempfile::tempdir().expect("a folder");
+        let (sender, events) = channel();
+        let server = AttachServer::start_with(&folder.path().join("s"), Box::new(Recorder(sender)), request_within);
+        Attach { server: Some(server.expect("listens")), events, folder, _one: one }
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("s")
+    }
+
+    fn connect(&self) -> OwnedFd {
+        connect_to(&self.path())
+    }
+
+    fn event(&self) -> Event {
+        self.events.recv_timeout(SOON).expect("something happens")
+    }
+
+    fn attached(&self) -> ClientId {
+        match self.event() {
+            Event::Attach(client, _) => client,
+            other => panic!("{other:?} instead of an attach"),
+        }
+    }
+}
+
+fn connect_to(path: &Path) -> OwnedFd {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let socket = socket.expect("a socket");
+    connect(&socket, &SocketAddrUnix::new(path).expect("a path")).expect("a server");
+    socket
+}
+
+/// The next message, or `None` when the server has closed.
+fn hear(socket: &OwnedFd) -> Option<Reply> {
+    let timeout = Timespec { tv_sec: SOON.as_secs() as i64, tv_nsec: 0 };
+    assert_eq!(poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)), Ok(1), "the server answers or closes");
+    let mut message = [0; REPLY_BYTES];
+    match recv(socket, &mut message[..], RecvFlags::empty()) {
+        Ok((_, 0)) | Err(_) => None,
+        Ok((_, len)) => Some(Reply::decode(&message[..len]).expect("a reply")),
+    }
+}
+
+fn refusal(socket: &OwnedFd) -> String {
+    match hear(socket) {
+        Some(Reply::Refused(reason)) => {
+            assert_eq!(hear(socket), None, "and then the connection ends");
+            reason
+        }
+        other => panic!("{other:?} instead of a refusal"),
+    }
+}
+
+fn request(port: &str) -> Vec<u8> {
+    Request { switch: "lan0".into(), port: port.into(), shape: Shape::default() }.encode().to_vec()
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("a list").count()
+}
+
+fn wait_for_descriptors(expected: usize) {
+    let deadline = Instant::now() + SOON;
+    while descriptors() != expected {
+        assert!(Instant::now() < deadline, "{} descriptors, {expected} before", descriptors());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_message_that_is_no_request_is_answered_with_what_is_wrong() {
+    let attach = Attach::start(PATIENT);
+    let with = |at: usize, bytes: &[u8]| {
+        let mut message = request("a");
+        message[at..at + bytes.len()].copy_from_slice(bytes);
+        message
+    };
+    let cases: Vec<(Vec<u8>, &str)> = vec![
+        (vec![0], "message of 1 bytes"),
+        (request("a")[..127].to_vec(), "message of 127 bytes"),
+        ([request("a"), vec![0]].concat(), "message of 129 bytes"),
+        (vec![0; 60_000], "a request has 128"),
+        (with(0, b"abcd"), "not the attach protocol"),
+        (with(4, &[2]), "version 2: this side speaks 1"),
+        (with(6, &[1]), "reserved bytes"),
+        (with(94, &[1]), "reserved bytes"),
+        (with(127, &[1]), "reserved bytes"),
+        (with(28, &[0; 66]), "port name \"\""),
+        (with(28, b"lan0.a"), "give SWITCH:PORT"),
+        (with(28, b"lan0:\xff"), "give SWITCH:PORT"),
+        (with(28, b"la/0:a"), "give SWITCH:PORT"),
+        (with(28, b"lan0:a\0b"), "give SWITCH:PORT"),
+        (with(28, &[b'x'; 66]), "give SWITCH:PORT"),
+        (with(8, &[0, 0]), "tx_rings 0 is not possible: 1 to 16"),
+        (with(10, &[17, 0]), "rx_rings 17 is not possible"),
+        (with(12, &[3, 0, 0, 0]), "tx_slots 3 is not possible: 4 to 32768"),
+        (with(16, &[0xff; 4]), "rx_slots 4294967295 is not possible"),
+        (with(20, &[129, 0, 0, 0]), "buffer_size 129 is not possible: 128 to 65472, a multiple of 64"),
+        (with(24, &[1, 0, 1, 0]), "extra_buffers 65537 is not possible"),
+        (request("no"), "not this one"),
+    ];
+    for (message, expected) in cases {
+        let socket = attach.connect();
+        send(&socket, &message, SendFlags::NOSIGNAL).expect("sent");
+        let reason = refusal(&socket);
+        assert!(reason.contains(expected), "{reason:?} should say {expected:?}");
+    }
+    assert!(attach.events.try_recv().is_err(), "no port came of it");
+}
+
+#[test]
+fn a_granted_client_gets_its_memory_and_its_port_lives_as_long_as_the_connection() {
+    let attach = Attach::start(PATIENT);
+    let port = Port::attach(attach.path(), "lan0:a", Shape::default()).expect("attached");
+    let client = attach.attached();
+    assert_eq!(port.mac(), [2, 0, 0, 0, 0, 9]);
+    assert_eq!(port.layout().bytes, port.memory().mapping().bytes());
+    assert_eq!(port.ended(), None);
+    assert!(attach.events.try_recv().is_err());
+    drop(port);
+    assert_eq!(attach.event(), Event::Detach(client));
+}
+
+#[test]
+fn a_message_after_the_dialogue_ends_the_port_once() {
+    let attach = Attach::start(PATIENT);
+    for message in [request("a"), vec![1], vec![0; 5000]] {
+        let socket = attach.connect();
+        send(&socket, &request("a"), SendFlags::NOSIGNAL).expect("sent");
+        assert!(matches!(hear(&socket), Some(Reply::Granted { colour: 3, .. })));
+        let client = attach.attached();
+        send(&socket, &message, SendFlags::NOSIGNAL).expect("sent");
+        assert!(refusal(&socket).contains("an attached client has nothing more to say"));
+        assert_eq!(attach.event(), Event::Detach(client));
+    }
+    assert!(attach.events.try_recv().is_err());
+}
+
+#[test]
+fn a_client_that_closes_in_any_state_leaves_nothing_behind() {
+    let attach = Attach::start(PATIENT);
+    drop(Port::attach(attach.path(), "lan0:first", Shape::default()));
+    let first = attach.attached();
+    assert_eq!(attach.event(), Event::Detach(first));
+    let before = descriptors();
+    for _ in 0..100 {
+        drop(attach.connect());
+        let asked = attach.connect();
+        send(&asked, &request("a"), SendFlags::NOSIGNAL).expect("sent");
+        drop(asked);
+        let half_closed = attach.connect();
+        rustix::net::shutdown(&half_closed, rustix::net::Shutdown::Write).expect("half closed");
+        let port = Port::attach(attach.path(), "lan0:b", Shape::default()).expect("attached");
+        drop(port);
+        let mut seen = Vec::new();
+        while seen.iter().filter(|e| matches!(e, Event::Detach(_))).count() < 2 {
+            seen.push(attach.event());
+        }
+        assert_eq!(seen.len(), 4, "two attaches and two detaches: {seen:?}");
+    }
+    wait_for_descriptors(before);
+    assert!(attach.events.try_recv().is_err());
+}
+
+#[test]
+fn a_silent_client_is_told_and_dropped_when_its_time_is_over() {
+    let attach = Attach::start(Duration::from_millis(20));
+    let silent = attach.connect();
+    assert!(refusal(&silent).contains("no request came within 20ms"));
+    assert!(attach.events.try_recv().is_err());
+}
+
+#[test]
+fn the_client_that_waited_longest_gives_way_when_too_many_do_not_speak() {
+    let attach = Attach::start(PATIENT);
+    let silent: Vec<OwnedFd> = (0..64).map(|_| attach.connect()).collect();
+    let port = Port::attach(attach.path(), "lan0:a", Shape::default()).expect("there is always a place for one more");
+    attach.attached();
+    assert!(refusal(&silent[0]).contains("too many clients"));
+    // The others can still speak.
+    for socket in &silent[1..] {
+        send(socket, &request("b"), SendFlags::NOSIGNAL).expect("sent");
+        assert!(matches!(hear(socket), Some(Reply::Granted { .. })));
+        attach.attached();
+    }
+    assert_eq!(port.ended(), None, "those that have spoken are not in the way");
+}
+
+#[test]
+fn a_client_that_is_killed_is_detached_once() {
+    const PATH: &str = "RINGWAY_TEST_ATTACH";
+    if let Some(path) = std::env::var_os(PATH) {
+        let _port = Port::attach(path, "lan0:child", Shape::default()).expect("attached");
+        println!("\nattached");
+        // Until it is killed.
+        let _ = std::io::stdin().read_line(&mut String::new());
+        return;
+    }
+    let attach = Attach::start(PATIENT);
+    let mut child = Command::new(std::env::current_exe().expect("this program"));
+    child.args(["a_client_that_is_killed_is_detached_once", "--exact", "--nocapture"]).env(PATH, attach.path());
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child");
+    let output = BufReader::new(child.stdout.take().expect("a pipe"));
+    assert!(output.lines().any(|line| line.expect("text") == "attached"));
+    let client = attach.attached();
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    assert_eq!(attach.event(), Event::Detach(client));
+    assert!(attach.events.try_recv().is_err(), "once");
+}
+
+#[test]
+fn a_client_that_is_ended_hears_why_and_its_host_is_not_asked_again() {
+    let attach = Attach::start(PATIENT);
+    let port = Port::attach(attach.path(), "lan0:a", Shape::default()).expect("attached");
+    let client = attach.attached();
+    let server = attach.server.as_ref().expect("runs");
+    server.ender().end(client, "it broke the rules".to_owned());
+    let deadline = Instant::now() + SOON;
+    let reason = loop {
+        if let Some(reason) = port.ended() {
+            break reason;
+        }
+        assert!(Instant::now() < deadline, "the client is told");
+        std::thread::yield_now();
+    };
+    assert_eq!(reason, "it broke the rules");
+    drop(port);
+    let next = Port::attach(attach.path(), "lan0:b", Shape::default()).expect("attached");
+    assert!(matches!(attach.event(), Event::Attach(_, name) if name == "b"), "no detach came in between");
+    drop(next);
+}
+
+#[test]
+fn a_server_that_ends_tells_its_clients_and_leaves_no_descriptor_and_no_file() {
+    let warm_up = Attach::start(PATIENT);
+    drop(warm_up);
+    let before = {
+        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        descriptors()
+    };
+    let mut attach = Attach::start(PATIENT);
+    let port = Port::attach(attach.path(), "lan0:a", Shape::default()).expect("attached");
+    let client = attach.attached();
+    attach.server = None;
+    assert_eq!(port.ended().as_deref(), Some("the switch is shutting down"));
+    assert_eq!(attach.event(), Event::Detach(client));
+    assert!(!attach.path().exists());
+    drop(port);
+    drop(attach.events);
+    wait_for_descriptors(before);
+}
+
+#[test]
+fn descriptors_that_a_client_sends_are_not_kept() {
+    let attach = Attach::start(PATIENT);
+    let file = std::fs::File::open("/dev/null").expect("a file");
+    let before = descriptors();
+    let socket = attach.connect();
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut ancillary = rustix::net::SendAncillaryBuffer::new(&mut space);
+    let many = [&file; 8].map(std::os::fd::AsFd::as_fd);
+    assert!(ancillary.push(rustix::net::SendAncillaryMessage::ScmRights(&many)));
+    let message = request("no");
+    let pieces = [std::io::IoSlice::new(&message)];
+    rustix::net::sendmsg(&socket, &pieces, &mut ancillary, SendFlags::NOSIGNAL).expect("sent");
+    assert_eq!(refusal(&socket), "not this one");
+    wait_for_descriptors(before + 1);
+}

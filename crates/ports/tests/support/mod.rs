@@ -1,0 +1,181 @@
+//! A switch of process ports in this process, whose clients write what they like into their memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT, TX_SWITCH};
+use ringway_abi::layout::netmap_ring::SLOTS;
+use ringway_abi::slot::{NS_MOREFRAG, SLOT_BYTES};
+use ringway_abi::{Shape, Slot};
+use ringway_memory::View;
+use ringway_ports::process::{self, ClientEnds};
+use ringway_switch::{
+    CountersReading, DropReason, Input, Mac, MacMap, MacTable, Member, Owner, Passed, Port, PortFault, Spreads, Switch,
+    Workspace, pass,
+};
+
+/// Station `n`, which is bound to port `n`.
+pub fn mac(n: u16) -> Mac {
+    let [a, b] = n.to_be_bytes();
+    Mac::new([2, 0, 0, 0, a, b])
+}
+
+/// A frame of `len` bytes with a pattern that depends on `number`.
+pub fn frame(to: u16, from: u16, len: usize, number: u32) -> Vec<u8> {
+    let mut bytes: Vec<u8> = mac(to).octets().into_iter().chain(mac(from).octets()).chain([0x88, 0xb5]).collect();
+    bytes.extend((14..len.max(14)).map(|at| (at as u32).wrapping_mul(37).wrapping_add(number) as u8));
+    bytes.truncate(len);
+    bytes
+}
+
+/// A port and its client, who knows its memory by the published layout only.
+pub struct Client {
+    pub ends: ClientEnds,
+    pub input: Box<dyn Input>,
+    pub tx_head: Vec<u32>,
+    pub rx_head: Vec<u32>,
+}
+
+impl Client {
+    pub fn tx_word(&self, ring: u16, slot: u32) -> &AtomicU64 {
+        self.word(self.ends.layout.tx_ring(ring), slot)
+    }
+
+    pub fn rx_word(&self, ring: u16, slot: u32) -> &AtomicU64 {
+        self.word(self.ends.layout.rx_ring(ring), slot)
+    }
+
+    fn word(&self, ring_at: usize, slot: u32) -> &AtomicU64 {
+        let place = self.ends.memory.mapping().view(ring_at + SLOTS + slot as usize * SLOT_BYTES, 8);
+        &place.expect("a slot").words64().expect("aligned")[0]
+    }
+
+    pub fn doorbell(&self, pair: u16) -> &[AtomicU32] {
+        let block = self.ends.memory.mapping().view(self.ends.layout.doorbell(pair), PAIR_BYTES);
+        block.expect("a doorbell").words32().expect("aligned")
+    }
+
+    pub fn buffer(&self, index: u32) -> View<'_> {
+        let layout = &self.ends.layout;
+        let size = layout.shape.buffer_size as usize;
+        self.ends.memory.mapping().view(layout.buffers + index as usize * size, size).expect("a buffer")
+    }
+
+    pub fn tx_slot(&self, ring: u16, slot: u32) -> Slot {
+        Slot::from_word(self.tx_word(ring, slot).load(Ordering::Relaxed))
+    }
+
+    pub fn set_tx(&self, ring: u16, slot: u32, to: Slot) {
+        self.tx_word(ring, slot).store(to.to_word(), Ordering::Relaxed);
+    }
+
+    pub fn set_tx_head(&self, ring: u16, head: u32) {
+        self.doorbell(ring)[TX_CLIENT + INDEX].store(head, Ordering::Release);
+    }
+
+    pub fn set_rx_head(&self, ring: u16, head: u32) {
+        self.doorbell(ring)[RX_CLIENT + INDEX].store(head, Ordering::Release);
+    }
+
+    /// Slots that may be filled.
+    pub fn tx_room(&self, ring: u16) -> u32 {
+        let (slots, tail) =
+            (self.ends.layout.shape.tx_slots, self.doorbell(ring)[TX_SWITCH + INDEX].load(Ordering::Acquire));
+        (tail + slots - self.tx_head[usize::from(ring)]) % slots
+    }
+
+    /// Fills slots with the frame, `piece` bytes each, without publishing; how many slots.
+    pub fn queue(&mut self, ring: u16, frame: &[u8], piece: usize) -> u32 {
+        let slots = self.ends.layout.shape.tx_slots;
+        let count = frame.chunks(piece).count();
+        assert!(count <= self.tx_room(ring) as usize, "the test's frame has room");
+        for (number, part) in frame.chunks(piece).enumerate() {
+            let at = self.tx_head[usize::from(ring)];
+            let slot = self.tx_slot(ring, at);
+            assert!(self.buffer(slot.buffer).write(part));
+            let flags = if number + 1 < count { NS_MOREFRAG } else { 0 };
+            self.set_tx(ring, at, Slot { len: part.len() as u16, flags, ..slot });
+            self.tx_head[usize::from(ring)] = (at + 1) % slots;
+        }
+        count as u32
+    }
+
+    pub fn publish(&self, ring: u16) {
+        self.set_tx_head(ring, self.tx_head[usize::from(ring)]);
+    }
+
+    pub fn send(&mut self, frame: &[u8]) {
+        let piece = self.ends.layout.shape.buffer_size as usize;
+        self.queue(0, frame, piece);
+        self.publish(0);
+    }
+
+    /// Takes everything that was received on a ring, and gives the slots back.
+    pub fn receive(&mut self, ring: u16) -> Vec<Vec<u8>> {
+        let slots = self.ends.layout.shape.rx_slots;
+        let tail = self.doorbell(ring)[RX_SWITCH + INDEX].load(Ordering::Acquire);
+        let (mut frames, mut whole) = (Vec::new(), Vec::new());
+        let mut at = self.rx_head[usize::from(ring)];
+        while at != tail {
+            let slot = Slot::from_word(self.rx_word(ring, at).load(Ordering::Relaxed));
+            let mut part = vec![0; slot.len.into()];
+            assert!(self.buffer(slot.buffer).read(&mut part));
+            whole.extend(part);
+            if !slot.more() {
+                frames.push(std::mem::take(&mut whole));
+            }
+            at = (at + 1) % slots;
+        }
+        assert!(whole.is_empty(), "a frame has its end");
+        self.rx_head[usize::from(ring)] = at;
+        self.set_rx_head(ring, at);
+        frames
+    }
+}
+
+/// A map switch of process ports.
+pub struct Lan {
+    switch: Switch,
+    pub clients: Vec<Client>,
+    work: Workspace,
+}
+
+impl Lan {
+    pub fn new(shapes: &[Shape]) -> Lan {
+        let (mut clients, mut members) = (Vec::new(), Vec::new());
+        for (index, &shape) in shapes.iter().enumerate() {
+            let (sides, ends) = process::open(&format!("p{index}"), shape, index as u32).expect("a port");
+            let port = Port::new(format!("p{index}"), sides.output, sides.bell);
+            let owner = Owner::new(index as u16, 0);
+            members.push(Member { owner, port: Arc::new(port), isolated: false, macs: vec![mac(index as u16)] });
+            let (tx_head, rx_head) = (vec![0; shape.tx_rings.into()], vec![0; shape.rx_rings.into()]);
+            clients.push(Client { ends, input: sides.input, tx_head, rx_head });
+        }
+        let forward = Box::new(MacMap::new(&members));
+        let table = Arc::new(MacTable::new(64, 64, [1, 2]));
+        let switch = Switch::new("lan0", members, table, forward, Spreads::default());
+        Lan { switch, clients, work: Workspace::new(256) }
+    }
+
+    /// Ports of the same shape.
+    pub fn of(ports: usize, shape: Shape) -> Lan {
+        Lan::new(&vec![shape; ports])
+    }
+
+    pub fn pass(&mut self, from: usize) -> Passed {
+        let member = self.switch.member(from as u16).expect("a port");
+        pass(&self.switch, member, &mut *self.clients[from].input, &mut self.work, 1)
+    }
+
+    pub fn counters(&self, port: usize) -> CountersReading {
+        self.switch.member(port as u16).expect("a port").port.counters().read()
+    }
+
+    pub fn dropped(&self, port: usize, reason: DropReason) -> u64 {
+        self.counters(port).dropped(reason)
+    }
+
+    pub fn fault(&self, port: usize) -> Option<PortFault> {
+        self.switch.member(port as u16).expect("a port").port.fault()
+    }
+}
