@@ -27,9 +27,22 @@ pub const MAX_FRAME_LEN: usize = 24 * 64 - 4;
 #[derive(Clone, Copy)]
 struct Line([u64; 8]);
 
+/// The consumer did not start for so long.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the producer did.
+struct Produced {
+    /// Frames, with those of the warm-up.
+    total: u64,
+    /// Frames in `elapsed`.
+    counted: u64,
+    elapsed: Duration,
+}
+
 struct Ring<const LINES: usize> {
     produced: Lone<AtomicU64>,
     consumed: Lone<AtomicU64>,
+    ready: Lone<AtomicBool>,
     over: Lone<AtomicBool>,
     lines: Box<[UnsafeCell<Line>]>,
 }
@@ -44,7 +57,13 @@ impl<const LINES: usize> Ring<LINES> {
 
     fn new() -> Self {
         let lines = (0..SLOTS as usize * Self::STRIDE).map(|_| UnsafeCell::new(Line([0; 8]))).collect();
-        Ring { produced: Lone::default(), consumed: Lone::default(), over: Lone::default(), lines }
+        Ring {
+            produced: Lone::default(),
+            consumed: Lone::default(),
+            ready: Lone::default(),
+            over: Lone::default(),
+            lines,
+        }
     }
 
     fn slot(&self, index: u64) -> *mut [Line; LINES] {
@@ -53,23 +72,42 @@ impl<const LINES: usize> Ring<LINES> {
         UnsafeCell::raw_get(unsafe { self.lines.as_ptr().add(first) }).cast()
     }
 
-    /// Runs for `span` and returns the frames published.
-    fn produce(&self, len: usize, span: Duration) -> u64 {
+    /// Waits for the consumer, warms up for an eighth of `span`, then counts for `span`.
+    fn produce(&self, len: usize, span: Duration) -> io::Result<Produced> {
+        let waiting = Instant::now();
+        while !self.ready.0.load(Ordering::Acquire) {
+            if waiting.elapsed() > PATIENCE {
+                return Err(io::Error::other("the anchor's consumer does not start"));
+            }
+            std::hint::spin_loop();
+        }
+        let mut next = 0;
+        self.publish_until(&mut next, len, Instant::now() + span / 8);
+        let (start, first) = (Instant::now(), next);
+        self.publish_until(&mut next, len, start + span);
+        // On a machine busy with something else the consumer may not have run at all in a short window.
+        while next == first && start.elapsed() < PATIENCE {
+            self.publish_until(&mut next, len, Instant::now() + span);
+        }
+        Ok(Produced { total: next, counted: next - first, elapsed: start.elapsed() })
+    }
+
+    /// Publishes frames from number `next` on.
+    fn publish_until(&self, next: &mut u64, len: usize, end: Instant) {
         let mut frame = [Line([0; 8]); LINES];
         frame[LINES - 1].0[7] = (len as u64) << 32;
         let frame = std::hint::black_box(frame);
-        let start = Instant::now();
-        let (mut next, mut limit) = (0, SLOTS);
-        while start.elapsed() < span {
+        let mut limit = self.consumed.0.load(Ordering::Acquire) + SLOTS;
+        while Instant::now() < end {
             for _ in 0..16 {
-                if limit - next < BATCH {
+                if limit - *next < BATCH {
                     limit = self.consumed.0.load(Ordering::Acquire) + SLOTS;
-                    if limit - next < BATCH {
+                    if limit - *next < BATCH {
                         std::hint::spin_loop();
                         continue;
                     }
                 }
-                for index in next..next + BATCH {
+                for index in *next..*next + BATCH {
                     let slot = self.slot(index).cast::<Line>();
                     // The first line is made in registers: writing the number to memory and reading the line back at once
                     // would stall the core.
@@ -82,16 +120,15 @@ impl<const LINES: usize> Ring<LINES> {
                         frame.as_ptr().add(1).copy_to_nonoverlapping(slot.add(1), LINES - 1);
                     }
                 }
-                next += BATCH;
-                self.produced.0.store(next, Ordering::Release);
+                *next += BATCH;
+                self.produced.0.store(*next, Ordering::Release);
             }
         }
-        self.over.0.store(true, Ordering::Release);
-        next
     }
 
     /// Takes everything until the producer is over; returns the frames taken, or the first one that was not as sent.
     fn consume(&self, len: usize) -> Result<u64, u64> {
+        self.ready.0.store(true, Ordering::Release);
         let mut next = 0;
         loop {
             let over = self.over.0.load(Ordering::Acquire);
@@ -126,13 +163,13 @@ fn run<const LINES: usize>(cores: Cores, len: usize, span: Duration) -> io::Resu
     let ring = Ring::<LINES>::new();
     thread::scope(|scope| {
         let consumer = scope.spawn(|| pin(cores.switch).map(|()| ring.consume(len)));
-        let start = Instant::now();
         let produced = ring.produce(len, span);
+        ring.over.0.store(true, Ordering::Release);
         let consumed = consumer.join().map_err(|_| io::Error::other("the anchor's consumer panicked"))??;
-        let elapsed = start.elapsed();
+        let Produced { total, counted, elapsed } = produced?;
         match consumed {
-            Ok(frames) if frames == produced => Ok(frames as f64 / elapsed.as_secs_f64()),
-            Ok(frames) => Err(io::Error::other(format!("the anchor lost frames: {produced} sent, {frames} taken"))),
+            Ok(frames) if frames == total => Ok(counted as f64 / elapsed.as_secs_f64()),
+            Ok(frames) => Err(io::Error::other(format!("the anchor lost frames: {total} sent, {frames} taken"))),
             Err(index) => Err(io::Error::other(format!("the anchor's frame {index} arrived damaged"))),
         }
     })

@@ -1,0 +1,61 @@
+//! `ringway bench` as a user sees it. Nothing here asserts a time or a rate: only that what is promised is there.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn bench(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_ringway")).arg("bench").args(arguments).output().expect("ringway can be started")
+}
+
+#[test]
+fn the_list_names_every_experiment_with_its_source() {
+    let output = bench(&["--list"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success());
+    for name in ["headline", "destinations", "round-trip", "idle-ports"] {
+        assert!(text.lines().any(|line| line.starts_with(name) && line.contains('(')), "{name} is missing:\n{text}");
+    }
+}
+
+#[test]
+fn an_experiment_that_does_not_exist_is_named_with_those_that_do() {
+    let output = bench(&["fig99"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text.contains("\"fig99\"") && text.contains("headline"), "{text}");
+}
+
+#[test]
+fn a_quick_run_gives_every_promised_field_and_a_plot_per_figure() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        eprintln!("one processor only: nothing to measure");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let json = folder.path().join("bench.json");
+    let plots = folder.path().join("plots");
+    let paths = [json.to_str().expect("UTF-8"), plots.to_str().expect("UTF-8")];
+    let output = bench(&["headline", "drop-rate", "round-trip", "--quick", "--json", paths[0], "--plots", paths[1]]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).expect("a JSON file")).expect("JSON");
+    for field in ["cpu", "kernel", "processors", "cores", "version", "date"] {
+        assert!(!report["machine"][field].is_null(), "machine.{field} is missing");
+    }
+    let figures = report["figures"].as_array().expect("figures");
+    assert_eq!(figures.len(), 4, "round-trip has two figures, the others one each");
+    for figure in figures {
+        let name = figure["name"].as_str().expect("a name");
+        assert!(figure["command"].as_str().is_some_and(|command| command.starts_with("ringway bench")), "{name}");
+        let points = figure["points"].as_array().expect("points");
+        assert!(points.iter().any(|point| point["series"] == "ringway"), "{name}: nothing of ours: {figure:#}");
+        for point in points {
+            assert!(point["class"] == "near" || point["class"] == "far", "{name}: {point:#}");
+            assert!(point["value"]["median"].as_f64().is_some_and(|value| value > 0.0), "{name}: {point:#}");
+            assert!(point["value"]["windows"].as_u64().is_some_and(|windows| windows > 0), "{name}: {point:#}");
+            assert!(point["ratios"].is_object(), "{name}: {point:#}");
+        }
+        assert!(plots.join(format!("{name}.svg")).is_file(), "{name} has no plot");
+    }
+}
