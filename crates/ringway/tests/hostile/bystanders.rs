@@ -1,0 +1,175 @@
+//! Two well-behaved ports that send each other checked frames all the time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ringway_client::Shape;
+use ringway_traffic::report::CheckReport;
+use ringway_traffic::{Checker, Endpoint, FrameSpec, Frames, Level, Mac, Origin, ProcessEndpoint};
+
+use crate::support::{Daemon, PATIENCE};
+
+/// Most frames under way in one direction: the receiver is never full, so that every loss is the switch's.
+const WINDOW: u64 = 192;
+const BURST: u64 = 32;
+/// Frames under way for this long are lost.
+const LOST_AFTER: Duration = Duration::from_secs(3);
+const SIZES: [usize; 4] = [60, 61, 700, 1514];
+
+/// One of them.
+struct Bystander {
+    endpoint: ProcessEndpoint,
+    frames: Vec<Frames>,
+    turn: usize,
+    checker: Checker,
+    peer: Mac,
+    sent: u64,
+    received: u64,
+}
+
+/// What one of them sent, and what the other made of it.
+#[derive(Debug)]
+pub struct Kept {
+    pub sent: u64,
+    pub received: u64,
+    pub check: CheckReport,
+    pub ended: Option<String>,
+}
+
+/// The running pair.
+pub struct Bystanders {
+    stop: Arc<AtomicBool>,
+    moved: Arc<AtomicU64>,
+    thread: JoinHandle<[Kept; 2]>,
+}
+
+impl Bystander {
+    fn attach(daemon: &Daemon, name: &str, own: Mac, peer: Mac) -> Self {
+        let port = daemon.attach(name).expect("a well-behaved client should be let in");
+        let frames = SIZES.map(|size| {
+            // A stream is a sender with its own sequence numbers.
+            let stream = Some(size as u16);
+            let spec =
+                FrameSpec { size, source: own, destinations: vec![peer], flows: 3, stream, ..FrameSpec::default() };
+            Frames::new(&spec).expect("valid")
+        });
+        Self {
+            endpoint: ProcessEndpoint::new(port),
+            frames: frames.into(),
+            turn: 0,
+            checker: Checker::new(Level::Full, Origin::Zero),
+            peer,
+            sent: 0,
+            received: 0,
+        }
+    }
+
+    fn send(&mut self, under_way: u64) {
+        let burst = WINDOW.saturating_sub(under_way).min(BURST);
+        for _ in 0..burst {
+            self.turn = (self.turn + 1) % self.frames.len();
+            let frames = &mut self.frames[self.turn];
+            if !self.endpoint.tx_push(frames.size(), |frame| frames.write(frame)) {
+                break;
+            }
+            self.sent += 1;
+        }
+        self.endpoint.tx_flush();
+    }
+
+    /// Frames of others (floods of an attacker) are no matter of the checker's.
+    fn receive(&mut self) {
+        let (checker, received, peer) = (&mut self.checker, &mut self.received, self.peer.0);
+        self.endpoint.rx_batch(256, |frame| {
+            if frame.get(6..12) == Some(&peer[..]) {
+                checker.see(frame);
+                *received += 1;
+            }
+        });
+    }
+}
+
+impl Bystanders {
+    /// Attaches them to `lan0` and lets them run.
+    pub fn start(daemon: &Daemon) -> Self {
+        let (a, b) = (Mac::local(0x00aa_0001), Mac::local(0x00aa_0002));
+        let mut pair =
+            [Bystander::attach(daemon, "lan0:bystander-a", a, b), Bystander::attach(daemon, "lan0:bystander-b", b, a)];
+        let (stop, moved) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&moved));
+        let thread = std::thread::spawn(move || {
+            // Per direction: frames given up.
+            let mut lost = [0, 0];
+            let mut last = (0, Instant::now());
+            loop {
+                let ending = stopped.load(Ordering::Relaxed);
+                let under_way = [0, 1].map(|i| pair[i].sent.saturating_sub(pair[1 - i].received + lost[i]));
+                if ending && under_way == [0, 0] {
+                    break;
+                }
+                for (bystander, under_way) in pair.iter_mut().zip(under_way) {
+                    if !ending {
+                        bystander.send(under_way);
+                    }
+                    bystander.receive();
+                }
+                let received = pair[0].received + pair[1].received;
+                count.store(received, Ordering::Relaxed);
+                if received != last.0 {
+                    last = (received, Instant::now());
+                } else if last.1.elapsed() > LOST_AFTER {
+                    lost = [0, 1].map(|i| pair[i].sent.saturating_sub(pair[1 - i].received));
+                    last.1 = Instant::now();
+                }
+                // Leaves the core to the switch: this is a pace, not a wait.
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            let kept = |i: usize| Kept {
+                sent: pair[i].sent,
+                received: pair[1 - i].received,
+                check: pair[1 - i].checker.report(),
+                ended: None,
+            };
+            let mut kept = [kept(0), kept(1)];
+            for (kept, bystander) in kept.iter_mut().zip(&mut pair) {
+                kept.ended = bystander.endpoint.port().ended();
+            }
+            kept
+        });
+        let running = Self { stop, moved, thread };
+        // Every buffer of their rings has been used by then: the daemon's part of their memory no longer grows.
+        let rings = Shape::default();
+        running.go_on(u64::from(8 * (rings.tx_slots + rings.rx_slots)));
+        running
+    }
+
+    /// Frames received so far, both together.
+    pub fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    /// Waits until they have moved as many frames more.
+    pub fn go_on(&self, frames: u64) {
+        let (goal, deadline) = (self.moved() + frames, Instant::now() + 6 * PATIENCE);
+        while self.moved() < goal {
+            assert!(!self.thread.is_finished(), "the bystanders' thread should go on");
+            assert!(Instant::now() < deadline, "the bystanders should go on: {} of {goal} frames", self.moved());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Stops them. Their streams must be exact, and 99 % must have arrived.
+    pub fn finish(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let kept = self.thread.join().expect("the bystanders' thread should end by itself");
+        for kept in kept {
+            let check = &kept.check;
+            let wrong = check.reordered + check.duplicated + check.stale + check.corrupted + check.foreign;
+            assert_eq!(wrong, 0, "bystanders' frames should be exact: {kept:?}");
+            assert!(kept.received * 100 >= kept.sent * 99, "bystanders should keep their frames: {kept:?}");
+            assert_eq!(kept.ended, None, "bystanders should keep their ports");
+        }
+    }
+}

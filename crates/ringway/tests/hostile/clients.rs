@@ -1,0 +1,146 @@
+//! Clients that die, stop, or never read: other processes, ended by their number.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use ringway_client::{Port, Shape};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::attacker::{EVIL, PEER};
+use crate::scene::Scene;
+use crate::support::{Daemon, frame, send, until};
+
+/// Set in processes that a test starts to be clients.
+const PART: &str = "RINGWAY_HOSTILE_PART";
+
+/// A client in a process of its own, killed when dropped.
+pub struct Other(Child);
+
+impl Other {
+    /// Starts this very program as a client with this part to play, and waits until its ports are attached.
+    pub fn start(daemon: &Daemon, part: &str, name: &str, ports: usize) -> Self {
+        let part = format!("{part} {} {name} {ports}", daemon.runtime_dir().join("attach.sock").display());
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "clients::play_a_part", "--nocapture"])
+            .env(PART, part)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("this program can be started");
+        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
+        let attached = lines.map_while(Result::ok).any(|line| line.ends_with("attached"));
+        assert!(attached, "the client's process should attach");
+        Self(child)
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.0.id()).expect("a process number")).expect("not 0");
+        kill_process(pid, signal).expect("our own child");
+    }
+
+    /// SIGKILL.
+    pub fn kill(mut self) {
+        self.0.kill().expect("our own child");
+        self.0.wait().expect("our own child");
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Not a test by itself: what the processes above do.
+#[test]
+fn play_a_part() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let words: Vec<&str> = part.split(' ').collect();
+    let [part, socket, name, ports] = words[..] else { panic!("{part}") };
+    let attach = |number: usize| {
+        let name = if number == 0 { format!("lan0:{name}") } else { format!("lan0:{name}{number}") };
+        Port::attach(socket, &name, Shape::default()).expect("should be let in")
+    };
+    let mut ports: Vec<Port> = (0..ports.parse().expect("a number")).map(attach).collect();
+    println!("attached");
+    loop {
+        for port in &mut ports {
+            match part {
+                "send" => while port.tx().push(&frame(PEER, EVIL, 1)) {},
+                _ => {
+                    let _ = port.wait_rx(std::time::Duration::from_millis(100));
+                    port.rx().drain(512, |_| {});
+                }
+            }
+            port.flush();
+        }
+        // Whoever started this process has gone: so does it.
+        if rustix::process::getppid().is_none_or(|parent| parent == Pid::INIT) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn clients_killed_in_mid_batch_leave_nothing_behind() {
+    let scene = Scene::start();
+    let mut peer = scene.attach("peer");
+    peer.introduce(PEER);
+    for _ in 0..20 {
+        let other = Other::start(&scene.daemon, "send", "evil", 1);
+        until("it sends", || {
+            peer.port.rx().drain(512, |_| {});
+            scene.daemon.port("evil")["in"]["frames"].as_u64() > Some(1000)
+        });
+        other.kill();
+        until("its port is gone", || scene.daemon.port("evil").is_null());
+    }
+    drop(peer);
+    scene.end();
+}
+
+#[test]
+fn a_stopped_client_loses_its_own_frames_only_and_goes_on_when_continued() {
+    let scene = Scene::start();
+    let mut peer = scene.attach("peer");
+    let other = Other::start(&scene.daemon, "receive", "evil", 1);
+    other.signal(Signal::STOP);
+    until("its ring is full", || {
+        send(&mut peer.port, &frame([0xff; 6], PEER, 0));
+        scene.drops("evil", "receiver_full") >= 10
+    });
+    scene.bystanders.go_on(2000);
+    assert_eq!(scene.daemon.port("evil")["state"], "up", "to be slow is no fault");
+    other.signal(Signal::CONT);
+    let given = scene.daemon.port("evil")["out"]["frames"].as_u64();
+    until("it receives again", || {
+        send(&mut peer.port, &frame([0xff; 6], PEER, 0));
+        scene.daemon.port("evil")["out"]["frames"].as_u64() > given
+    });
+    other.signal(Signal::STOP);
+    other.kill();
+    until("its port is gone", || scene.daemon.port("evil").is_null());
+    drop(peer);
+    scene.end();
+}
+
+#[test]
+fn a_client_that_never_reads_is_counted_as_full_and_the_others_receive() {
+    let scene = Scene::start();
+    let _silent: Vec<_> = (0..50).map(|number| scene.attach(&format!("silent{number}"))).collect();
+    let (mut peer, mut reader) = (scene.attach("peer"), scene.attach("reader"));
+    for number in 0..2000u32 {
+        send(&mut peer.port, &frame([0xff; 6], PEER, number as u8));
+        assert_eq!(reader.receive_from(PEER), frame([0xff; 6], PEER, number as u8));
+    }
+    until("what does not fit is counted where it was lost", || {
+        (0..50).all(|n| {
+            let port = scene.daemon.port(&format!("silent{n}"));
+            port["out"]["frames"] == 511 && port["drops"]["receiver_full"] == 2000 - 511
+        })
+    });
+    assert_eq!(scene.daemon.port("peer")["drops"], serde_json::json!({}));
+    drop((_silent, peer, reader));
+    until("all are gone", || scene.daemon.status()["ports"].as_array().map(Vec::len) == Some(2));
+    scene.end();
+}

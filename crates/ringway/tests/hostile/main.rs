@@ -1,0 +1,23 @@
+//! What bad input gets: a running daemon is attacked while two well-behaved ports move checked frames beside it. Each
+//! attack costs its author a counted, named reason; the others keep their frames, and the daemon returns to what it was.
+//!
+//! One test at a time: each judges what a whole daemon does.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod attacker;
+mod bystanders;
+mod churn;
+mod clients;
+mod control;
+mod dialogue;
+mod eventfds;
+mod idle;
+mod memory;
+mod raw;
+mod rings;
+mod scene;
+mod soak;
+mod steady;
+mod vitals;

@@ -1,0 +1,117 @@
+//! A daemon with bystanders, and the judgement in the end.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use ringway_client::Shape;
+
+use crate::attacker::Attacker;
+use crate::bystanders::Bystanders;
+use crate::support::{Daemon, PATIENCE, until};
+use crate::vitals::Vitals;
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Waits for this test's turn.
+pub fn turn() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub struct Scene {
+    pub daemon: Daemon,
+    pub bystanders: Bystanders,
+    before: Vitals,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Scene {
+    /// Starts with the default configuration.
+    pub fn start() -> Self {
+        Self::start_with("[switch.lan0]\n")
+    }
+
+    pub fn start_with(config: &str) -> Self {
+        let turn = turn();
+        Self::with(turn, Daemon::start(config))
+    }
+
+    pub fn with(turn: MutexGuard<'static, ()>, daemon: Daemon) -> Self {
+        // What commands and clients make the daemon allocate once is not what an attack costs.
+        drop(daemon.attach("lan0:first").expect("a client should be let in"));
+        daemon.status();
+        let bystanders = Bystanders::start(&daemon);
+        until("the first client's port is gone", || daemon.port("first").is_null());
+        let before = Vitals::of(daemon.pid());
+        Self { daemon, bystanders, before, _turn: turn }
+    }
+
+    pub fn attach(&self, name: &str) -> Attacker {
+        self.attach_as(name, Shape::default())
+    }
+
+    pub fn attach_as(&self, name: &str, shape: Shape) -> Attacker {
+        Attacker::attach(&self.daemon, name, shape)
+    }
+
+    /// How often this port was ended for this reason, as far as the daemon remembers.
+    pub fn faults(&self, port: &str, reason: &str) -> usize {
+        let status = self.daemon.status();
+        let faults = status["faults"].as_array().expect("a list");
+        faults.iter().filter(|fault| fault["port"] == port && fault["reason"] == reason).count()
+    }
+
+    /// The attacker must have lost its port for this reason: the client is told, the status counts it, the port is gone.
+    pub fn must_have_ended(&self, attacker: &Attacker, reason: &str, words: &str) {
+        let (name, mut said) = (attacker.name.as_str(), None);
+        until(&format!("{name} is ended for {reason}"), || {
+            said = attacker.port.ended();
+            said.is_some()
+        });
+        let said = said.unwrap_or_default();
+        assert!(said.contains(words), "{name} is told {said:?}, which should say {words:?}");
+        until("the port is gone", || self.daemon.port(name).is_null());
+        assert!(self.faults(name, reason) > 0, "{reason}: {}", self.daemon.status()["faults"]);
+    }
+
+    /// What `drops` of the status says.
+    pub fn drops(&self, port: &str, reason: &str) -> u64 {
+        self.daemon.port(port)["drops"][reason].as_u64().unwrap_or(0)
+    }
+
+    /// All attackers are gone: the daemon must be what it was, and the bystanders must have kept their frames.
+    pub fn end(self) {
+        self.bystanders.go_on(2000);
+        self.must_return();
+        self.bystanders.finish();
+    }
+
+    /// The daemon's allocator keeps memory for what was there once: from now on it may hold that much. Everything else
+    /// must have returned. A leak shows in a second round.
+    pub fn allow_for_the_first_round(&mut self, kib: u64) {
+        self.before.anonymous += kib;
+        self.must_return();
+        self.before.anonymous = Vitals::of(self.daemon.pid()).anonymous;
+    }
+
+    pub fn must_return(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let now = Vitals::of(self.daemon.pid());
+            if now.is_back_at(&self.before) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "the daemon should return to {:?}: {now:?}", self.before);
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Stops other threads when dropped, so that a test that fails ends.
+pub struct StopOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
