@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn names_that_the_kernel_would_change_or_cut_off_are_refused() {
         for name in ["", "tap%d", "a/b", "a\0b", "sixteen-letters!"] {
-            let error = request(name).err().expect("refused");
+            let Err(error) = request(name) else { panic!("{name:?} should be refused") };
             assert!(error.to_string().contains("write 1 to 15 bytes"), "{error}");
         }
         assert!(request("fifteen-letters").is_ok());
