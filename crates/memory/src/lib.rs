@@ -17,4 +17,4 @@ mod view;
 mod view_tests;
 
 pub use mapping::{Mapping, SharedMemory};
-pub use view::{HEAD_BYTES, Head, View, prefetch_read, prefetch_write};
+pub use view::{HEAD_BYTES, Head, Pieces, View, prefetch_read, prefetch_write};

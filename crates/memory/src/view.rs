@@ -62,13 +62,13 @@ impl<'m> View<'m> {
         Some(unsafe { View::new(self.start.add(offset), len) })
     }
 
-    /// Element `index` of an array of pieces of `size` bytes; `None` when it is not all inside.
+    /// The view as an array of pieces of `size` bytes; what is left over at the end belongs to none. `None` when `size`
+    /// is 0.
     #[inline]
     #[must_use]
-    pub fn piece(&self, index: u32, size: u32) -> Option<View<'m>> {
-        // Two 32-bit numbers cannot overflow a 64-bit product.
-        let offset = u64::from(index) * u64::from(size);
-        self.sub(usize::try_from(offset).ok()?, size as usize)
+    pub fn pieces(&self, size: usize) -> Option<Pieces<'m>> {
+        let count = self.len.checked_div(size)?;
+        Some(Pieces { start: self.start, count, size, mapping: PhantomData })
     }
 
     /// The whole as 64-bit words; `None` unless aligned and a multiple of 8 long.
@@ -193,6 +193,35 @@ impl<'m> View<'m> {
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
         self.start
+    }
+}
+
+/// A view cut into pieces of one size, so that only the number of a piece needs a check.
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces<'m> {
+    start: *mut u8,
+    count: usize,
+    size: usize,
+    mapping: PhantomData<&'m ()>,
+}
+
+impl<'m> Pieces<'m> {
+    /// Piece `index`; `None` when there is none of that number.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<View<'m>> {
+        if index >= self.count {
+            return None;
+        }
+        // SAFETY: `count` pieces of `size` bytes were inside the view that this was made from.
+        Some(unsafe { View::new(self.start.add(index * self.size), self.size) })
+    }
+
+    /// Where piece `index` would be, there or not: for prefetching.
+    #[inline]
+    #[must_use]
+    pub fn address(&self, index: usize) -> *mut u8 {
+        self.start.wrapping_add(index.wrapping_mul(self.size))
     }
 }
 

@@ -57,8 +57,17 @@ proptest! {
     fn a_piece_is_inside_or_not_there(index in any::<u32>(), size in any::<u32>(), small in 0..200u32) {
         let mapping = Mapping::private(BYTES).expect("memory");
         for (index, size) in [(index, size), (small, size), (index, small), (small, small)] {
-            let end = (u128::from(index) + 1) * u128::from(size);
-            prop_assert_eq!(mapping.whole().piece(index, size).is_some(), end <= BYTES as u128, "{} of {}", index, size);
+            let (index, size) = (index as usize, size as usize);
+            let Some(pieces) = mapping.whole().pieces(size) else {
+                prop_assert_eq!(size, 0);
+                continue;
+            };
+            let end = (index as u128 + 1) * size as u128;
+            prop_assert_eq!(pieces.get(index).is_some(), end <= BYTES as u128, "{} of {}", index, size);
+            if let Some(piece) = pieces.get(index) {
+                prop_assert_eq!((piece.as_ptr(), piece.len()), (pieces.address(index), size));
+                prop_assert_eq!(piece.as_ptr() as usize, mapping.whole().as_ptr() as usize + index * size);
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use ringway_memory::{HEAD_BYTES, Head, View};
 
 use crate::counters::DropReason;
+use crate::mac::Mac;
 
 /// Most frames in a batch.
 pub const MAX_BATCH: usize = 1024;
@@ -22,17 +23,49 @@ pub enum Destination {
     Drop(DropReason),
 }
 
+/// A [`Destination`] in one word, to be copied and compared once per frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Packed(u32);
+
+impl Packed {
+    const FLOOD: u32 = 1 << 16;
+    const DROP: u32 = 2 << 16;
+
+    #[inline]
+    const fn new(destination: Destination) -> Packed {
+        match destination {
+            Destination::Port(port) => Packed(port as u32),
+            Destination::Flood => Packed(Self::FLOOD),
+            Destination::Drop(reason) => Packed(Self::DROP | reason as u32),
+        }
+    }
+
+    #[inline]
+    fn unpack(self) -> Destination {
+        match self.0 & !0xffff {
+            0 => Destination::Port(self.0 as u16),
+            Self::FLOOD => Destination::Flood,
+            _ => Destination::Drop(DropReason::ALL[(self.0 & 0xffff) as usize]),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     len: u32,
     first_rest: u32,
     rests: u16,
     head_len: u16,
-    destination: Destination,
+    destination: Packed,
 }
 
-const EMPTY: Entry =
-    Entry { len: 0, first_rest: 0, rests: 0, head_len: 0, destination: Destination::Drop(DropReason::NoDestination) };
+const EMPTY: Entry = Entry {
+    len: 0,
+    first_rest: 0,
+    rests: 0,
+    head_len: 0,
+    destination: Packed::new(Destination::Drop(DropReason::NoDestination)),
+};
 
 /// Frames collected from one port: of each a private copy of its first 128 bytes, its length, and views of the rest,
 /// which is still in the client's memory.
@@ -143,10 +176,9 @@ impl<'m> Batch<'m> {
             self.refuse(DropReason::Runt);
             return;
         }
-        let Some(head) = self.heads.get_mut(self.count).filter(|_| self.count < self.limit) else {
+        let (Some(head), Some(entry)) = (self.heads.get_mut(self.count), self.entries.get_mut(self.count)) else {
             return;
         };
-        let head_len = buffer.read_head(len, head);
         let first_rest = self.rests.len() as u32;
         let mut rests = 0;
         if len > HEAD_BYTES {
@@ -157,17 +189,21 @@ impl<'m> Batch<'m> {
             self.rests.push(rest);
             rests = 1;
         }
-        self.add(Entry { len: len as u32, first_rest, rests, head_len: head_len as u16, ..EMPTY });
+        let head_len = buffer.read_head(len, head) as u16;
+        *entry = Entry { len: len as u32, first_rest, rests, head_len, ..EMPTY };
+        self.count += 1;
+        self.bytes += len as u64;
     }
 
     /// Adds a frame that lies in several pieces, in order. The caller has checked `room`; at most 64 pieces.
-    pub fn push_pieces(&mut self, pieces: &[View<'m>]) {
-        let len: usize = pieces.iter().map(View::len).sum();
+    pub fn push_pieces(&mut self, pieces: impl IntoIterator<Item = View<'m>, IntoIter: Clone>) {
+        let pieces = pieces.into_iter();
+        let len: usize = pieces.clone().map(|piece| piece.len()).sum();
         if len < MIN_FRAME {
             self.refuse(DropReason::Runt);
             return;
         }
-        let Some(head) = self.heads.get_mut(self.count).filter(|_| self.count < self.limit) else {
+        let (Some(head), Some(entry)) = (self.heads.get_mut(self.count), self.entries.get_mut(self.count)) else {
             return;
         };
         let first_rest = self.rests.len();
@@ -183,14 +219,9 @@ impl<'m> Batch<'m> {
             }
         }
         let rests = (self.rests.len() - first_rest) as u16;
-        self.add(Entry { len: len as u32, first_rest: first_rest as u32, rests, head_len: head_len as u16, ..EMPTY });
-    }
-
-    #[inline]
-    fn add(&mut self, entry: Entry) {
-        self.bytes += u64::from(entry.len);
-        self.entries[self.count] = entry;
+        *entry = Entry { len: len as u32, first_rest: first_rest as u32, rests, head_len: head_len as u16, ..EMPTY };
         self.count += 1;
+        self.bytes += len as u64;
     }
 
     /// Counts a frame that the source's port could not offer.
@@ -217,21 +248,28 @@ impl<'m> Batch<'m> {
     #[inline]
     #[must_use]
     pub fn destination(&self, index: usize) -> Destination {
-        self.entries[index].destination
+        self.entries[index].destination.unpack()
     }
 
-    /// Decides where every frame goes, from the private copy of its beginning.
+    /// Decides where every frame goes, from its source and destination. A frame with the addresses of the one before goes
+    /// where that one goes, without asking again.
     #[inline]
-    pub fn place(&mut self, mut decide: impl FnMut(&[u8; HEAD_BYTES]) -> Destination) {
+    pub fn place(&mut self, mut decide: impl FnMut(Mac, Mac) -> Destination) {
+        let mut last = ([0; 12], None);
         for (head, entry) in self.heads.iter().zip(&mut self.entries).take(self.count) {
-            entry.destination = decide(&head.0);
+            let addresses = Mac::both(&head.0);
+            entry.destination = match last {
+                (before, Some(destination)) if before == addresses => destination,
+                _ => Packed::new(decide(Mac::source(&head.0), Mac::destination(&head.0))),
+            };
+            last = (addresses, Some(entry.destination));
         }
     }
 
     /// Decides where frame `index` goes.
     #[inline]
     pub fn set_destination(&mut self, index: usize, destination: Destination) {
-        self.entries[index].destination = destination;
+        self.entries[index].destination = Packed::new(destination);
     }
 
     /// The destination of frame `first` and the index after the last of the frames that follow it there without a
@@ -240,7 +278,7 @@ impl<'m> Batch<'m> {
     pub(crate) fn run(&self, first: usize) -> Option<(Destination, usize)> {
         let (entry, others) = self.entries[..self.count].get(first..)?.split_first()?;
         let more = others.iter().take_while(|other| other.destination == entry.destination).count();
-        Some((entry.destination, first + 1 + more))
+        Some((entry.destination.unpack(), first + 1 + more))
     }
 
     /// Frame `index`, to deliver it.

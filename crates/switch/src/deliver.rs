@@ -18,7 +18,7 @@ pub struct Frames<'b, 'm> {
 impl<'b, 'm> Iterator for Frames<'b, 'm> {
     type Item = Frame<'b, 'm>;
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Frame<'b, 'm>> {
         // NONE is the largest number, so the smaller of the two heads is the frame that came first.
         let index = if self.own <= self.flood {

@@ -14,22 +14,6 @@ pub trait Forward: Send + Sync {
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32);
 }
 
-/// Runs `place` for each frame unless it has the addresses of the one before, whose destination it then shares.
-#[inline]
-fn each_pair(batch: &mut Batch<'_>, mut place: impl FnMut(Mac, Mac) -> Destination) {
-    let mut last = (Mac::BROADCAST, Mac::BROADCAST);
-    // What a frame from the broadcast address deserves, so that the first frame needs no case of its own.
-    let mut shared = Destination::Drop(DropReason::BadSource);
-    batch.place(|head| {
-        let pair = (Mac::source(head), Mac::destination(head));
-        if pair != last {
-            last = pair;
-            shared = place(pair.0, pair.1);
-        }
-        shared
-    });
-}
-
 #[inline]
 fn group(mac: Mac, switch: &Switch) -> Destination {
     if mac == Mac::BROADCAST {
@@ -49,7 +33,7 @@ impl Forward for Learning {
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
         let table = switch.table();
         let mut learned = Mac::BROADCAST;
-        each_pair(batch, |source, destination| {
+        batch.place(|source, destination| {
             if !source.is_station() {
                 return Destination::Drop(DropReason::BadSource);
             }
@@ -86,7 +70,7 @@ impl MacMap {
 
 impl Forward for MacMap {
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, _now: u32) {
-        each_pair(batch, |source, destination| {
+        batch.place(|source, destination| {
             if !source.is_station() {
                 return Destination::Drop(DropReason::BadSource);
             }

@@ -27,6 +27,15 @@ impl Mac {
         Mac(u64::from_le_bytes([head[6], head[7], head[8], head[9], head[10], head[11], head[12], head[13]]) & BITS)
     }
 
+    /// Destination and source as they stand in the frame that begins with `head`, for comparing.
+    #[inline]
+    #[must_use]
+    pub(crate) fn both(head: &[u8; 128]) -> [u8; 12] {
+        let mut both = [0; 12];
+        both.copy_from_slice(&head[..12]);
+        both
+    }
+
     /// From the six bytes in wire order.
     #[must_use]
     pub fn new(b: [u8; 6]) -> Mac {

@@ -93,7 +93,7 @@ impl Input for Offer {
             let view = |&(at, len): &(usize, usize)| memory.view(at, len).expect("a place in memory");
             match places.as_slice() {
                 [whole] => batch.push(view(whole), whole.1),
-                pieces => batch.push_pieces(&pieces.iter().map(view).collect::<Vec<_>>()),
+                pieces => batch.push_pieces(pieces.iter().map(view)),
             }
             *taken += 1;
         }

@@ -55,7 +55,7 @@ impl Input for Endless {
         pieces.fill(self.memory.view(0, PIECE).expect("inside"));
         for _ in 0..self.in_pieces {
             if batch.room() > 0 {
-                batch.push_pieces(&pieces);
+                batch.push_pieces(pieces);
             }
         }
         // A port fills all the room it was told of.

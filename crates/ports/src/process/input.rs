@@ -161,12 +161,11 @@ impl TxRing {
 /// returns. The batch has room for all of them.
 #[inline]
 fn take_whole<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'m>) -> u32 {
-    let words = memory.words(at, stop);
-    let ahead = memory.words(at, memory.slots());
-    for (taken, word) in words.iter().step_by(2).enumerate() {
+    let slots = memory.slots(at, stop);
+    for (taken, [word, _]) in slots.iter().enumerate() {
         // Only a hint: the slot is read again, once, when its turn comes.
-        if let Some(word) = ahead.get((taken + PREFETCH_AHEAD) * 2) {
-            memory.prefetch(Slot::from_word(word.load(Ordering::Relaxed)));
+        if let Some([word, _]) = slots.get(taken + PREFETCH_AHEAD) {
+            memory.prefetch(word);
         }
         let slot = Slot::from_word(word.load(Ordering::Relaxed));
         if slot.more() {
@@ -222,16 +221,10 @@ fn take_pieces<'m>(ring: &Ring, memory: &RingMemory<'m>, mut at: u32, left: u32,
         at = ring.after(at, 1);
         slot = Slot::from_word(memory.word(at).load(Ordering::Relaxed));
     }
-    let mut whole = [memory.empty(); MAX_SLOTS_PER_FRAME];
-    for (place, piece) in whole.iter_mut().zip(&pieces[..used as usize]) {
-        if let Some(piece) = piece {
-            *place = *piece;
-        }
-    }
     match fault {
         Some(reason) => batch.refuse(reason),
         None if len > MAX_FRAME => batch.refuse(DropReason::Oversize),
-        None => batch.push_pieces(&whole[..used as usize]),
+        None => batch.push_pieces(pieces[..used as usize].iter().flatten().copied()),
     }
     Pieces::Slots(used)
 }

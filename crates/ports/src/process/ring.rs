@@ -2,12 +2,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ringway_abi::layout::{FIRST_BUFFER, netmap_ring};
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Slot, doorbell};
-use ringway_memory::{Mapping, View, prefetch_read, prefetch_write};
+use ringway_memory::{Mapping, Pieces, View, prefetch_read, prefetch_write};
 
 /// A ring's immutable description: checked once, used until the port ends. What the client writes into the ring's own
 /// header is never read.
@@ -25,10 +25,9 @@ pub(super) struct Ring {
 /// The ring's memory for the length of a batch.
 pub(super) struct RingMemory<'m> {
     /// Two words per slot; the first holds index, length and flags.
-    slots: &'m [AtomicU64],
-    buffers: View<'m>,
-    buffer_count: u32,
-    buffer_size: u32,
+    slots: &'m [[AtomicU64; 2]],
+    /// The buffers that frames may be in, from number 2 on.
+    buffers: Pieces<'m>,
     pub(super) doorbell: &'m [AtomicU32],
 }
 
@@ -66,12 +65,12 @@ impl Ring {
     /// `Some`, as was seen when the ring was made: the mapping cannot shrink.
     #[inline]
     pub(super) fn memory(&self) -> Option<RingMemory<'_>> {
-        let buffers = self.buffer_count as usize * self.buffer_size as usize;
+        let size = self.buffer_size as usize;
+        let (first, count) = (FIRST_BUFFER as usize, self.buffer_count as usize);
+        let buffers = self.mapping.view(self.buffers_at + first * size, (count - first) * size)?;
         Some(RingMemory {
-            slots: self.mapping.view(self.slots_at, self.slots as usize * SLOT_BYTES)?.words64()?,
-            buffers: self.mapping.view(self.buffers_at, buffers)?,
-            buffer_count: self.buffer_count,
-            buffer_size: self.buffer_size,
+            slots: self.mapping.view(self.slots_at, self.slots as usize * SLOT_BYTES)?.words64()?.as_chunks().0,
+            buffers: buffers.pieces(size)?,
             doorbell: self.doorbell()?,
         })
     }
@@ -103,44 +102,37 @@ impl<'m> RingMemory<'m> {
     /// The word of slot `at`, to be read or written once.
     #[inline]
     pub(super) fn word(&self, at: u32) -> &'m AtomicU64 {
-        &self.slots[at as usize * 2]
+        &self.slots[at as usize][0]
     }
 
-    /// The words of the slots from `from` up to `to`, two each; the first of each two is read or written once.
+    /// The slots from `from` up to `to`; the first word of each is read or written once.
     #[inline]
-    pub(super) fn words(&self, from: u32, to: u32) -> &'m [AtomicU64] {
-        &self.slots[from as usize * 2..to as usize * 2]
-    }
-
-    /// Slots of the ring.
-    #[inline]
-    pub(super) fn slots(&self) -> u32 {
-        (self.slots.len() / 2) as u32
-    }
-
-    /// Starts to bring a slot's buffer near, for reading. Its number need not be one that is there.
-    #[inline]
-    pub(super) fn prefetch(&self, slot: Slot) {
-        prefetch_read(self.buffers.as_ptr().wrapping_add(slot.buffer as usize * self.buffer_size as usize));
-    }
-
-    /// The same, for writing.
-    #[inline]
-    pub(super) fn prefetch_mut(&self, slot: Slot) {
-        prefetch_write(self.buffers.as_ptr().wrapping_add(slot.buffer as usize * self.buffer_size as usize));
-    }
-
-    /// No bytes.
-    pub(super) fn empty(&self) -> View<'m> {
-        self.buffers.sub(0, 0).unwrap_or(self.buffers)
+    pub(super) fn slots(&self, from: u32, to: u32) -> &'m [[AtomicU64; 2]] {
+        &self.slots[from as usize..to as usize]
     }
 
     /// The slot's buffer; `None` when it names one that is not there.
     #[inline]
     pub(super) fn buffer(&self, slot: Slot) -> Option<View<'m>> {
-        if slot.buffer < FIRST_BUFFER || slot.buffer >= self.buffer_count {
-            return None;
-        }
-        self.buffers.piece(slot.buffer, self.buffer_size)
+        // Number 0 and 1 become the largest there are.
+        self.buffers.get(slot.buffer.wrapping_sub(FIRST_BUFFER) as usize)
+    }
+
+    /// Starts to bring the buffer of a slot near, for reading. Its number need not be one that is there.
+    #[inline]
+    pub(super) fn prefetch(&self, word: &AtomicU64) {
+        prefetch_read(self.address(word));
+    }
+
+    /// The same, for writing.
+    #[inline]
+    pub(super) fn prefetch_mut(&self, word: &AtomicU64) {
+        prefetch_write(self.address(word));
+    }
+
+    #[inline]
+    fn address(&self, word: &AtomicU64) -> *mut u8 {
+        let slot = Slot::from_word(word.load(Ordering::Relaxed));
+        self.buffers.address(slot.buffer.wrapping_sub(FIRST_BUFFER) as usize)
     }
 }
