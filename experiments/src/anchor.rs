@@ -1,11 +1,11 @@
 //! The yardstick: a bare single-producer single-consumer ring between the same two cores, handing over one copied frame.
 //!
-//! 256 slots of whole cache lines. The producer writes a sequence number into a frame in its private memory, copies the
-//! frame's lines into the next slot with the length in the last four bytes of the last line, and publishes its index every
-//! [`BATCH`] frames. The consumer reads its copy of that index, checks every frame's sequence number and length, reads one word of every further line of
-//! the frame, and gives the slots back every [`BATCH`] frames. Both keep a cached copy of the other's index and read
-//! the shared one only when the cached one is used up. There is no lookup, no descriptor, no notification: no switch
-//! that copies once can be faster, so a switch's rate is stated as a fraction of it.
+//! 256 slots of whole cache lines. The producer copies a frame's lines from its private memory into the next slot, with a
+//! sequence number and the length in the first line, and publishes its index every [`BATCH`] frames. The consumer checks
+//! number and length of every frame, which is all it reads of it (as the generator's sink does), and gives the slots back
+//! every [`BATCH`] frames. Both keep a cached copy of the other's index and read the shared one only when the cached one
+//! is used up. There is no lookup, no descriptor, no notification: no switch that copies once can be faster, so a switch's
+//! rate is stated as a fraction of it.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -95,7 +95,7 @@ impl<const LINES: usize> Ring<LINES> {
     /// Publishes frames from number `next` on.
     fn publish_until(&self, next: &mut u64, len: usize, end: Instant) {
         let mut frame = [Line([0; 8]); LINES];
-        frame[LINES - 1].0[7] = (len as u64) << 32;
+        frame[0].0[1] = len as u64;
         let frame = std::hint::black_box(frame);
         let mut limit = self.consumed.0.load(Ordering::Acquire) + SLOTS;
         while Instant::now() < end {
@@ -146,8 +146,7 @@ impl<const LINES: usize> Ring<LINES> {
                     // SAFETY: `index < produced`, so the slot is the consumer's until `consumed` passes it, and nobody
                     // writes it meanwhile; `slot` is in bounds and aligned.
                     let frame = unsafe { &*self.slot(index) };
-                    let rest = frame[1..].iter().fold(0, |sum, line| sum | line.0[1]);
-                    if frame[0].0[0] != index || frame[LINES - 1].0[7] >> 32 != len as u64 || rest != 0 {
+                    if frame[0].0[0] != index || frame[0].0[1] != len as u64 {
                         return Err(index);
                     }
                 }

@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ringway_client::{Port, Shape};
-use ringway_traffic::ProcessEndpoint;
+use ringway_traffic::{Mac, ProcessEndpoint};
 
 use crate::child::Program;
-use crate::network::{Network, wait_for_fd};
+use crate::network::{Network, SENDER, wait_for_fd};
 use crate::placement::Cores;
 use crate::scratch::Scratch;
 
@@ -41,7 +41,7 @@ pub struct Settings {
     pub batch: usize,
     /// Forwarding function.
     pub forwarding: &'static str,
-    /// Whether the first port may reach nobody.
+    /// Whether the first two ports are isolated from each other, with the generator's addresses bound to them.
     pub isolated: bool,
     /// Ring and buffer sizes.
     pub shape: Shape,
@@ -65,8 +65,11 @@ impl Settings {
         );
         if *isolated {
             for number in 0..2 {
-                let _ =
-                    write!(text, "\n[port.p{number}]\nswitch = \"{SWITCH}\"\nkind = \"process\"\nisolated = true\n");
+                let mac = Mac::local(SENDER + number);
+                let _ = write!(
+                    text,
+                    "\n[port.p{number}]\nswitch = \"{SWITCH}\"\nkind = \"process\"\nisolated = true\nmac = [\"{mac}\"]\n"
+                );
             }
         }
         text

@@ -22,13 +22,15 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         let load = one_to_one(frame_len);
         lineup.anchor(frame_len, frame_len);
         lineup.ringway(RINGWAY, frame_len, &session.settings(), &load);
-        let dropping = Load { to: Destination::Unknown, ..load };
-        for (series, settings) in [
-            ("drops: isolated", Settings { isolated: true, ..session.settings() }),
-            ("drops: unknown in map", Settings { forwarding: "map", ..session.settings() }),
+        let unknown = Load { to: Destination::Unknown, ..load.clone() };
+        let isolated = Load { to: Destination::Bound, ..load };
+        let map = Settings { forwarding: "map", ..session.settings() };
+        for (series, settings, load) in [
+            ("drops: isolated", Settings { isolated: true, ..map.clone() }, isolated),
+            ("drops: unknown in map", map, unknown),
         ] {
             let daemon = Daemon::start(cores, &settings);
-            let contestant = daemon.and_then(|daemon| Forwarding::new(daemon, cores, dropping.clone()));
+            let contestant = daemon.and_then(|daemon| Forwarding::new(daemon, cores, load));
             lineup.add(series, frame_len, contestant.map(Forwarding::counting_sent));
         }
     }

@@ -2,6 +2,9 @@
 
 use std::io;
 
+use ringway_traffic::Fill;
+
+use crate::network::Load;
 use crate::report::{Axis, Figure, Heading, RATE};
 use crate::session::{RINGWAY, Session, one_to_one};
 
@@ -15,6 +18,8 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         let load = one_to_one(frame_len);
         lineup.anchor(frame_len, frame_len);
         lineup.ringway(RINGWAY, frame_len, &session.settings(), &load);
+        let written = Load { fill: Fill::Each, ..load.clone() };
+        lineup.ringway("ringway, every frame written", frame_len, &session.settings(), &written);
         lineup.peers(frame_len, &load);
     }
     let heading = Heading {

@@ -56,6 +56,8 @@ pub struct Load {
     pub tx_batch: usize,
     /// Most frames taken at once.
     pub rx_batch: usize,
+    /// Whether every frame is written, or buffers are prepared once and sent again (as VALE's `pkt-gen` does).
+    pub fill: Fill,
 }
 
 /// Whom frames are addressed to.
@@ -65,6 +67,8 @@ pub enum Destination {
     Learned,
     /// Every port.
     Broadcast,
+    /// The first receiver, whose address is bound to it by the configuration.
+    Bound,
     /// An address nobody has.
     Unknown,
 }
@@ -97,7 +101,7 @@ impl<N: Network> Forwarding<N> {
             introduce(&mut ports)?;
         }
         let destination = match load.to {
-            Destination::Learned => Mac::local(SENDER + 1),
+            Destination::Learned | Destination::Bound => Mac::local(SENDER + 1),
             Destination::Broadcast => Mac::BROADCAST,
             Destination::Unknown => Mac::local(u32::MAX),
         };
@@ -112,7 +116,7 @@ impl<N: Network> Forwarding<N> {
         let mut ports = ports.into_iter();
         stations.extend(ports.next().map(|sender| Station::source(sender, frames)));
         stations.extend(ports.map(|port| Station::sink(port, Checker::new(Level::Count, Origin::Zero))));
-        let options = PumpOptions { tx_batch: load.tx_batch, rx_batch: load.rx_batch, fill: Fill::Once };
+        let options = PumpOptions { tx_batch: load.tx_batch, rx_batch: load.rx_batch, fill: load.fill };
         let pump = Pump::new(stations, options);
         network.hold()?;
         Ok(Forwarding { pump, network, load, count_sent: false, cores })

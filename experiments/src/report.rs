@@ -185,7 +185,11 @@ impl Figure {
             let _ = writeln!(text, "  note: {note}");
         }
         if self.discarded > 0 {
-            let _ = writeln!(text, "  {} windows discarded because the cores moved", self.discarded);
+            let _ = writeln!(
+                text,
+                "  {} windows discarded: the cores moved, or something else ran on them",
+                self.discarded
+            );
         }
         text
     }

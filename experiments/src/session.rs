@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ringway_traffic::Fill;
+
 use crate::daemon::{Daemon, Settings};
 use crate::network::{Destination, Forwarding, Load, Network};
 use crate::peers::linux_bridge::{LinuxBridge, Steering};
@@ -163,7 +165,8 @@ impl Lineup {
 /// The load of most experiments: large batches to one receiver.
 #[must_use]
 pub fn one_to_one(frame_len: usize) -> Load {
-    Load { frame_len, receivers: 1, to: Destination::Learned, tx_batch: 128, rx_batch: 128 }
+    let to = Destination::Learned;
+    Load { frame_len, receivers: 1, to, tx_batch: 128, rx_batch: 128, fill: Fill::Once }
 }
 
 /// Starts a network of any kind for round trips.

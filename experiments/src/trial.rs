@@ -6,10 +6,14 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::anchor;
+use crate::machine;
 use crate::placement::{Class, Cores};
 
 /// How often a window is repeated when the cores moved while it ran.
 const MIXED_RETRIES: usize = 2;
+
+/// How often the generator may lose its core during a window: once in a while a kernel thread needs it.
+const MOST_PREEMPTIONS: u64 = 8;
 
 /// One thing measured at one place of a figure: a switch in one configuration under one load.
 ///
@@ -81,7 +85,7 @@ pub struct Pace {
 pub struct Outcome {
     /// Every window whose cores stayed where they were.
     pub samples: Vec<Sample>,
-    /// Windows thrown away because the cores moved.
+    /// Windows thrown away because the cores moved, or because this program lost its core to another.
     pub discarded: usize,
     /// What went wrong, in words.
     pub notes: Vec<String>,
@@ -139,12 +143,15 @@ fn sample(
     let mut before = (around.probe)()?;
     for _ in 0..=MIXED_RETRIES {
         entry.contestant.resume()?;
+        let lost = machine::times_preempted();
         let value = entry.contestant.window(span);
+        let lost = machine::times_preempted() - lost;
         entry.contestant.hold()?;
         let value = value?;
         let after = (around.probe)()?;
         match Class::of(before, after) {
             Class::Mixed => outcome.discarded += 1,
+            _ if lost > MOST_PREEMPTIONS => outcome.discarded += 1,
             class => {
                 let (series, crossing_ns) = (entry.series.clone(), [before, after]);
                 outcome.samples.push(Sample { series, x: entry.x, round, class, crossing_ns, value });

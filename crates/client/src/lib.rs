@@ -33,6 +33,7 @@ mod rx;
 mod tx;
 
 pub use port::{AttachError, Port};
+pub use ringway_abi::layout::MAX_SLOTS;
 pub use ringway_abi::{Layout, Shape};
 pub use rx::RxRing;
 pub use tx::TxRing;

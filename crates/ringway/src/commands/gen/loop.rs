@@ -50,7 +50,7 @@ pub struct Args {
     /// End after this time: 500ms, 10s, 1h
     #[arg(long, value_name = "TIME", value_parser = port::positive)]
     duration: Option<Duration>,
-    /// Most frames sent or received by one port in its turn
+    /// Most frames sent by one port in its turn
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     batch: u32,
     /// What is written
@@ -77,12 +77,12 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
             return Err(Trouble::Usage(what.to_owned()));
         }
     };
-    let near = args.common.attach(&args.from, context)?;
-    let far = args.common.attach(&args.to, context)?;
+    let near = args.common.attach_lossless(&args.from, context)?;
+    let far = args.common.attach_lossless(&args.to, context)?;
     let traffic = Traffic { size: args.size, flows: args.flows, both: args.both, check };
     let fill = if args.fill == Fill::Once { PumpFill::Once } else { PumpFill::Each };
     let batch = args.batch as usize;
-    let options = PumpOptions { tx_batch: batch, rx_batch: batch, fill };
+    let options = PumpOptions { tx_batch: batch, rx_batch: ALL, fill };
     let mut looped = Loop::new([(&args.from, near), (&args.to, far)], &traffic, options)?;
     let connections = std::mem::take(&mut looped.connections);
     let duration = args.duration.unwrap_or(Duration::MAX);
@@ -96,6 +96,9 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
         Ok(())
     }
 }
+
+/// Everything that has come is taken before more is sent.
+const ALL: usize = usize::MAX;
 
 /// What goes through a loop.
 #[derive(Debug, Clone, Copy)]
@@ -120,9 +123,11 @@ pub struct Loop {
 impl Loop {
     /// Attaches two ports and makes the switch learn where they are.
     pub fn attach(names: [&str; 2], traffic: &Traffic, context: &Context) -> Result<Loop, Trouble> {
-        let near = port::attach(names[0], context, Shape::default())?;
-        let far = port::attach(names[1], context, Shape::default())?;
-        Loop::new([(names[0], near), (names[1], far)], traffic, PumpOptions::default())
+        let shape = port::lossless(Shape::default());
+        let near = port::attach(names[0], context, shape)?;
+        let far = port::attach(names[1], context, shape)?;
+        let options = PumpOptions { rx_batch: ALL, ..PumpOptions::default() };
+        Loop::new([(names[0], near), (names[1], far)], traffic, options)
     }
 
     fn new(ports: [(&str, ProcessEndpoint); 2], traffic: &Traffic, options: PumpOptions) -> Result<Loop, Trouble> {

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use ringway_client::{AttachError, Port, Shape};
+use ringway_client::{AttachError, MAX_SLOTS, Port, Shape};
 use ringway_control::config::{Name, units};
 use ringway_control::runtime_dir::ATTACH_SOCKET;
 use ringway_traffic::{Endpoint, Mac, Patience, ProcessEndpoint};
@@ -51,6 +51,12 @@ impl PortArgs {
         attach(name, context, self.shape())
     }
 
+    /// The same, for a port whose sender is this thread, too.
+    pub fn attach_lossless(&self, name: &str, context: &Context) -> Result<ProcessEndpoint, Trouble> {
+        self.core.map_or(Ok(()), stay_on)?;
+        attach(name, context, lossless(self.shape()))
+    }
+
     fn shape(&self) -> Shape {
         Shape { tx_slots: self.slots, rx_slots: self.slots, buffer_size: self.buffer_size, ..Shape::default() }
     }
@@ -67,6 +73,12 @@ impl PortArgs {
             self.buffer_size
         )))
     }
+}
+
+/// Receive rings twice as long as the transmit rings: what one turn of a thread can have under way while it does not
+/// run, so that nothing is lost when it is kept from its CPU.
+pub fn lossless(shape: Shape) -> Shape {
+    Shape { rx_slots: (shape.tx_slots * 2).min(MAX_SLOTS), ..shape }
 }
 
 /// Attaches as `SWITCH:PORT`.
