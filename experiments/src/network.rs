@@ -230,6 +230,10 @@ impl<N: Network> Contestant for RoundTrip<N> {
         self.network.hold()
     }
 
+    fn needs_its_core(&self) -> bool {
+        self.waiting == Waiting::Spinning
+    }
+
     fn window(&mut self, span: Duration) -> io::Result<f64> {
         let options = |span, patience| PingOptions {
             limits: Limits { frames: None, duration: Some(span) },

@@ -35,6 +35,11 @@ pub trait Contestant {
         Ok(())
     }
 
+    /// Whether the generator should have its core to itself all the time; one that sleeps gives it up anyway.
+    fn needs_its_core(&self) -> bool {
+        true
+    }
+
     /// Runs the load for about `span`, after a short warm-up of its own; returns the figure in the unit of the y axis.
     ///
     /// # Errors
@@ -151,7 +156,7 @@ fn sample(
         let after = (around.probe)()?;
         match Class::of(before, after) {
             Class::Mixed => outcome.discarded += 1,
-            _ if lost > MOST_PREEMPTIONS => outcome.discarded += 1,
+            _ if lost > MOST_PREEMPTIONS && entry.contestant.needs_its_core() => outcome.discarded += 1,
             class => {
                 let (series, crossing_ns) = (entry.series.clone(), [before, after]);
                 outcome.samples.push(Sample { series, x: entry.x, round, class, crossing_ns, value });

@@ -200,13 +200,18 @@ impl Port {
     }
 
     fn wait(&mut self, timeout: Duration, want: fn(&mut Port) -> bool) -> Result<bool, AttachError> {
-        let deadline = Instant::now() + timeout;
+        let mut left = timeout;
+        let mut deadline = None;
         loop {
             if want(self) {
                 self.want_nothing();
                 return Ok(true);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            if let Some(deadline) = deadline {
+                left = Instant::saturating_duration_since(&deadline, Instant::now());
+            } else {
+                deadline = Some(Instant::now() + timeout);
+            }
             if left.is_zero() {
                 self.want_nothing();
                 return Ok(false);

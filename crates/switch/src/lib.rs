@@ -31,5 +31,5 @@ pub use forward::{Forward, Learning, MacMap};
 pub use mac::Mac;
 pub use mac_table::{Learned, MacEntry, MacTable, Owner};
 pub use pass::{Passed, Workspace, pass};
-pub use port::{Bell, Input, Output, Port, PortFault};
+pub use port::{Bell, Input, News, Output, Port, PortFault};
 pub use switch::{Forwarding, MAX_PORTS, Member, Spread, Spreads, Switch};

@@ -4,7 +4,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::batch::BatchStorage;
 use crate::deliver::Lists;
-use crate::port::{Input, PortFault};
+use crate::port::{Input, News, PortFault};
 use crate::switch::{Member, Switch};
 
 /// What a poller needs for passing frames, allocated once.
@@ -68,9 +68,9 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     fence(Ordering::SeqCst);
     for &port in &work.lists.served {
         if let Some(member) = switch.member(port) {
-            receiver_fault |= member.port.ring();
+            receiver_fault |= member.port.ring(News::Frames);
         }
     }
-    receiver_fault |= from.port.ring();
+    receiver_fault |= from.port.ring(News::Room);
     Passed { frames: taken, fault, receiver_fault }
 }

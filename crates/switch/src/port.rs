@@ -83,10 +83,19 @@ pub trait Output: Send {
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault>;
 }
 
+/// What there is now that a client may be waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Frames to receive.
+    Frames,
+    /// Room to send.
+    Room,
+}
+
 /// Wakes a port's client. Called after everything of a pass is published and fenced; may be called at any time.
 pub trait Bell: Send + Sync {
-    /// Wakes the client if it asked for that; true when a call was made.
-    fn ring(&self) -> bool;
+    /// Wakes the client if it asked for that; true when a call was made. A client that waits for something else sleeps on.
+    fn ring(&self, news: News) -> bool;
 
     /// Whether a call did not return by itself. The client goes then ([`PortFault::CallBlocked`]), and is not called again.
     fn is_blocked(&self) -> bool {
@@ -130,10 +139,10 @@ impl Port {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the client if it asked for that; true when that cost the port its place ([`Port::fault`]).
+    /// Wakes the client if it asked for this; true when that cost the port its place ([`Port::fault`]).
     #[inline]
-    pub fn ring(&self) -> bool {
-        if !self.bell.ring() {
+    pub fn ring(&self, news: News) -> bool {
+        if !self.bell.ring(news) {
             return false;
         }
         self.counters.add_call();

@@ -8,7 +8,7 @@ use ringway_memory::Mapping;
 pub(crate) use crate::Mac;
 use crate::{
     Batch, Bell, Counters, CountersReading, DropReason, Forward, Frames, Input, Learning, MacMap, MacTable, Member,
-    Output, Owner, Passed, Port, PortFault, Spreads, Switch, Workspace, pass,
+    News, Output, Owner, Passed, Port, PortFault, Spreads, Switch, Workspace, pass,
 };
 
 /// Station `n`'s address.
@@ -167,7 +167,7 @@ impl Output for Sink {
 }
 
 impl Bell for Sink {
-    fn ring(&self) -> bool {
+    fn ring(&self, _: News) -> bool {
         self.with(|kept| kept.rings += 1);
         false
     }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ringway_memory::Mapping;
 use ringway_switch::{
-    Batch, Bell, Counters, Frames, Input, Learning, Mac, MacTable, Member, Output, Owner, Port, PortFault, Spreads,
-    Switch, Workspace, pass,
+    Batch, Bell, Counters, Frames, Input, Learning, Mac, MacTable, Member, News, Output, Owner, Port, PortFault,
+    Spreads, Switch, Workspace, pass,
 };
 
 struct Counting;
@@ -93,7 +93,7 @@ impl Output for Count {
 }
 
 impl Bell for Count {
-    fn ring(&self) -> bool {
+    fn ring(&self, _: News) -> bool {
         false
     }
 }

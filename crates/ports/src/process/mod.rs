@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ringway_abi::{Layout, Shape, doorbell};
 use ringway_engine::{Called, Signal};
 use ringway_memory::{Mapping, SharedMemory};
-use ringway_switch::Bell;
+use ringway_switch::{Bell, News};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Sides;
@@ -86,12 +86,15 @@ struct ProcessBell {
 
 impl Bell for ProcessBell {
     #[inline]
-    fn ring(&self) -> bool {
+    fn ring(&self, news: News) -> bool {
+        let (line, direction) = match news {
+            News::Room => (doorbell::TX_CLIENT, 0),
+            News::Frames => (doorbell::RX_CLIENT, 1),
+        };
         let mut wanted = false;
         for (pair, granted) in self.granted.chunks_exact(2).enumerate() {
             let Some(words) = ring::doorbell_words(&self.mapping, &self.layout, pair as u16) else { continue };
-            wanted |= doorbell::granted(&words[doorbell::TX_CLIENT + doorbell::WISH], &granted[0]);
-            wanted |= doorbell::granted(&words[doorbell::RX_CLIENT + doorbell::WISH], &granted[1]);
+            wanted |= doorbell::granted(&words[line + doorbell::WISH], &granted[direction]);
         }
         if !wanted || self.is_blocked() {
             return false;
