@@ -205,7 +205,10 @@ impl Poller {
             let index = self.active[place];
             let frames = self.serve(index, now);
             moved += frames;
-            let Some(served) = self.served[index].as_mut() else { continue };
+            let Some(served) = self.served[index].as_mut() else {
+                self.active.swap_remove(place);
+                continue;
+            };
             served.idle = if frames > 0 { 0 } else { served.idle + 1 };
             let in_memory = served.attached.source.signal().in_memory();
             if served.idle > if in_memory { PARK_AFTER } else { PARK_DEVICE_AFTER } {
