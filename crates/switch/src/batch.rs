@@ -4,13 +4,20 @@ use ringway_memory::{HEAD_BYTES, Head, View};
 
 use crate::counters::DropReason;
 use crate::mac::Mac;
+use crate::offload::{self, Accepts, Offload};
 
 /// Most frames in a batch.
 pub const MAX_BATCH: usize = 1024;
 /// Shortest frame: an Ethernet header.
 const MIN_FRAME: usize = 14;
-/// Most pieces of one frame.
+/// Pieces of one frame that there is always memory for.
 const MAX_PIECES: usize = 64;
+/// A batch with more bytes is full, so that no source's turn takes much longer than another's.
+const MAX_BYTES: u64 = 2 << 20;
+/// What a segment to be cut counts towards that, in bytes.
+const SEGMENT_COST: u64 = 512;
+/// No offload.
+const NONE: u16 = u16::MAX;
 
 /// Where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,17 +61,20 @@ impl Packed {
 struct Entry {
     len: u32,
     first_rest: u32,
-    rests: u16,
-    head_len: u16,
     destination: Packed,
+    /// Place in the batch's offloads.
+    offload: u16,
+    rests: u8,
+    head_len: u8,
 }
 
 const EMPTY: Entry = Entry {
     len: 0,
     first_rest: 0,
+    destination: Packed::new(Destination::Drop(DropReason::NoDestination)),
+    offload: NONE,
     rests: 0,
     head_len: 0,
-    destination: Packed::new(Destination::Drop(DropReason::NoDestination)),
 };
 
 /// Frames collected from one port: of each a private copy of its first 128 bytes, its length, and views of the rest,
@@ -74,9 +84,14 @@ pub struct Batch<'m> {
     heads: Vec<Head>,
     entries: Vec<Entry>,
     rests: Vec<View<'m>>,
+    offloads: Vec<Offload>,
+    /// What the offloads need, together.
+    needs: Accepts,
     count: usize,
     limit: usize,
     bytes: u64,
+    /// What segmentation may cost, as bytes.
+    extra: u64,
     refused: Refused,
 }
 
@@ -101,9 +116,12 @@ impl BatchStorage {
             entries: vec![EMPTY; limit],
             // See `room`: a frame of most pieces may follow the last look, and one more piece per other frame.
             rests: Vec::with_capacity(limit * 5 + MAX_PIECES),
+            offloads: Vec::with_capacity(limit),
+            needs: Accepts::NOTHING,
             count: 0,
             limit,
             bytes: 0,
+            extra: 0,
             refused: Refused::default(),
         })
     }
@@ -127,14 +145,18 @@ impl<'m> Batch<'m> {
     #[inline]
     fn emptied<'n>(mut self) -> Batch<'n> {
         self.rests.clear();
+        self.offloads.clear();
         Batch {
             heads: self.heads,
             entries: self.entries,
             // Collecting an emptied vector into one of the same element size reuses its allocation.
             rests: self.rests.into_iter().map(|_| -> View<'n> { unreachable!("the vector is empty") }).collect(),
+            offloads: self.offloads,
+            needs: Accepts::NOTHING,
             count: 0,
             limit: self.limit,
             bytes: 0,
+            extra: 0,
             refused: Refused::default(),
         }
     }
@@ -157,8 +179,11 @@ impl<'m> Batch<'m> {
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
-        // When views of the rest run short the batch ends early.
-        if self.rests.len() > self.limit * 4 { 0 } else { self.limit.saturating_sub(self.count + self.refused.total) }
+        // When views of the rest run short, or there is much to copy, the batch ends early.
+        if self.rests.len() > self.limit * 4 || self.bytes + self.extra > MAX_BYTES {
+            return 0;
+        }
+        self.limit.saturating_sub(self.count + self.refused.total)
     }
 
     /// Bytes of all frames in the batch.
@@ -189,13 +214,14 @@ impl<'m> Batch<'m> {
             self.rests.push(rest);
             rests = 1;
         }
-        let head_len = buffer.read_head(len, head) as u16;
+        let head_len = buffer.read_head(len, head) as u8;
         *entry = Entry { len: len as u32, first_rest, rests, head_len, ..EMPTY };
         self.count += 1;
         self.bytes += len as u64;
     }
 
-    /// Adds a frame that lies in several pieces, in order. The caller has checked `room`; at most 64 pieces.
+    /// Adds a frame that lies in several pieces, in order. The caller has checked `room`. More than 255 pieces behind the
+    /// first 128 bytes are refused.
     pub fn push_pieces(&mut self, pieces: impl IntoIterator<Item = View<'m>, IntoIter: Clone>) {
         let pieces = pieces.into_iter();
         let len: usize = pieces.clone().map(|piece| piece.len()).sum();
@@ -218,10 +244,52 @@ impl<'m> Batch<'m> {
                 self.rests.push(rest);
             }
         }
-        let rests = (self.rests.len() - first_rest) as u16;
-        *entry = Entry { len: len as u32, first_rest: first_rest as u32, rests, head_len: head_len as u16, ..EMPTY };
+        let Ok(rests) = u8::try_from(self.rests.len() - first_rest) else {
+            self.rests.truncate(first_rest);
+            self.refuse(DropReason::Oversize);
+            return;
+        };
+        *entry = Entry { len: len as u32, first_rest: first_rest as u32, rests, head_len: head_len as u8, ..EMPTY };
         self.count += 1;
         self.bytes += len as u64;
+    }
+
+    /// As [`Batch::push`], for a frame with work left to do. One that is not what its offload says is refused.
+    pub fn push_offloaded(&mut self, buffer: View<'m>, len: usize, offload: Offload) {
+        let index = self.count;
+        self.push(buffer, len);
+        self.attach(index, offload);
+    }
+
+    /// As [`Batch::push_pieces`], for a frame with work left to do.
+    pub fn push_pieces_offloaded(
+        &mut self,
+        pieces: impl IntoIterator<Item = View<'m>, IntoIter: Clone>,
+        offload: Offload,
+    ) {
+        let index = self.count;
+        self.push_pieces(pieces);
+        self.attach(index, offload);
+    }
+
+    /// Gives frame `index`, the last one, its offload, or takes it back out. It is not there when it was refused.
+    fn attach(&mut self, index: usize, offload: Offload) {
+        let Some(entry) = self.entries[..self.count].get_mut(index) else { return };
+        let len = entry.len as usize;
+        match offload::admit(&self.heads[index].0, len, offload) {
+            Ok((offload, segments)) => {
+                entry.offload = self.offloads.len() as u16;
+                self.offloads.push(offload);
+                self.needs |= offload.needs();
+                self.extra += segments as u64 * SEGMENT_COST;
+            }
+            Err(reason) => {
+                self.rests.truncate(entry.first_rest as usize);
+                self.count = index;
+                self.bytes -= len as u64;
+                self.refuse(reason);
+            }
+        }
     }
 
     /// Counts a frame that the source's port could not offer.
@@ -292,6 +360,7 @@ impl<'m> Batch<'m> {
             head: &self.heads[index],
             head_len: usize::from(entry.head_len),
             rest: &self.rests[first..first + usize::from(entry.rests)],
+            offload: self.offloads.get(usize::from(entry.offload)),
         }
     }
 }
@@ -307,4 +376,6 @@ pub struct Frame<'b, 'm> {
     pub head_len: usize,
     /// The others, in the source's memory.
     pub rest: &'b [View<'m>],
+    /// What is left to do: only what the output [accepts](crate::Output::accepts).
+    pub offload: Option<&'b Offload>,
 }

@@ -31,6 +31,8 @@ drop_reasons! {
     BadBuffer = "bad_buffer",
     /// Source: a slot's length is zero or more than a buffer.
     BadLength = "bad_length",
+    /// Source: it asks for a checksum or segmentation that its frame contradicts.
+    BadOffload = "bad_offload",
     /// Source: the source address is a group address or zero.
     BadSource = "bad_source",
     /// Source: the destination is known to be on the port the frame came from.

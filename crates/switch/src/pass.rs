@@ -50,6 +50,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     }
     if taken == 0 {
         work.batch = Some(batch.into_storage());
+        input.release();
         return Passed { frames: 0, fault, receiver_fault: false };
     }
     from.port.counters().add_in(taken, batch.bytes());

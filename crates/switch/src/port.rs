@@ -5,6 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::batch::Batch;
 use crate::counters::Counters;
 use crate::deliver::Frames;
+use crate::offload::Accepts;
 
 /// A client broke the rules in a way that ends its port. Its display text is for the client and the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +62,8 @@ pub trait Input: Send {
     /// The client broke the rules; frames already in the batch may still be delivered.
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault>;
 
-    /// Gives the memory of the last collected frames back to the client.
+    /// Gives the memory of the last collected frames back to the client. Called once after every `collect`, also when that
+    /// took nothing or failed: what one of them locks the other may unlock.
     fn release(&mut self);
 
     /// Whether there may be frames, as far as memory tells. Kinds that only a descriptor can tell say false.
@@ -76,6 +78,11 @@ pub trait Input: Send {
 
 /// The side of a port that frames go out by. Used under the port's lock, by any poller.
 pub trait Output: Send {
+    /// The offloads that `deliver` may be given; other frames are finished before. Asked under the same lock.
+    fn accepts(&self) -> Accepts {
+        Accepts::NOTHING
+    }
+
     /// Delivers `frames` in order with one reservation and one publication, and counts what it delivers and drops.
     ///
     /// # Errors
