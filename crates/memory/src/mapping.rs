@@ -31,10 +31,17 @@ impl Mapping {
     /// # Errors
     /// The kernel refuses, or `bytes` is 0.
     pub fn shared(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        Self::shared_at(file, 0, bytes)
+    }
+
+    /// Maps `bytes` of `file` from `offset` on, shared and writable.
+    ///
+    /// # Errors
+    /// The kernel refuses (`offset` must be a multiple of the page size), or `bytes` is 0.
+    pub fn shared_at(file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Self> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address the kernel chooses replaces nothing.
-        let start = unsafe {
-            rustix::mm::mmap(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)
-        }?;
+        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, offset) }?;
         Self::own(start.cast(), bytes)
     }
 

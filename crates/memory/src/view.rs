@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 /// Bytes of a frame that are judged, in a private copy.
 pub const HEAD_BYTES: usize = 128;
@@ -91,6 +91,47 @@ impl<'m> View<'m> {
         }
         // SAFETY: as in `words64`.
         Some(unsafe { std::slice::from_raw_parts(self.start.cast::<AtomicU32>(), self.len / 4) })
+    }
+
+    /// The whole as 16-bit words; `None` unless aligned and a multiple of 2 long.
+    #[inline]
+    #[must_use]
+    pub fn words16(&self) -> Option<&'m [AtomicU16]> {
+        if !(self.start as usize).is_multiple_of(2) || !self.len.is_multiple_of(2) {
+            return None;
+        }
+        // SAFETY: as in `words64`.
+        Some(unsafe { std::slice::from_raw_parts(self.start.cast::<AtomicU16>(), self.len / 2) })
+    }
+
+    /// The first eight bytes, little-endian, read once; `None` when the view is shorter. Any alignment will do.
+    #[inline]
+    #[must_use]
+    pub fn first_word(&self) -> Option<u64> {
+        if self.len < 8 {
+            return None;
+        }
+        #[cfg(target_arch = "x86_64")]
+        let bytes = {
+            let word: u64;
+            // SAFETY: eight bytes can be read there by the check above; the compiler cannot repeat the read.
+            unsafe {
+                std::arch::asm!(
+                    "mov {word}, qword ptr [{from}]",
+                    word = out(reg) word,
+                    from = in(reg) self.start,
+                    options(nostack, preserves_flags, readonly)
+                );
+            }
+            word.to_ne_bytes()
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        let bytes = {
+            let mut bytes = [0; 8];
+            self.read_exact_part(&mut bytes);
+            bytes
+        };
+        Some(u64::from_le_bytes(bytes))
     }
 
     /// Copies the first `len` bytes, at most [`HEAD_BYTES`], into `head`, in whole cache lines when the view holds

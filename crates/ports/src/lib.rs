@@ -1,7 +1,10 @@
 //! Port kinds. Each is a folder with one public type that makes a port's three sides: its input, its output and its bell.
 
+pub mod guest;
 pub mod process;
 pub mod tap;
+pub mod vhost_user;
+pub mod virtqueue;
 
 use ringway_engine::Signal;
 use ringway_switch::{Bell, Input, Output};

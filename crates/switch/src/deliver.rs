@@ -7,7 +7,7 @@ use crate::switch::{MAX_PORTS, Member, Switch};
 const NONE: u16 = u16::MAX;
 
 /// The frames for one destination, in the order in which they came.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Frames<'b, 'm> {
     batch: &'b Batch<'m>,
     next: &'b [u16],

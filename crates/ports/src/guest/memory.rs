@@ -1,0 +1,104 @@
+//! All of a guest's memory.
+
+use std::sync::Arc;
+
+use ringway_memory::View;
+
+use super::region::Region;
+
+/// A guest's memory table: immutable, replaced as a whole.
+#[derive(Debug, Default)]
+pub struct GuestMemory {
+    regions: Vec<Arc<Region>>,
+}
+
+impl GuestMemory {
+    /// A table of these regions. They do not overlap: the session has checked that.
+    #[must_use]
+    pub fn new(regions: Vec<Arc<Region>>) -> GuestMemory {
+        GuestMemory { regions }
+    }
+
+    /// The regions.
+    #[must_use]
+    pub fn regions(&self) -> &[Arc<Region>] {
+        &self.regions
+    }
+
+    /// Whether a page of any region could not be had.
+    #[inline]
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.regions.iter().any(|region| region.is_lost())
+    }
+
+    /// Ways to get at it for the length of a batch.
+    #[inline]
+    #[must_use]
+    pub fn space(&self) -> Space<'_> {
+        let (guest, view) = match self.regions.first() {
+            Some(region) => (region.guest(), Some(region.whole())),
+            None => (0, None),
+        };
+        Space { memory: self, guest, view }
+    }
+
+    /// `len` bytes at the guest physical address; `None` unless they are all in one region.
+    #[must_use]
+    pub fn view(&self, address: u64, len: usize) -> Option<View<'_>> {
+        self.regions.iter().find_map(|region| inside(region, region.guest(), address, len))
+    }
+
+    /// The guest physical address of `len` bytes at an address of the front end's; `None` unless they are all in one
+    /// region.
+    #[must_use]
+    pub fn guest_address(&self, user: u64, len: usize) -> Option<u64> {
+        let region = self.regions.iter().find(|region| inside(region, region.user(), user, len).is_some())?;
+        Some(region.guest() + (user - region.user()))
+    }
+}
+
+#[inline]
+fn inside(region: &Region, start: u64, address: u64, len: usize) -> Option<View<'_>> {
+    region.whole().sub(usize::try_from(address.checked_sub(start)?).ok()?, len)
+}
+
+/// A guest's memory, with the region that was needed last at hand.
+#[derive(Clone, Copy, Debug)]
+pub struct Space<'m> {
+    memory: &'m GuestMemory,
+    guest: u64,
+    view: Option<View<'m>>,
+}
+
+impl<'m> Space<'m> {
+    /// `len` bytes at the guest physical address; `None` unless they are all in one region.
+    #[inline]
+    pub fn view(&mut self, address: u64, len: u32) -> Option<View<'m>> {
+        // An address below the region becomes one far beyond its end.
+        let offset = address.wrapping_sub(self.guest) as usize;
+        match self.view.and_then(|view| view.sub(offset, len as usize)) {
+            Some(view) => Some(view),
+            None => self.search(address, len),
+        }
+    }
+
+    #[cold]
+    fn search(&mut self, address: u64, len: u32) -> Option<View<'m>> {
+        for region in self.memory.regions() {
+            if let Some(view) = inside(region, region.guest(), address, len as usize) {
+                (self.guest, self.view) = (region.guest(), Some(region.whole()));
+                return Some(view);
+            }
+        }
+        None
+    }
+
+    /// Where the byte at the guest physical address would be if it were in the region used last: for prefetching.
+    #[inline]
+    #[must_use]
+    pub fn address(&self, address: u64) -> *mut u8 {
+        let base = self.view.map_or(std::ptr::null_mut(), |view| view.as_ptr());
+        base.wrapping_add(address.wrapping_sub(self.guest) as usize)
+    }
+}

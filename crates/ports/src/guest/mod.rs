@@ -1,0 +1,9 @@
+//! A guest's memory as its hypervisor hands it over: files mapped into this process, and where the guest has them.
+
+mod dirty_log;
+mod memory;
+mod region;
+
+pub use dirty_log::{DirtyLog, LogError};
+pub use memory::{GuestMemory, Space};
+pub use region::{Region, RegionError};

@@ -1,0 +1,50 @@
+//! Wakes the guest.
+
+use std::sync::Arc;
+
+use ringway_switch::{Bell, News};
+
+use super::device::{Device, Fault};
+
+pub(super) struct VhostBell {
+    pub(super) device: Arc<Device>,
+}
+
+impl Bell for VhostBell {
+    /// Whoever has the lock instead of us (another poller that delivers, or the session that starts a queue) asks the
+    /// driver in its turn, and that for everything published until then.
+    #[inline]
+    fn ring(&self, news: News) -> bool {
+        let (mut called, mut broken) = (false, None);
+        match news {
+            News::Frames => {
+                let Some(mut side) = self.device.output.try_lock() else { return false };
+                for (number, queue) in side.queues.iter_mut().enumerate() {
+                    match queue.as_mut().map_or(Ok(false), |queue| queue.call_if_wanted()) {
+                        Ok(made) => called |= made,
+                        Err(what) => broken = Some(Fault { queue: 2 * number as u16, what }),
+                    }
+                }
+                if broken.is_some() {
+                    side.fault = side.fault.or(broken);
+                }
+            }
+            News::Room => {
+                let Some(mut side) = self.device.input.try_lock() else { return false };
+                for (number, queue) in side.queues.iter_mut().enumerate() {
+                    match queue.as_mut().map_or(Ok(false), |queue| queue.call_if_wanted()) {
+                        Ok(made) => called |= made,
+                        Err(what) => broken = Some(Fault { queue: 2 * number as u16 + 1, what }),
+                    }
+                }
+                if broken.is_some() {
+                    side.fault = side.fault.or(broken);
+                }
+            }
+        }
+        if broken.is_some() {
+            self.device.report_broken();
+        }
+        called
+    }
+}

@@ -1,0 +1,355 @@
+//! The device of one port: its queues, which a session starts and stops while pollers work on them.
+//!
+//! Each direction is behind a lock that a poller holds for a batch at most, and never waits for: while the session has
+//! it, the direction rests. What a session gets back from a poller is therefore never in use.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::features;
+use super::kick::Kicks;
+use super::queue::{Either, ReceiveQueue, Started, TransmitQueue};
+use super::{Settings, State, Status};
+use crate::guest::{DirtyLog, GuestMemory};
+use crate::virtqueue::{Addresses, Bounce, F_MRG_RXBUF, F_RING_PACKED, Packed, Receive, RingFault, Split, Transmit};
+
+/// Ethernet header and two VLAN tags.
+const FRAME_OVERHEAD: usize = 22;
+/// What a queue is told without MTU: any frame that fits.
+const ANY_FRAME: usize = usize::MAX;
+
+/// What a session has learned of a queue when it starts it. Addresses are the front end's own.
+#[derive(Debug)]
+pub(crate) struct QueueSetup {
+    pub(crate) size: u16,
+    pub(crate) descriptors: u64,
+    pub(crate) available: u64,
+    pub(crate) used: u64,
+    /// As SET_VRING_BASE states it.
+    pub(crate) base: u32,
+    pub(crate) kick: Option<OwnedFd>,
+    pub(crate) call: Option<OwnedFd>,
+}
+
+/// Why a queue cannot be started. The text is for users.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StartError {
+    #[error("there is no queue {0}")]
+    NoQueue(u16),
+    #[error("queue {queue}: {part} at {address:#x} is not in one memory region")]
+    NotInMemory { queue: u16, part: &'static str, address: u64 },
+    #[error("queue {0}: {1} descriptors: a split ring has a power of two up to 32768, a packed one 1 to 32768")]
+    Size(u16, u16),
+    #[error("queue {0}: its parts are not aligned (descriptors 16, available 2, used 4), or its base is outside")]
+    Alignment(u16),
+    #[error("queue {0}: its kick descriptor cannot be waited for: {1}")]
+    Kick(u16, io::Error),
+}
+
+/// Frames from the guest.
+#[derive(Default)]
+pub(super) struct InputSide {
+    pub(super) queues: Vec<Option<TransmitQueue>>,
+    pub(super) kicks: Vec<Option<OwnedFd>>,
+    /// The queue to begin the next batch with.
+    pub(super) next: usize,
+    /// A kick is wanted.
+    pub(super) armed: bool,
+    pub(super) bounce: Bounce,
+    /// Stations that are to be announced, for a guest that has moved here.
+    pub(super) announce: Option<[u8; 6]>,
+    pub(super) fault: Option<Fault>,
+}
+
+/// Frames to the guest.
+#[derive(Default)]
+pub(super) struct OutputSide {
+    pub(super) queues: Vec<Option<ReceiveQueue>>,
+    pub(super) accepts: ringway_switch::Accepts,
+    pub(super) fault: Option<Fault>,
+    pub(super) longest: usize,
+}
+
+/// What a guest did, and in which queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Fault {
+    pub(super) queue: u16,
+    pub(super) what: RingFault,
+}
+
+/// See the module's description. Queue 0 is the first pair's receive queue (switch to guest), 1 its transmit queue, and so on.
+pub(crate) struct Device {
+    offered: u64,
+    pairs: u16,
+    longest: usize,
+    pub(super) input: Arc<Mutex<InputSide>>,
+    pub(super) output: Mutex<OutputSide>,
+    pub(super) kicks: Kicks,
+    broken: OwnedFd,
+    connection: Mutex<Connection>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Connection {
+    connected: bool,
+    features: u64,
+}
+
+impl Device {
+    pub(super) fn new(settings: &Settings) -> io::Result<Device> {
+        let pairs = settings.queues.clamp(1, super::MOST_QUEUES);
+        let count = usize::from(pairs);
+        let longest = settings.mtu.map_or(ANY_FRAME, |mtu| usize::from(mtu) + FRAME_OVERHEAD);
+        let (queues, kicks) = ((0..count).map(|_| None).collect(), (0..count).map(|_| None).collect());
+        let input = InputSide { queues, kicks, ..InputSide::default() };
+        let output = OutputSide { queues: (0..count).map(|_| None).collect(), longest, ..OutputSide::default() };
+        Ok(Device {
+            offered: features::offered(settings),
+            pairs,
+            longest,
+            input: Arc::new(Mutex::new(input)),
+            output: Mutex::new(output),
+            kicks: Kicks::new()?,
+            broken: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            connection: Mutex::default(),
+        })
+    }
+
+    /// The feature bits offered.
+    pub(crate) fn offered(&self) -> u64 {
+        self.offered
+    }
+
+    /// Most queues, two per pair.
+    pub(crate) fn queues(&self) -> u16 {
+        2 * self.pairs
+    }
+
+    /// Starts a queue, disabled. One that was started is stopped first.
+    pub(crate) fn start(
+        &self,
+        queue: u16,
+        setup: QueueSetup,
+        memory: &Arc<GuestMemory>,
+        features: u64,
+    ) -> Result<(), StartError> {
+        if queue >= self.queues() {
+            return Err(StartError::NoQueue(queue));
+        }
+        self.stop(queue);
+        let addresses = addresses(queue, &setup, memory, features)?;
+        let header = features::header_bytes(features);
+        if let Some(kick) = &setup.kick
+            && !queue.is_multiple_of(2)
+        {
+            self.kicks.add(kick).map_err(|error| StartError::Kick(queue, error))?;
+        }
+        let ring = make_ring(queue, &setup, memory, addresses, features)?;
+        let place = usize::from(queue / 2);
+        let memory = Arc::clone(memory);
+        if queue.is_multiple_of(2) {
+            let mergeable = features & F_MRG_RXBUF != 0;
+            let queue = match ring {
+                Either::Split(ring) => Either::Split(Receive::new(ring, header, mergeable)),
+                Either::Packed(ring) => Either::Packed(Receive::new(ring, header, mergeable)),
+            };
+            let mut started = Started { memory, queue, call: setup.call };
+            started.disarm();
+            // A guest whose buffers were there before we were is told that somebody looks at them now.
+            let _ = started.call_if_wanted();
+            let mut side = self.output.lock();
+            side.accepts = features::accepts(features);
+            side.queues[place] = Some(started);
+        } else {
+            let queue = match ring {
+                Either::Split(ring) => {
+                    Either::Split(Transmit::new(ring, header, self.longest, features::leaves(features)))
+                }
+                Either::Packed(ring) => {
+                    Either::Packed(Transmit::new(ring, header, self.longest, features::leaves(features)))
+                }
+            };
+            let mut started = Started { memory, queue, call: setup.call };
+            started.set_discard(true);
+            let mut side = self.input.lock();
+            if side.armed {
+                started.arm()
+            } else {
+                started.disarm()
+            }
+            side.queues[place] = Some(started);
+            side.kicks[place] = setup.kick;
+            drop(side);
+            self.kicks.wake();
+        }
+        Ok(())
+    }
+
+    /// Stops a queue when the data path has let go of it. Returns where it can go on, as GET_VRING_BASE states it; `None`
+    /// when it was stopped already.
+    pub(crate) fn stop(&self, queue: u16) -> Option<u32> {
+        let place = usize::from(queue / 2);
+        if queue.is_multiple_of(2) {
+            let stopped = self.output.lock().queues.get_mut(place)?.take();
+            return stopped.map(|queue| queue.base());
+        }
+        let (stopped, kick) = {
+            let mut side = self.input.lock();
+            (side.queues.get_mut(place)?.take(), side.kicks.get_mut(place)?.take())
+        };
+        if let Some(kick) = kick {
+            self.kicks.remove(&kick);
+        }
+        stopped.map(|queue| queue.base())
+    }
+
+    /// Enables or disables a started queue.
+    pub(crate) fn enable(&self, queue: u16, on: bool) {
+        let place = usize::from(queue / 2);
+        if queue.is_multiple_of(2) {
+            if let Some(Some(queue)) = self.output.lock().queues.get_mut(place) {
+                queue.set_enabled(on);
+            }
+        } else {
+            if let Some(Some(queue)) = self.input.lock().queues.get_mut(place) {
+                queue.set_discard(!on);
+            }
+            self.kicks.wake();
+        }
+    }
+
+    /// Changes what wakes the guest.
+    pub(crate) fn set_call(&self, queue: u16, call: Option<OwnedFd>) {
+        let place = usize::from(queue / 2);
+        let old = if queue.is_multiple_of(2) {
+            match self.output.lock().queues.get_mut(place) {
+                Some(Some(queue)) => std::mem::replace(&mut queue.call, call),
+                _ => call,
+            }
+        } else {
+            match self.input.lock().queues.get_mut(place) {
+                Some(Some(queue)) => std::mem::replace(&mut queue.call, call),
+                _ => call,
+            }
+        };
+        // Closed without holding a lock.
+        drop(old);
+    }
+
+    /// From now on, notes which pages are written, or no longer.
+    pub(crate) fn set_log(&self, log: Option<&Arc<DirtyLog>>) {
+        for queue in self.output.lock().queues.iter_mut().flatten() {
+            queue.set_log(log.cloned());
+        }
+        for queue in self.input.lock().queues.iter_mut().flatten() {
+            queue.set_log(log.cloned());
+        }
+    }
+
+    /// Broadcasts a reverse ARP request in the guest's name, so that every switch learns where it is now.
+    pub(crate) fn announce(&self, mac: [u8; 6]) {
+        self.input.lock().announce = Some(mac);
+        self.kicks.wake();
+    }
+
+    /// Sets the longest frame.
+    pub(crate) fn set_mtu(&self, mtu: u16) {
+        self.output.lock().longest = usize::from(mtu) + FRAME_OVERHEAD;
+    }
+
+    /// Stops and forgets everything.
+    pub(crate) fn reset(&self) {
+        for queue in 0..self.queues() {
+            self.stop(queue);
+        }
+        let mut side = self.input.lock();
+        (side.fault, side.announce) = (None, None);
+        drop(side);
+        let mut side = self.output.lock();
+        (side.fault, side.accepts, side.longest) = (None, ringway_switch::Accepts::NOTHING, self.longest);
+        drop(side);
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.broken, &mut count);
+    }
+
+    /// Becomes readable when a ring broke.
+    pub(crate) fn broken(&self) -> BorrowedFd<'_> {
+        self.broken.as_fd()
+    }
+
+    /// Tells the session that a ring broke. The side that broke rests until [`Device::reset`].
+    pub(super) fn report_broken(&self) {
+        // Only this process has the descriptor; a full counter is as good as a write.
+        let _ = rustix::io::write(&self.broken, &1u64.to_ne_bytes());
+    }
+
+    /// What broke: its name and its description.
+    pub(crate) fn fault(&self) -> Option<(&'static str, String)> {
+        let fault = self.input.lock().fault;
+        let fault = fault.or(self.output.lock().fault)?;
+        Some((fault.what.name(), format!("queue {}: {}", fault.queue, fault.what)))
+    }
+
+    /// Notes what the session has come to, for [`Device::status`].
+    pub(crate) fn note_connection(&self, connected: bool, features: u64) {
+        *self.connection.lock() = Connection { connected, features };
+    }
+
+    /// What there is to know.
+    pub(super) fn status(&self) -> Status {
+        let Connection { connected, features } = *self.connection.lock();
+        let (mut queues, mut ring_size, mut up) = (0, 0, false);
+        for queue in self.input.lock().queues.iter().flatten() {
+            (queues, ring_size) = (queues + 1, queue.size());
+        }
+        for queue in self.output.lock().queues.iter().flatten() {
+            (queues, ring_size, up) = (queues + 1, queue.size(), up || queue.is_enabled());
+        }
+        let state = match (connected, up) {
+            (false, _) => State::Waiting,
+            (true, false) => State::Connected,
+            (true, true) => State::Up,
+        };
+        Status { state, features, queues, ring_size }
+    }
+}
+
+/// Where the parts of a ring are for the guest.
+fn addresses(queue: u16, setup: &QueueSetup, memory: &GuestMemory, features: u64) -> Result<Addresses, StartError> {
+    let size = usize::from(setup.size);
+    let packed = features & F_RING_PACKED != 0;
+    let (driver, device) = if packed { (4, 4) } else { (6 + 2 * size, 6 + 8 * size) };
+    let guest =
+        |part, address, len| memory.guest_address(address, len).ok_or(StartError::NotInMemory { queue, part, address });
+    Ok(Addresses {
+        descriptors: guest("descriptor table", setup.descriptors, 16 * size)?,
+        driver: guest("available ring", setup.available, driver)?,
+        device: guest("used ring", setup.used, device)?,
+    })
+}
+
+fn make_ring(
+    queue: u16,
+    setup: &QueueSetup,
+    memory: &GuestMemory,
+    addresses: Addresses,
+    features: u64,
+) -> Result<Either<Split, Packed>, StartError> {
+    let size = setup.size;
+    if features & F_RING_PACKED != 0 {
+        if !(1..=32_768).contains(&size) {
+            return Err(StartError::Size(queue, size));
+        }
+        let ring = Packed::new(memory, addresses, size, setup.base, features);
+        return ring.map(Either::Packed).ok_or(StartError::Alignment(queue));
+    }
+    if !size.is_power_of_two() || size > 32_768 {
+        return Err(StartError::Size(queue, size));
+    }
+    let ring = Split::new(memory, addresses, size, setup.base as u16, features);
+    ring.map(Either::Split).ok_or(StartError::Alignment(queue))
+}

@@ -1,0 +1,111 @@
+//! Frames from the guest: its transmit queues.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use parking_lot::lock_api::ArcMutexGuard;
+use parking_lot::{Mutex, RawMutex};
+use ringway_memory::Mapping;
+use ringway_switch::{Batch, Input, PortFault};
+
+use super::device::{Device, Fault, InputSide};
+
+/// A reverse ARP request, without padding (RFC 903): what a back end broadcasts for a guest that cannot announce itself.
+const RARP_BYTES: usize = 42;
+
+pub(super) struct VhostInput {
+    device: Arc<Device>,
+    side: Arc<Mutex<InputSide>>,
+    /// From a collect to its release: the session waits meanwhile.
+    held: Option<ArcMutexGuard<RawMutex, InputSide>>,
+    announcement: Mapping,
+}
+
+impl VhostInput {
+    pub(super) fn new(device: Arc<Device>) -> std::io::Result<VhostInput> {
+        let side = Arc::clone(&device.input);
+        Ok(VhostInput { device, side, held: None, announcement: Mapping::private(RARP_BYTES)? })
+    }
+}
+
+impl Input for VhostInput {
+    #[inline]
+    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+        // The session has the lock: it says when it is done.
+        let Some(guard) = self.side.try_lock_arc() else { return Ok(()) };
+        let side: &'m mut InputSide = self.held.insert(guard);
+        if side.fault.is_some() {
+            return Ok(());
+        }
+        if let Some(mac) = side.announce.take() {
+            let whole = self.announcement.whole();
+            if whole.write(&rarp(mac)) {
+                batch.push(whole, RARP_BYTES);
+            }
+        }
+        if side.bounce.begin().is_err() {
+            return Ok(());
+        }
+        let count = side.queues.len();
+        let first = side.next;
+        side.next = if first + 1 < count { first + 1 } else { 0 };
+        let bounce = &side.bounce;
+        let (before, from) = side.queues.split_at_mut(first);
+        let numbered = from.iter_mut().zip(first..).chain(before.iter_mut().zip(0..));
+        for (queue, number) in numbered {
+            let Some(queue) = queue else { continue };
+            if let Err(what) = queue.collect(bounce, batch) {
+                side.fault = Some(Fault { queue: 2 * number as u16 + 1, what });
+                self.device.report_broken();
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        let Some(mut side) = self.held.take() else { return };
+        let InputSide { queues, fault, .. } = &mut *side;
+        for (number, queue) in queues.iter_mut().enumerate() {
+            let Some(queue) = queue else { continue };
+            if let Err(what) = queue.release() {
+                fault.get_or_insert(Fault { queue: 2 * number as u16 + 1, what });
+                self.device.report_broken();
+            }
+        }
+    }
+
+    #[inline]
+    fn pending(&mut self) -> bool {
+        let Some(mut side) = self.side.try_lock() else { return false };
+        side.announce.is_some() || side.fault.is_none() && side.queues.iter_mut().flatten().any(|q| q.pending())
+    }
+
+    fn arm(&mut self) -> bool {
+        let Some(mut side) = self.side.try_lock() else { return true };
+        side.armed = true;
+        side.queues.iter_mut().flatten().for_each(|queue| queue.arm());
+        // The wish is visible before the last look (virtio 1.3, 2.7.10.1 and 2.8.21.3.1).
+        fence(Ordering::SeqCst);
+        side.announce.is_some() || side.fault.is_none() && side.queues.iter_mut().flatten().any(|q| q.pending())
+    }
+
+    fn disarm(&mut self) {
+        // A kick more is no harm: the session has the lock for a moment only.
+        let Some(mut side) = self.side.try_lock() else { return };
+        side.armed = false;
+        side.queues.iter_mut().flatten().for_each(|queue| queue.disarm());
+    }
+}
+
+fn rarp(mac: [u8; 6]) -> [u8; RARP_BYTES] {
+    let mut frame = [0; RARP_BYTES];
+    frame[..6].fill(0xff);
+    frame[6..12].copy_from_slice(&mac);
+    // Ethernet type; Ethernet, IPv4, their lengths; request reverse.
+    frame[12..22].copy_from_slice(&[0x80, 0x35, 0, 1, 0x08, 0, 6, 4, 0, 3]);
+    frame[22..28].copy_from_slice(&mac);
+    frame[32..38].copy_from_slice(&mac);
+    frame
+}

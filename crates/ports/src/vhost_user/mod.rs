@@ -1,0 +1,122 @@
+//! vhost-user ports: virtio-net for stock hypervisors (the vhost-user protocol; virtio 1.3, 5.1).
+//!
+//! - [`message`]: the protocol's messages, decoded from bytes and descriptors.
+//! - [`session`]: one connection: what has been said, and what follows from it.
+//! - [`link`]: the port's own thread: connections come and go, messages arrive.
+//! - [`device`]: the device: queues that the session starts and stops, and the data path works on.
+//! - [`input`], [`output`], [`bell`]: the data path's three sides.
+//!
+//! The port stays in its switch as long as it is configured; a front end that breaks the rules loses its connection, and
+//! the port waits for the next.
+
+mod bell;
+mod device;
+mod features;
+mod input;
+mod kick;
+mod output;
+mod queue;
+mod steer;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ringway_engine::Signal;
+
+use crate::Sides;
+use bell::VhostBell;
+use device::Device;
+use input::VhostInput;
+use output::VhostOutput;
+
+/// Which side listens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// The port listens, the hypervisor connects.
+    #[default]
+    Server,
+    /// The hypervisor listens, the port connects and connects again.
+    Client,
+}
+
+/// What a port is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `SWITCH:PORT`, for thread names and messages.
+    pub label: String,
+    /// The socket's path.
+    pub socket: PathBuf,
+    /// Which side listens.
+    pub role: Role,
+    /// Most queue pairs, 1 to 8.
+    pub queues: u16,
+    /// The MTU that is told to the guest, and enforced.
+    pub mtu: Option<u16>,
+    /// Whether checksum and segmentation are offered.
+    pub offload: bool,
+}
+
+/// Most queue pairs of a port.
+pub const MOST_QUEUES: u16 = 8;
+
+/// Who is told what becomes of a port. Called on the port's own thread.
+pub trait Observer: Send + Sync {
+    /// A front end came, or went.
+    fn connected(&self, on: bool);
+
+    /// A front end broke the rules and lost its connection.
+    fn fault(&self, reason: &'static str, detail: String);
+}
+
+/// How far a port's front end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// There is none.
+    Waiting,
+    /// It has connected; no queue pair works yet.
+    Connected,
+    /// Frames flow.
+    Up,
+}
+
+/// What is known of a port's front end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// How far it has come.
+    pub state: State,
+    /// The virtio features that both sides use.
+    pub features: u64,
+    /// Queues that are started.
+    pub queues: u16,
+    /// Descriptors of the first started queue; 0 when there is none.
+    pub ring_size: u16,
+}
+
+/// A running port's control side. Ends the port's thread and removes its socket when dropped.
+pub struct VhostUser {
+    device: Arc<Device>,
+}
+
+impl VhostUser {
+    /// How the front end is doing.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.device.status()
+    }
+}
+
+/// Makes a port. Its front end may come and go from now on; `observer` is told.
+///
+/// # Errors
+/// The socket cannot be had, or the kernel has no descriptors, memory or threads left.
+pub fn open(settings: &Settings, _observer: Arc<dyn Observer>) -> io::Result<(Sides, VhostUser)> {
+    let device = Arc::new(Device::new(settings)?);
+    let sides = Sides {
+        input: Box::new(VhostInput::new(Arc::clone(&device))?),
+        output: Box::new(VhostOutput::new(Arc::clone(&device))),
+        bell: Box::new(VhostBell { device: Arc::clone(&device) }),
+        signal: Signal::Kick(device.kicks.signal()?),
+    };
+    Ok((sides, VhostUser { device }))
+}

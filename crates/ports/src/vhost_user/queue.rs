@@ -1,0 +1,150 @@
+//! A started queue of either ring format.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use ringway_engine::Called;
+use ringway_switch::{Batch, Frame};
+
+use crate::guest::{DirtyLog, GuestMemory};
+use crate::virtqueue::{Bounce, Packed, Receive, Ring, RingFault, Split, Tally, Transmit};
+
+/// Calls the same method of whichever format it is.
+macro_rules! either {
+    ($on:expr, $queue:ident => $do:expr) => {
+        match $on {
+            Either::Split($queue) => $do,
+            Either::Packed($queue) => $do,
+        }
+    };
+}
+
+/// One of the two formats.
+pub(super) enum Either<S, P> {
+    Split(S),
+    Packed(P),
+}
+
+/// What both directions have.
+pub(super) struct Started<Q> {
+    pub(super) memory: Arc<GuestMemory>,
+    pub(super) queue: Q,
+    /// Written to wake the guest; none: it polls.
+    pub(super) call: Option<OwnedFd>,
+}
+
+pub(super) type TransmitQueue = Started<Either<Transmit<Split>, Transmit<Packed>>>;
+pub(super) type ReceiveQueue = Started<Either<Receive<Split>, Receive<Packed>>>;
+
+/// Wakes the guest.
+fn call(fd: Option<&OwnedFd>) -> Result<bool, RingFault> {
+    match fd.map(|fd| ringway_engine::call(fd.as_fd())) {
+        None => Ok(false),
+        Some(Called::Done) => Ok(true),
+        Some(Called::Blocked) => Err(RingFault::CallBlocked),
+    }
+}
+
+/// Whether the driver wants a call, and makes it.
+#[inline]
+fn call_if_wanted<R: Ring>(ring: &mut R, memory: &GuestMemory, fd: Option<&OwnedFd>) -> Result<bool, RingFault> {
+    let wanted = ring.memory(memory).is_some_and(|memory| ring.call_wanted(memory));
+    if wanted { call(fd) } else { Ok(false) }
+}
+
+impl TransmitQueue {
+    #[inline]
+    pub(super) fn collect<'m>(&'m mut self, bounce: &'m Bounce, batch: &mut Batch<'m>) -> Result<(), RingFault> {
+        let memory = &*self.memory;
+        either!(&mut self.queue, queue => queue.collect(memory, bounce, batch))
+    }
+
+    #[inline]
+    pub(super) fn release(&mut self) -> Result<(), RingFault> {
+        let memory = &*self.memory;
+        either!(&mut self.queue, queue => queue.release(memory))
+    }
+
+    #[inline]
+    pub(super) fn pending(&mut self) -> bool {
+        let memory = &*self.memory;
+        either!(&mut self.queue, queue => queue.ring.memory(memory).is_some_and(|memory| queue.ring.pending(memory)))
+    }
+
+    pub(super) fn arm(&mut self) {
+        let memory = &*self.memory;
+        either!(&mut self.queue, queue => if let Some(memory) = queue.ring.memory(memory) { queue.ring.arm(memory) });
+    }
+
+    pub(super) fn disarm(&mut self) {
+        let memory = &*self.memory;
+        either!(&mut self.queue, queue => if let Some(memory) = queue.ring.memory(memory) { queue.ring.disarm(memory) });
+    }
+
+    #[inline]
+    pub(super) fn call_if_wanted(&mut self) -> Result<bool, RingFault> {
+        let (memory, fd) = (&*self.memory, self.call.as_ref());
+        either!(&mut self.queue, queue => call_if_wanted(&mut queue.ring, memory, fd))
+    }
+
+    pub(super) fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
+        either!(&mut self.queue, queue => queue.set_log(log));
+    }
+
+    pub(super) fn set_discard(&mut self, on: bool) {
+        either!(&mut self.queue, queue => queue.discard = on);
+    }
+
+    pub(super) fn base(&self) -> u32 {
+        either!(&self.queue, queue => queue.ring.base())
+    }
+
+    pub(super) fn size(&self) -> u16 {
+        either!(&self.queue, queue => queue.ring.size())
+    }
+}
+
+impl ReceiveQueue {
+    #[inline]
+    pub(super) fn deliver<'b, 'm: 'b>(
+        &mut self,
+        frames: impl Iterator<Item = Frame<'b, 'm>>,
+        tally: &mut Tally,
+    ) -> Result<(), RingFault> {
+        let memory = &*self.memory;
+        either!(&mut self.queue, queue => queue.deliver(memory, frames, tally))?;
+        if memory.is_lost() { Err(RingFault::MemoryLost) } else { Ok(()) }
+    }
+
+    #[inline]
+    pub(super) fn call_if_wanted(&mut self) -> Result<bool, RingFault> {
+        let (memory, fd) = (&*self.memory, self.call.as_ref());
+        either!(&mut self.queue, queue => call_if_wanted(&mut queue.ring, memory, fd))
+    }
+
+    pub(super) fn is_enabled(&self) -> bool {
+        either!(&self.queue, queue => queue.enabled)
+    }
+
+    pub(super) fn set_enabled(&mut self, on: bool) {
+        either!(&mut self.queue, queue => queue.enabled = on);
+    }
+
+    pub(super) fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
+        either!(&mut self.queue, queue => queue.set_log(log));
+    }
+
+    /// The driver of a receive queue need not say when it has put buffers there.
+    pub(super) fn disarm(&mut self) {
+        let memory = &*self.memory;
+        either!(&mut self.queue, queue => if let Some(memory) = queue.ring.memory(memory) { queue.ring.disarm(memory) });
+    }
+
+    pub(super) fn base(&self) -> u32 {
+        either!(&self.queue, queue => queue.ring.base())
+    }
+
+    pub(super) fn size(&self) -> u16 {
+        either!(&self.queue, queue => queue.ring.size())
+    }
+}

@@ -1,0 +1,36 @@
+//! Virtqueues, the device's side (virtio 1.3, 2.6 to 2.8), and network frames on them (5.1.6).
+//!
+//! A ring's format is behind [`Ring`]: [`split`] and [`packed`]. What a network device does with chains of descriptors is
+//! written once for both: [`transmit`] takes frames from the driver, [`receive`] gives frames to it.
+//!
+//! Everything in a ring is written by the driver while we look: each word is read once, positions are ours, and a
+//! mistake is a [`RingFault`], which ends the driver's connection and nothing else.
+
+mod fault;
+mod packed;
+mod receive;
+mod ring;
+mod split;
+mod transmit;
+
+pub use fault::RingFault;
+pub use packed::Packed;
+pub use receive::{Receive, Tally};
+pub use ring::{Addresses, Ring};
+pub use split::Split;
+pub use transmit::{Bounce, Transmit};
+
+/// VIRTIO_F_RING_PACKED.
+pub const F_RING_PACKED: u64 = 1 << 34;
+/// VIRTIO_F_IN_ORDER.
+pub const F_IN_ORDER: u64 = 1 << 35;
+/// VIRTIO_F_VERSION_1.
+pub const F_VERSION_1: u64 = 1 << 32;
+/// VIRTIO_F_INDIRECT_DESC.
+pub const F_INDIRECT_DESC: u64 = 1 << 28;
+/// VIRTIO_F_EVENT_IDX.
+pub const F_EVENT_IDX: u64 = 1 << 29;
+/// VIRTIO_F_ANY_LAYOUT.
+pub const F_ANY_LAYOUT: u64 = 1 << 27;
+/// VIRTIO_NET_F_MRG_RXBUF.
+pub const F_MRG_RXBUF: u64 = 1 << 15;

@@ -1,0 +1,292 @@
+//! Packed rings (virtio 1.3, 2.8).
+
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+
+use ringway_memory::prefetch_read;
+
+use super::fault::RingFault;
+use super::ring::{self, Addresses, Chain, Descriptor, Head, Ring, WRITE};
+use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
+use crate::guest::GuestMemory;
+
+/// VIRTQ_DESC_F_AVAIL.
+const AVAIL: u16 = 1 << 7;
+/// VIRTQ_DESC_F_USED.
+const USED: u16 = 1 << 15;
+/// RING_EVENT_FLAGS_ENABLE, DISABLE and DESC.
+const ENABLE: u16 = 0;
+const DISABLE: u16 = 1;
+const DESC: u16 = 2;
+const OFFSET: usize = 0;
+const FLAGS: usize = 1;
+/// The wrap counter in an event's offset word, and in GET_VRING_BASE's halves.
+const WRAP: u16 = 1 << 15;
+
+/// A place in the ring: a slot, and the lap's parity. It starts true.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    slot: u16,
+    wrap: bool,
+}
+
+impl Place {
+    /// From a half of GET_VRING_BASE.
+    fn from_base(half: u16) -> Place {
+        Place { slot: half & !WRAP, wrap: half & WRAP != 0 }
+    }
+
+    fn to_base(self) -> u16 {
+        self.slot | if self.wrap { WRAP } else { 0 }
+    }
+}
+
+/// A started packed ring.
+#[derive(Debug)]
+pub struct Packed {
+    addresses: Addresses,
+    size: u16,
+    event_idx: bool,
+    in_order: bool,
+    indirect: bool,
+    /// The first chain that was not given back.
+    next: Place,
+    /// Where it was when it was last considered whether to call; `None`: never.
+    told: Option<Place>,
+    /// The first descriptor given back since the last publication, held back: where, and its second word.
+    held: Option<(u16, u64)>,
+}
+
+/// The three parts for the length of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedMemory<'m> {
+    descriptors: &'m [[AtomicU64; 2]],
+    /// The driver's event suppression: offset and flags.
+    driver: &'m [AtomicU16],
+    /// The device's.
+    device: &'m [AtomicU16],
+}
+
+impl Packed {
+    /// A ring of `size` descriptors (1 to 32,768), continued at `base` (vhost-user, "Vring state": the available place
+    /// in the lower half, the used one in the upper). `None` when a part is not in guest memory or not aligned.
+    #[must_use]
+    pub fn new(guest: &GuestMemory, addresses: Addresses, size: u16, base: u32, features: u64) -> Option<Packed> {
+        // All that was taken was given back, by us; somebody else may have left chains between the two: they are sent
+        // again from the first on that was not given back.
+        let (available, used) = (Place::from_base(base as u16), Place::from_base((base >> 16) as u16));
+        let next = if base >> 16 == 0 { available } else { used };
+        if size == 0 || size > 32_768 || next.slot >= size || !addresses.descriptors.is_multiple_of(16) {
+            return None;
+        }
+        let ring = Packed {
+            addresses,
+            size,
+            event_idx: features & F_EVENT_IDX != 0,
+            in_order: features & F_IN_ORDER != 0,
+            indirect: features & F_INDIRECT_DESC != 0,
+            next,
+            told: None,
+            held: None,
+        };
+        ring.memory(guest)?;
+        Some(ring)
+    }
+
+    /// Flags of a used descriptor in a lap: both bits as the lap's parity (2.8.1).
+    #[inline]
+    fn used_flags(wrap: bool, len: u32) -> u16 {
+        let lap = if wrap { AVAIL | USED } else { 0 };
+        if len > 0 { lap | WRITE } else { lap }
+    }
+
+    #[inline]
+    fn is_available(flags: u16, wrap: bool) -> bool {
+        (flags & AVAIL != 0) == wrap && (flags & USED != 0) != wrap
+    }
+
+    #[inline]
+    fn advance(&self, at: Place, slots: u16) -> Place {
+        let sum = u32::from(at.slot) + u32::from(slots);
+        let size = u32::from(self.size);
+        if sum >= size { Place { slot: (sum - size) as u16, wrap: !at.wrap } } else { Place { slot: sum as u16, ..at } }
+    }
+
+    #[inline]
+    fn write_used(&mut self, memory: PackedMemory<'_>, id: u16, len: u32) {
+        let flags = Self::used_flags(self.next.wrap, len);
+        let word = (u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48).to_le();
+        if self.held.is_none() {
+            self.held = Some((self.next.slot, word));
+        } else {
+            memory.descriptors[usize::from(self.next.slot)][1].store(word, Ordering::Release);
+        }
+    }
+}
+
+impl Ring for Packed {
+    type Memory<'m> = PackedMemory<'m>;
+    type At = Place;
+
+    #[inline]
+    fn memory<'m>(&self, guest: &'m GuestMemory) -> Option<PackedMemory<'m>> {
+        let mut space = guest.space();
+        Some(PackedMemory {
+            descriptors: ring::table(guest, self.addresses.descriptors, self.size)?,
+            driver: space.view(self.addresses.driver, 4)?.words16()?,
+            device: space.view(self.addresses.device, 4)?.words16()?,
+        })
+    }
+
+    #[inline]
+    fn refresh(&mut self, _memory: PackedMemory<'_>) -> Result<(), RingFault> {
+        Ok(())
+    }
+
+    #[inline]
+    fn first(&self) -> Place {
+        self.next
+    }
+
+    #[inline]
+    fn head(&self, memory: PackedMemory<'_>, at: Place) -> Result<Option<Head>, RingFault> {
+        let words = &memory.descriptors[usize::from(at.slot)];
+        let rest = words[1].load(Ordering::Acquire);
+        let first = Descriptor::packed(words[0].load(Ordering::Relaxed), rest);
+        Ok(Self::is_available(first.flags, at.wrap).then_some(Head { first, id: first.tail }))
+    }
+
+    fn follow(
+        &self,
+        memory: PackedMemory<'_>,
+        at: Place,
+        _descriptor: Descriptor,
+        steps: u16,
+    ) -> Result<Descriptor, RingFault> {
+        // The descriptors of a chain follow each other and became available with its first (2.8.6).
+        let words = &memory.descriptors[usize::from(self.advance(at, steps).slot)];
+        Ok(Descriptor::packed(words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)))
+    }
+
+    fn entry(&self, address: u64, rest: u64) -> Descriptor {
+        let entry = Descriptor::packed(address, rest);
+        // Of an entry's flags only WRITE means something (2.8.7).
+        Descriptor { flags: entry.flags & WRITE, ..entry }
+    }
+
+    fn follow_indirect(&self, _descriptor: Descriptor, index: u32, count: u32) -> Result<Option<u32>, RingFault> {
+        Ok((index + 1 < count).then_some(index + 1))
+    }
+
+    #[inline]
+    fn id_of(&self, _head: Head, last: Descriptor) -> u16 {
+        last.tail
+    }
+
+    #[inline]
+    fn after(&self, at: Place, slots: u16) -> Place {
+        self.advance(at, slots)
+    }
+
+    #[inline]
+    fn prefetch(&self, memory: PackedMemory<'_>, at: Place, chains: u16) {
+        if chains < self.size {
+            prefetch_read(memory.descriptors[usize::from(self.advance(at, chains).slot)].as_ptr().cast());
+        }
+    }
+
+    #[inline]
+    fn peek(&self, memory: PackedMemory<'_>, at: Place, chains: u16) -> Option<u64> {
+        if chains >= self.size {
+            return None;
+        }
+        let place = self.advance(at, chains);
+        let words = &memory.descriptors[usize::from(place.slot)];
+        let flags = (u64::from_le(words[1].load(Ordering::Relaxed)) >> 48) as u16;
+        Self::is_available(flags, place.wrap).then(|| u64::from_le(words[0].load(Ordering::Relaxed)))
+    }
+
+    #[inline]
+    fn give_back(&mut self, memory: PackedMemory<'_>, chain: Chain, len: u32) {
+        self.write_used(memory, chain.id, len);
+        self.next = self.advance(self.next, chain.slots);
+    }
+
+    #[inline]
+    fn give_back_read(&mut self, memory: PackedMemory<'_>, chains: &[Chain]) {
+        match chains {
+            // In order, one used descriptor stands for all: it names the last (2.8.9).
+            [_, .., last] if self.in_order => {
+                self.write_used(memory, last.id, 0);
+                self.next = chains.iter().fold(self.next, |at, chain| self.advance(at, chain.slots));
+            }
+            _ => chains.iter().for_each(|&chain| self.give_back(memory, chain, 0)),
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self, memory: PackedMemory<'_>) {
+        if let Some((slot, word)) = self.held.take() {
+            memory.descriptors[usize::from(slot)][1].store(word, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn pending(&mut self, memory: PackedMemory<'_>) -> bool {
+        let rest = u64::from_le(memory.descriptors[usize::from(self.next.slot)][1].load(Ordering::Acquire));
+        Self::is_available((rest >> 48) as u16, self.next.wrap)
+    }
+
+    fn arm(&mut self, memory: PackedMemory<'_>) {
+        if self.event_idx {
+            memory.device[OFFSET].store(self.next.to_base().to_le(), Ordering::Relaxed);
+            memory.device[FLAGS].store(DESC.to_le(), Ordering::Release);
+        } else {
+            memory.device[FLAGS].store(ENABLE.to_le(), Ordering::Relaxed);
+        }
+    }
+
+    fn disarm(&mut self, memory: PackedMemory<'_>) {
+        memory.device[FLAGS].store(DISABLE.to_le(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn call_wanted(&mut self, memory: PackedMemory<'_>) -> bool {
+        let new = self.next;
+        let Some(old) = self.told.replace(new) else { return true };
+        if new == old {
+            return false;
+        }
+        match u16::from_le(memory.driver[FLAGS].load(Ordering::Acquire)) & 3 {
+            DISABLE => false,
+            DESC if self.event_idx => {
+                let event = Place::from_base(u16::from_le(memory.driver[OFFSET].load(Ordering::Relaxed)));
+                // Distances back from where we are: positions of the lap before are one ring's size lower.
+                let back = |to: Place| {
+                    let lap = if to.wrap == new.wrap { 0 } else { u32::from(self.size) };
+                    (u32::from(new.slot) + lap).wrapping_sub(u32::from(to.slot))
+                };
+                back(event).wrapping_sub(1) < back(old)
+            }
+            _ => true,
+        }
+    }
+
+    fn base(&self) -> u32 {
+        let place = u32::from(self.next.to_base());
+        place << 16 | place
+    }
+
+    #[inline]
+    fn size(&self) -> u16 {
+        self.size
+    }
+
+    fn written(&self) -> [(u64, u64); 2] {
+        [(self.addresses.descriptors, 16 * u64::from(self.size)), (self.addresses.device, 4)]
+    }
+
+    #[inline]
+    fn may_indirect(&self) -> bool {
+        self.indirect
+    }
+}

@@ -1,0 +1,280 @@
+//! Frames to a driver: a receive queue (virtio 1.3, 5.1.6.3 and 5.1.6.4).
+
+use std::sync::Arc;
+
+use ringway_memory::{View, prefetch_write};
+use ringway_switch::{DropReason, Frame, Offload};
+
+use super::fault::RingFault;
+use super::ring::{Chain, Descriptor, Head, INDIRECT, NEXT, Ring, WRITE, walk};
+use crate::guest::{DirtyLog, GuestMemory, Space};
+
+/// How many chains ahead the first line of a buffer is prefetched for writing; its descriptor, twice as many.
+const PREFETCH_AHEAD: u16 = 16;
+/// Most pieces that the first bytes of a receive buffer may be in: every descriptor that holds some of the header has
+/// at least one byte of it.
+const MAX_HEADER: usize = 12;
+/// The second part of a header of 12 bytes that asks for nothing: `csum_offset` 0, `num_buffers` 1.
+const ONE_BUFFER: [u8; 4] = [0, 0, 1, 0];
+
+/// What became of the frames of one delivery.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Frames given to the driver.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Frames for which there was no buffer.
+    pub full: u64,
+    /// Frames too long for a buffer.
+    pub small: u64,
+}
+
+/// One receive queue.
+#[derive(Debug)]
+pub struct Receive<R> {
+    pub(crate) ring: R,
+    /// Bytes of the header before each frame.
+    header: usize,
+    /// A frame may take several buffers (VIRTIO_NET_F_MRG_RXBUF).
+    mergeable: bool,
+    /// Frames may be given: the queue is enabled.
+    pub(crate) enabled: bool,
+    /// Chains that a frame over several buffers takes, and the bytes in each.
+    spans: Vec<(Chain, u32)>,
+    log: Option<Arc<DirtyLog>>,
+}
+
+impl<R: Ring> Receive<R> {
+    /// A queue whose frames get `header` (10 or 12) bytes before them.
+    #[must_use]
+    pub fn new(ring: R, header: usize, mergeable: bool) -> Receive<R> {
+        let spans = Vec::with_capacity(64);
+        Receive { ring, header: header.min(MAX_HEADER), mergeable, enabled: false, spans, log: None }
+    }
+
+    /// From now on notes what is written.
+    pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
+        self.log = log;
+    }
+
+    /// Gives frames to the driver, in order, with one publication.
+    ///
+    /// # Errors
+    /// The ring is not as it must be. What was given stays given.
+    #[inline]
+    pub fn deliver<'b, 'm: 'b>(
+        &mut self,
+        guest: &GuestMemory,
+        frames: impl Iterator<Item = Frame<'b, 'm>>,
+        tally: &mut Tally,
+    ) -> Result<(), RingFault> {
+        let memory = self.ring.memory(guest).ok_or(RingFault::MemoryLost)?;
+        let refreshed = self.ring.refresh(memory);
+        let mut space = guest.space();
+        let mut result = refreshed;
+        for frame in frames {
+            if result.is_err() {
+                tally.full += 1;
+                continue;
+            }
+            match self.give(memory, &mut space, &frame) {
+                Ok(None) => {
+                    tally.frames += 1;
+                    tally.bytes += frame.len as u64;
+                }
+                Ok(Some(DropReason::ReceiverTooSmall)) => tally.small += 1,
+                Ok(Some(_)) => tally.full += 1,
+                Err(fault) => {
+                    tally.full += 1;
+                    result = Err(fault);
+                }
+            }
+        }
+        self.ring.publish(memory);
+        if let Some(log) = &self.log {
+            log.mark_all(self.ring.written())?;
+        }
+        result
+    }
+
+    #[inline]
+    fn give(
+        &mut self,
+        memory: R::Memory<'_>,
+        space: &mut Space<'_>,
+        frame: &Frame<'_, '_>,
+    ) -> Result<Option<DropReason>, RingFault> {
+        let at = self.ring.first();
+        let Some(head) = self.ring.head(memory, at)? else { return Ok(Some(DropReason::ReceiverFull)) };
+        self.ring.prefetch(memory, at, 2 * PREFETCH_AHEAD);
+        if let Some(address) = self.ring.peek(memory, at, PREFETCH_AHEAD) {
+            prefetch_write(space.address(address));
+        }
+        let Descriptor { address, len, flags, .. } = head.first;
+        let total = self.header + frame.len;
+        if flags & (NEXT | INDIRECT | WRITE) != WRITE || (len as usize) < total {
+            return self.give_pieces(memory, space, at, head, frame);
+        }
+        let buffer = space.view(address, len).ok_or(RingFault::BadAddress { address, len })?;
+        write_header(buffer, self.header, frame.offload);
+        // Everything fits, as was checked above.
+        let mut offset = self.header;
+        let _ = buffer.sub(offset, frame.head_len).is_some_and(|to| to.write_head(frame.head, frame.head_len));
+        offset += frame.head_len;
+        for rest in frame.rest {
+            let _ = buffer.sub(offset, rest.len()).is_some_and(|to| to.copy_from(*rest));
+            offset += rest.len();
+        }
+        self.note(address, total as u32)?;
+        self.ring.give_back(memory, Chain { id: head.id, slots: 1 }, total as u32);
+        Ok(None)
+    }
+
+    #[inline]
+    fn note(&self, address: u64, len: u32) -> Result<(), RingFault> {
+        self.log.as_ref().map_or(Ok(()), |log| log.mark_all([(address, len.into())]))
+    }
+
+    /// Gives a frame to chains of any framing, to several of them if need be and allowed.
+    #[cold]
+    fn give_pieces(
+        &mut self,
+        memory: R::Memory<'_>,
+        space: &mut Space<'_>,
+        mut at: R::At,
+        mut head: Head,
+        frame: &Frame<'_, '_>,
+    ) -> Result<Option<DropReason>, RingFault> {
+        self.spans.clear();
+        let mut source = Source { frame, in_head: 0, rest: 0, offset: 0, left: frame.len };
+        let mut header = HeaderPlace { pieces: [None; MAX_HEADER], count: 0, left: self.header };
+        loop {
+            let mut written = 0;
+            let log = self.log.as_deref();
+            let chain = walk(&self.ring, memory, space, at, head, |space, descriptor| {
+                let Descriptor { address, len, flags, .. } = descriptor;
+                if flags & WRITE == 0 {
+                    return Err(RingFault::ReadableInReceive);
+                }
+                let buffer = space.view(address, len).ok_or(RingFault::BadAddress { address, len })?;
+                let used = header.take(buffer);
+                let filled = buffer.sub(used, buffer.len() - used).map_or(0, |room| source.fill(room));
+                let used = (used + filled) as u32;
+                written += used;
+                log.map_or(Ok(()), |log| log.mark_all([(address, used.into())]))
+            })?;
+            self.spans.push((chain, written));
+            if header.left == 0 && source.left == 0 {
+                break;
+            }
+            if !self.mergeable || header.left > 0 || self.spans.len() == self.ring.size().into() {
+                return Ok(Some(DropReason::ReceiverTooSmall));
+            }
+            at = self.ring.after(at, chain.slots);
+            match self.ring.head(memory, at)? {
+                Some(next) => head = next,
+                // What was written into buffers that are not given back, nobody sees.
+                None => return Ok(Some(DropReason::ReceiverFull)),
+            }
+        }
+        header.write(frame.offload, self.spans.len() as u16);
+        for &(chain, len) in &self.spans {
+            self.ring.give_back(memory, chain, len);
+        }
+        Ok(None)
+    }
+}
+
+/// Writes the header of a frame in one buffer, unless it is there already: its line then need not be fetched for writing
+/// by the driver, who may look at it only.
+#[inline]
+fn write_header(buffer: View<'_>, len: usize, offload: Option<&Offload>) {
+    let header = full_header(offload, 1);
+    let mut last = [0; 4];
+    let plain = offload.is_none()
+        && buffer.first_word() == Some(0)
+        && buffer.sub(8, 4).is_some_and(|tail| tail.read(&mut last))
+        && (last == ONE_BUFFER || len == 10 && last[..2] == [0, 0]);
+    if !plain {
+        let _ = buffer.write(&header[..len]);
+    }
+}
+
+fn full_header(offload: Option<&Offload>, buffers: u16) -> [u8; MAX_HEADER] {
+    let mut header = [0; MAX_HEADER];
+    if let Some(offload) = offload {
+        header[..10].copy_from_slice(&Offload::encode(Some(offload)));
+    }
+    header[10..].copy_from_slice(&buffers.to_le_bytes());
+    header
+}
+
+/// Where the header of a frame goes: it may be split over as many descriptors as it has bytes.
+struct HeaderPlace<'m> {
+    pieces: [Option<View<'m>>; MAX_HEADER],
+    count: usize,
+    left: usize,
+}
+
+impl<'m> HeaderPlace<'m> {
+    /// Takes its part of a buffer. Returns how many bytes that is.
+    fn take(&mut self, buffer: View<'m>) -> usize {
+        let part = buffer.len().min(self.left);
+        if part > 0 {
+            self.pieces[self.count] = buffer.sub(0, part);
+            self.count += 1;
+            self.left -= part;
+        }
+        part
+    }
+
+    fn write(&self, offload: Option<&Offload>, buffers: u16) {
+        let header = full_header(offload, buffers);
+        let mut at = 0;
+        for piece in self.pieces[..self.count].iter().flatten() {
+            let _ = piece.write(&header[at..at + piece.len()]);
+            at += piece.len();
+        }
+    }
+}
+
+/// Where copying a frame has come to.
+struct Source<'f, 'b, 'm> {
+    frame: &'f Frame<'b, 'm>,
+    in_head: usize,
+    rest: usize,
+    offset: usize,
+    left: usize,
+}
+
+impl Source<'_, '_, '_> {
+    /// Copies as much as there is and as fits. Returns how much that was.
+    fn fill(&mut self, room: View<'_>) -> usize {
+        let mut done = 0;
+        while done < room.len() && self.left > 0 {
+            let (want, part);
+            if self.in_head < self.frame.head_len {
+                want = self.frame.head_len - self.in_head;
+                part = want.min(room.len() - done);
+                let bytes = &self.frame.head.0[self.in_head..self.in_head + part];
+                let _ = room.sub(done, part).is_some_and(|to| to.write(bytes));
+                self.in_head += part;
+            } else {
+                let Some(rest) = self.frame.rest.get(self.rest) else { break };
+                want = rest.len() - self.offset;
+                part = want.min(room.len() - done);
+                if let (Some(to), Some(from)) = (room.sub(done, part), rest.sub(self.offset, part)) {
+                    let _ = to.copy_from(from);
+                }
+                self.offset += part;
+                if part == want {
+                    (self.rest, self.offset) = (self.rest + 1, 0);
+                }
+            }
+            done += part;
+            self.left -= part;
+        }
+        done
+    }
+}

@@ -1,0 +1,261 @@
+//! What both ring formats have in common.
+
+use std::sync::atomic::AtomicU64;
+
+use ringway_memory::View;
+
+use super::fault::RingFault;
+use crate::guest::{GuestMemory, Space};
+
+/// VIRTQ_DESC_F_NEXT.
+pub const NEXT: u16 = 1;
+/// VIRTQ_DESC_F_WRITE.
+pub const WRITE: u16 = 2;
+/// VIRTQ_DESC_F_INDIRECT.
+pub const INDIRECT: u16 = 4;
+
+/// Most descriptors of one chain, direct and indirect, unless the ring has more.
+const LONGEST_CHAIN: u32 = 1024;
+const DESCRIPTOR_BYTES: u32 = 16;
+
+/// Where a ring's three parts are, as guest physical addresses. Packed: descriptors, driver's and device's event suppression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// Descriptor table or ring.
+    pub descriptors: u64,
+    /// Available ring, or the driver's event suppression.
+    pub driver: u64,
+    /// Used ring, or the device's event suppression.
+    pub device: u64,
+}
+
+/// A descriptor, read once.
+#[derive(Clone, Copy, Debug)]
+pub struct Descriptor {
+    /// Guest physical address.
+    pub address: u64,
+    /// Bytes.
+    pub len: u32,
+    /// `NEXT`, `WRITE`, `INDIRECT`, and in a packed ring more.
+    pub flags: u16,
+    /// Split: the descriptor that follows. Packed: the buffer's id.
+    pub tail: u16,
+}
+
+impl Descriptor {
+    /// From the two words of a split ring's table: address, length, flags, next.
+    #[inline]
+    pub fn split(address: u64, rest: u64) -> Descriptor {
+        let (address, rest) = (u64::from_le(address), u64::from_le(rest));
+        Descriptor { address, len: rest as u32, flags: (rest >> 32) as u16, tail: (rest >> 48) as u16 }
+    }
+
+    /// From the two words of a packed ring: address, length, id, flags.
+    #[inline]
+    pub fn packed(address: u64, rest: u64) -> Descriptor {
+        let (address, rest) = (u64::from_le(address), u64::from_le(rest));
+        Descriptor { address, len: rest as u32, tail: (rest >> 32) as u16, flags: (rest >> 48) as u16 }
+    }
+}
+
+/// The first descriptor of a chain.
+#[derive(Clone, Copy, Debug)]
+pub struct Head {
+    /// It.
+    pub first: Descriptor,
+    /// What the used ring calls the chain, if it has but one descriptor.
+    pub id: u16,
+}
+
+/// A chain that was taken, to be given back.
+#[derive(Clone, Copy, Debug)]
+pub struct Chain {
+    /// What the used ring calls it.
+    pub id: u16,
+    /// Descriptors of the ring (not of an indirect table) that it takes.
+    pub slots: u16,
+}
+
+/// One ring in one of the formats. Positions are the device's own: nothing that the driver writes moves them, except
+/// that chains become available.
+pub trait Ring: Send + 'static {
+    /// The ring's memory for the length of a batch.
+    type Memory<'m>: Copy;
+    /// A chain's place.
+    type At: Copy;
+
+    /// The ring's memory; `None` never happens once the ring was made.
+    fn memory<'m>(&self, guest: &'m GuestMemory) -> Option<Self::Memory<'m>>;
+
+    /// Looks how far the driver has come.
+    ///
+    /// # Errors
+    /// It has come further than it can.
+    fn refresh(&mut self, memory: Self::Memory<'_>) -> Result<(), RingFault>;
+
+    /// The first chain that was not given back yet.
+    fn first(&self) -> Self::At;
+
+    /// The first descriptor of the chain at `at`; `None` when the driver has not come so far, as of the last
+    /// [`Ring::refresh`].
+    ///
+    /// # Errors
+    /// There is no such descriptor.
+    fn head(&self, memory: Self::Memory<'_>, at: Self::At) -> Result<Option<Head>, RingFault>;
+
+    /// The direct descriptor after `descriptor`, which has `NEXT`. `steps` is how many were followed before.
+    ///
+    /// # Errors
+    /// There is no such descriptor.
+    fn follow(
+        &self,
+        memory: Self::Memory<'_>,
+        at: Self::At,
+        descriptor: Descriptor,
+        steps: u16,
+    ) -> Result<Descriptor, RingFault>;
+
+    /// An entry of an indirect table.
+    fn entry(&self, address: u64, rest: u64) -> Descriptor;
+
+    /// The descriptor of an indirect table after number `index`; `None` at its end.
+    ///
+    /// # Errors
+    /// There is no such descriptor.
+    fn follow_indirect(&self, descriptor: Descriptor, index: u32, count: u32) -> Result<Option<u32>, RingFault>;
+
+    /// The id of a chain whose last direct descriptor is `last`.
+    fn id_of(&self, head: Head, last: Descriptor) -> u16;
+
+    /// The place after a chain.
+    fn after(&self, at: Self::At, slots: u16) -> Self::At;
+
+    /// Starts to bring near what the chain `chains` (of one descriptor each) after `at` needs, descriptors only.
+    fn prefetch(&self, memory: Self::Memory<'_>, at: Self::At, chains: u16);
+
+    /// A guess of the address of the chain `chains` (of one descriptor each) after `at`: for prefetching, nothing else.
+    fn peek(&self, memory: Self::Memory<'_>, at: Self::At, chains: u16) -> Option<u64>;
+
+    /// Gives a chain back with `len` bytes written. Chains are given back in the order in which they came.
+    fn give_back(&mut self, memory: Self::Memory<'_>, chain: Chain, len: u32);
+
+    /// Gives back all of a batch's transmit chains, of which nothing is written.
+    fn give_back_read(&mut self, memory: Self::Memory<'_>, chains: &[Chain]) {
+        for &chain in chains {
+            self.give_back(memory, chain, 0);
+        }
+    }
+
+    /// Makes what was given back visible to the driver.
+    fn publish(&mut self, memory: Self::Memory<'_>);
+
+    /// Whether there is anything that was not taken.
+    fn pending(&mut self, memory: Self::Memory<'_>) -> bool;
+
+    /// Asks for a kick from the next chain on.
+    fn arm(&mut self, memory: Self::Memory<'_>);
+
+    /// Asks for no kicks.
+    fn disarm(&mut self, memory: Self::Memory<'_>);
+
+    /// Whether the driver wants to be called for what was published since it was last asked. The caller has fenced.
+    fn call_wanted(&mut self, memory: Self::Memory<'_>) -> bool;
+
+    /// Where to go on, as GET_VRING_BASE states it.
+    fn base(&self) -> u32;
+
+    /// Descriptors of the ring.
+    fn size(&self) -> u16;
+
+    /// The parts that the device writes, as guest physical addresses and lengths: for the dirty log.
+    fn written(&self) -> [(u64, u64); 2];
+
+    /// Whether indirect tables were negotiated.
+    fn may_indirect(&self) -> bool;
+}
+
+/// Walks a chain from its head: `visit` sees every descriptor that holds data, in order. Returns the chain.
+///
+/// # Errors
+/// The chain is not as it must be, or `visit` says so.
+#[inline]
+pub fn walk<'m, R: Ring>(
+    ring: &R,
+    memory: R::Memory<'_>,
+    space: &mut Space<'m>,
+    at: R::At,
+    head: Head,
+    mut visit: impl FnMut(&mut Space<'m>, Descriptor) -> Result<(), RingFault>,
+) -> Result<Chain, RingFault> {
+    let most = LONGEST_CHAIN.max(ring.size().into());
+    let mut seen = 0;
+    let mut slots = 0;
+    let mut descriptor = head.first;
+    loop {
+        slots += 1;
+        if slots > ring.size() {
+            return Err(RingFault::Endless(ring.size().into()));
+        }
+        if descriptor.flags & INDIRECT != 0 {
+            walk_table(ring, space, descriptor, &mut seen, most, &mut visit)?;
+        } else {
+            seen += 1;
+            visit(space, descriptor)?;
+        }
+        if seen > most {
+            return Err(RingFault::Endless(most));
+        }
+        if descriptor.flags & NEXT == 0 {
+            return Ok(Chain { id: ring.id_of(head, descriptor), slots });
+        }
+        descriptor = ring.follow(memory, at, descriptor, slots)?;
+    }
+}
+
+fn walk_table<'m, R: Ring>(
+    ring: &R,
+    space: &mut Space<'m>,
+    descriptor: Descriptor,
+    seen: &mut u32,
+    most: u32,
+    visit: &mut impl FnMut(&mut Space<'m>, Descriptor) -> Result<(), RingFault>,
+) -> Result<(), RingFault> {
+    if !ring.may_indirect() {
+        return Err(RingFault::IndirectRefused);
+    }
+    let (address, len) = (descriptor.address, descriptor.len);
+    let count = len / DESCRIPTOR_BYTES;
+    if count == 0 || !len.is_multiple_of(DESCRIPTOR_BYTES) {
+        return Err(RingFault::IndirectSize(len));
+    }
+    // A table at an odd address is read all the same: a copy of each entry, once.
+    let table = space.view(address, len).ok_or(RingFault::BadAddress { address, len })?;
+    let mut index = 0;
+    loop {
+        *seen += 1;
+        if *seen > most {
+            return Err(RingFault::Endless(most));
+        }
+        let entry = table.sub(index as usize * DESCRIPTOR_BYTES as usize, DESCRIPTOR_BYTES as usize);
+        let words = entry.and_then(|entry| Some((entry.first_word()?, entry.sub(8, 8)?.first_word()?)));
+        let Some((first, second)) = words else {
+            return Err(RingFault::NextOutOfRange { next: index as u16, size: count });
+        };
+        let descriptor = ring.entry(first.to_le(), second.to_le());
+        if descriptor.flags & INDIRECT != 0 {
+            return Err(RingFault::IndirectNested);
+        }
+        visit(space, descriptor)?;
+        match ring.follow_indirect(descriptor, index, count)? {
+            Some(next) => index = next,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// A table of descriptors in memory, as pairs of words.
+#[inline]
+pub fn table<'m>(guest: &'m GuestMemory, address: u64, size: u16) -> Option<&'m [[AtomicU64; 2]]> {
+    let view: View<'m> = guest.space().view(address, u32::from(size) * DESCRIPTOR_BYTES)?;
+    Some(view.words64()?.as_chunks().0)
+}

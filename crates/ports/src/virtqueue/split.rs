@@ -1,0 +1,271 @@
+//! Split rings (virtio 1.3, 2.7).
+
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use ringway_memory::prefetch_read;
+
+use super::fault::RingFault;
+use super::ring::{self, Addresses, Chain, Descriptor, Head, NEXT, Ring};
+use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
+use crate::guest::GuestMemory;
+
+/// VIRTQ_AVAIL_F_NO_INTERRUPT.
+const NO_INTERRUPT: u16 = 1;
+/// VIRTQ_USED_F_NO_NOTIFY.
+const NO_NOTIFY: u16 = 1;
+/// Before the available ring's entries: flags and index.
+const IDX: usize = 1;
+const RING: usize = 2;
+
+/// A started split ring. Its chains are given back in the order in which they came, so one index would do for what was
+/// taken and what was given back; there are two because a driver may have been served by somebody else before.
+#[derive(Debug)]
+pub struct Split {
+    addresses: Addresses,
+    size: u16,
+    event_idx: bool,
+    in_order: bool,
+    indirect: bool,
+    /// The next available entry to take.
+    next: u16,
+    /// The driver's index as last read.
+    available: u16,
+    /// The next used entry to write.
+    used: u16,
+    /// `used` when it was last considered whether to call; `None`: never.
+    told: Option<u16>,
+    /// Whether anything was given back since the last publication.
+    unpublished: bool,
+}
+
+/// The three parts for the length of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct SplitMemory<'m> {
+    descriptors: &'m [[AtomicU64; 2]],
+    available: &'m [AtomicU16],
+    used: &'m [AtomicU16],
+    /// The used entries: id and length.
+    entries: &'m [[AtomicU32; 2]],
+}
+
+impl Split {
+    /// A ring of `size` descriptors (a power of two up to 32,768), continued at available index `base`. `None` when a
+    /// part is not in guest memory or not aligned as it must be (2.7).
+    #[must_use]
+    pub fn new(guest: &GuestMemory, addresses: Addresses, size: u16, base: u16, features: u64) -> Option<Split> {
+        if !size.is_power_of_two() || size > 32_768 || !addresses.descriptors.is_multiple_of(16) {
+            return None;
+        }
+        let mut ring = Split {
+            addresses,
+            size,
+            event_idx: features & F_EVENT_IDX != 0,
+            in_order: features & F_IN_ORDER != 0,
+            indirect: features & F_INDIRECT_DESC != 0,
+            next: base,
+            available: base,
+            used: base,
+            told: None,
+            unpublished: false,
+        };
+        ring.used = ring.memory(guest)?.used[IDX].load(Ordering::Acquire);
+        Some(ring)
+    }
+
+    #[inline]
+    fn place(&self, at: u16) -> usize {
+        usize::from(at & (self.size - 1))
+    }
+
+    fn available_bytes(&self) -> u32 {
+        4 + 2 * u32::from(self.size) + if self.event_idx { 2 } else { 0 }
+    }
+
+    fn used_bytes(&self) -> u32 {
+        4 + 8 * u32::from(self.size) + if self.event_idx { 2 } else { 0 }
+    }
+}
+
+impl Ring for Split {
+    type Memory<'m> = SplitMemory<'m>;
+    type At = u16;
+
+    #[inline]
+    fn memory<'m>(&self, guest: &'m GuestMemory) -> Option<SplitMemory<'m>> {
+        let mut space = guest.space();
+        let entries = space.view(self.addresses.device.checked_add(4)?, 8 * u32::from(self.size))?;
+        Some(SplitMemory {
+            descriptors: ring::table(guest, self.addresses.descriptors, self.size)?,
+            available: space.view(self.addresses.driver, self.available_bytes())?.words16()?,
+            used: space.view(self.addresses.device, self.used_bytes())?.words16()?,
+            entries: entries.words32()?.as_chunks().0,
+        })
+    }
+
+    #[inline]
+    fn refresh(&mut self, memory: SplitMemory<'_>) -> Result<(), RingFault> {
+        self.available = u16::from_le(memory.available[IDX].load(Ordering::Acquire));
+        let ahead = self.available.wrapping_sub(self.next);
+        if ahead > self.size {
+            return Err(RingFault::IndexJump { ahead, size: self.size });
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn first(&self) -> u16 {
+        self.next
+    }
+
+    #[inline]
+    fn head(&self, memory: SplitMemory<'_>, at: u16) -> Result<Option<Head>, RingFault> {
+        if at == self.available {
+            return Ok(None);
+        }
+        let id = u16::from_le(memory.available[RING + self.place(at)].load(Ordering::Relaxed));
+        match memory.descriptors.get(usize::from(id)) {
+            Some(words) => Ok(Some(Head { first: read(words), id })),
+            None => Err(RingFault::HeadOutOfRange { head: id, size: self.size }),
+        }
+    }
+
+    fn follow(
+        &self,
+        memory: SplitMemory<'_>,
+        _at: u16,
+        descriptor: Descriptor,
+        _steps: u16,
+    ) -> Result<Descriptor, RingFault> {
+        let next = descriptor.tail;
+        let words = memory.descriptors.get(usize::from(next));
+        words.map(read).ok_or(RingFault::NextOutOfRange { next, size: self.size.into() })
+    }
+
+    fn entry(&self, address: u64, rest: u64) -> Descriptor {
+        Descriptor::split(address, rest)
+    }
+
+    fn follow_indirect(&self, descriptor: Descriptor, _index: u32, count: u32) -> Result<Option<u32>, RingFault> {
+        let next = descriptor.tail;
+        match descriptor.flags & NEXT {
+            0 => Ok(None),
+            _ if u32::from(next) < count => Ok(Some(next.into())),
+            _ => Err(RingFault::NextOutOfRange { next, size: count }),
+        }
+    }
+
+    #[inline]
+    fn id_of(&self, head: Head, _last: Descriptor) -> u16 {
+        head.id
+    }
+
+    #[inline]
+    fn after(&self, at: u16, _slots: u16) -> u16 {
+        at.wrapping_add(1)
+    }
+
+    #[inline]
+    fn prefetch(&self, memory: SplitMemory<'_>, at: u16, chains: u16) {
+        let id = u16::from_le(memory.available[RING + self.place(at.wrapping_add(chains))].load(Ordering::Relaxed));
+        prefetch_read(memory.descriptors[usize::from(id & (self.size - 1))].as_ptr().cast());
+    }
+
+    #[inline]
+    fn peek(&self, memory: SplitMemory<'_>, at: u16, chains: u16) -> Option<u64> {
+        if self.available.wrapping_sub(at) <= chains {
+            return None;
+        }
+        let id = u16::from_le(memory.available[RING + self.place(at.wrapping_add(chains))].load(Ordering::Relaxed));
+        Some(u64::from_le(memory.descriptors[usize::from(id & (self.size - 1))][0].load(Ordering::Relaxed)))
+    }
+
+    #[inline]
+    fn give_back(&mut self, memory: SplitMemory<'_>, chain: Chain, len: u32) {
+        let [id, written] = &memory.entries[self.place(self.used)];
+        id.store(u32::from(chain.id).to_le(), Ordering::Relaxed);
+        written.store(len.to_le(), Ordering::Relaxed);
+        self.used = self.used.wrapping_add(1);
+        self.next = self.next.wrapping_add(1);
+        self.unpublished = true;
+    }
+
+    #[inline]
+    fn give_back_read(&mut self, memory: SplitMemory<'_>, chains: &[Chain]) {
+        match chains {
+            // In order, one entry stands for all: it names the last (2.7.9).
+            [_, .., last] if self.in_order => {
+                let before = self.used;
+                self.give_back(memory, *last, 0);
+                self.used = before.wrapping_add(chains.len() as u16);
+                self.next = self.next.wrapping_add(chains.len() as u16 - 1);
+            }
+            _ => chains.iter().for_each(|&chain| self.give_back(memory, chain, 0)),
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self, memory: SplitMemory<'_>) {
+        if std::mem::take(&mut self.unpublished) {
+            memory.used[IDX].store(self.used.to_le(), Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn pending(&mut self, memory: SplitMemory<'_>) -> bool {
+        u16::from_le(memory.available[IDX].load(Ordering::Acquire)) != self.next
+    }
+
+    fn arm(&mut self, memory: SplitMemory<'_>) {
+        if self.event_idx {
+            memory.used[RING + 4 * usize::from(self.size)].store(self.next.to_le(), Ordering::Relaxed);
+        } else {
+            memory.used[0].store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn disarm(&mut self, memory: SplitMemory<'_>) {
+        // With an event index there is nothing to do: it stays where it was, and is passed once in 65,536 chains.
+        if !self.event_idx {
+            memory.used[0].store(NO_NOTIFY.to_le(), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn call_wanted(&mut self, memory: SplitMemory<'_>) -> bool {
+        let new = self.used;
+        let Some(old) = self.told.replace(new) else { return true };
+        if new == old {
+            return false;
+        }
+        if self.event_idx {
+            let event = u16::from_le(memory.available[RING + usize::from(self.size)].load(Ordering::Relaxed));
+            new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+        } else {
+            u16::from_le(memory.available[0].load(Ordering::Relaxed)) & NO_INTERRUPT == 0
+        }
+    }
+
+    fn base(&self) -> u32 {
+        self.next.into()
+    }
+
+    #[inline]
+    fn size(&self) -> u16 {
+        self.size
+    }
+
+    fn written(&self) -> [(u64, u64); 2] {
+        [(self.addresses.device, self.used_bytes().into()), (self.addresses.device, 0)]
+    }
+
+    #[inline]
+    fn may_indirect(&self) -> bool {
+        self.indirect
+    }
+}
+
+/// Reads a descriptor of the table.
+#[inline]
+fn read(words: &[AtomicU64; 2]) -> Descriptor {
+    Descriptor::split(words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed))
+}

@@ -1,0 +1,331 @@
+//! Frames from a driver: a transmit queue (virtio 1.3, 5.1.6.2).
+
+use std::cell::Cell;
+use std::io;
+use std::sync::Arc;
+
+use ringway_memory::{Mapping, View, prefetch_read};
+use ringway_switch::{Accepts, Batch, DropReason, Offload};
+
+use super::fault::RingFault;
+use super::ring::{Chain, Descriptor, Head, INDIRECT, NEXT, Ring, WRITE, walk};
+use crate::guest::{DirtyLog, GuestMemory, Space};
+
+/// How many chains ahead the first line of a frame is prefetched; its descriptor, twice as many.
+const PREFETCH_AHEAD: u16 = 16;
+/// Longest frame: 64 KiB of IP, an Ethernet header and two VLAN tags.
+const MAX_FRAME: usize = 65_535 + 22;
+/// Most pieces of a frame that stay where they are; frames of more are copied together first.
+const MAX_PIECES: usize = 60;
+const BOUNCE_BYTES: usize = 4 * (MAX_FRAME + 64);
+/// The header without `num_buffers` is at most this long.
+const MAX_HEADER: usize = 12;
+
+/// Private memory for frames that lie in very many pieces: no framing may be assumed (2.7.4.2).
+#[derive(Debug)]
+pub struct Bounce {
+    mapping: Option<Mapping>,
+    used: Cell<usize>,
+}
+
+impl Default for Bounce {
+    fn default() -> Bounce {
+        Bounce { mapping: None, used: Cell::new(0) }
+    }
+}
+
+impl Bounce {
+    /// Makes all of it free again, before a batch.
+    ///
+    /// # Errors
+    /// A frame needed it, and there is no memory for it.
+    #[inline]
+    pub fn begin(&mut self) -> io::Result<()> {
+        if self.used.replace(0) > 0 && self.mapping.is_none() {
+            self.mapping = Some(Mapping::private(BOUNCE_BYTES)?);
+        }
+        Ok(())
+    }
+
+    /// Room for one frame; `None` when this batch has used it all, or at first need: the frame is left for the next.
+    fn room(&self) -> Option<View<'_>> {
+        let at = self.used.get();
+        let room = self.mapping.as_ref().and_then(|mapping| mapping.view(at, MAX_FRAME + 1));
+        self.used.set(if room.is_some() { at + (MAX_FRAME + 1).next_multiple_of(64) } else { at.max(1) });
+        room
+    }
+}
+
+/// One transmit queue.
+#[derive(Debug)]
+pub struct Transmit<R> {
+    pub(crate) ring: R,
+    /// Bytes of the header before each frame.
+    header: usize,
+    /// Chains taken by the last collect.
+    taken: Vec<Chain>,
+    /// Frames are taken and thrown away: the queue is disabled (vhost-user, "Ring states").
+    pub(crate) discard: bool,
+    /// Longest frame that the negotiated MTU allows.
+    longest: usize,
+    /// What the driver may leave to us.
+    allowed: Accepts,
+    log: Option<Arc<DirtyLog>>,
+}
+
+impl<R: Ring> Transmit<R> {
+    /// A queue whose frames have `header` (10 or 12) bytes before them, leave no more than `allowed` to us, and are no
+    /// longer than `longest`, segmented ones apart.
+    #[must_use]
+    pub fn new(ring: R, header: usize, longest: usize, allowed: Accepts) -> Transmit<R> {
+        let taken = Vec::with_capacity(ringway_switch::MAX_BATCH);
+        Transmit { ring, header, taken, discard: false, longest: longest.min(MAX_FRAME), allowed, log: None }
+    }
+
+    /// From now on notes what is written.
+    pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
+        self.log = log;
+    }
+
+    /// Takes frames as long as the batch has room.
+    ///
+    /// # Errors
+    /// The ring is not as it must be. What is in the batch may be delivered.
+    #[inline]
+    pub fn collect<'m>(
+        &mut self,
+        guest: &'m GuestMemory,
+        bounce: &'m Bounce,
+        batch: &mut Batch<'m>,
+    ) -> Result<(), RingFault> {
+        let memory = self.ring.memory(guest).ok_or(RingFault::MemoryLost)?;
+        self.ring.refresh(memory)?;
+        let mut space = guest.space();
+        let mut at = self.ring.first();
+        while self.taken.len() < self.taken.capacity() && (batch.room() > 0 || self.discard) {
+            let Some(head) = self.ring.head(memory, at)? else { break };
+            self.ring.prefetch(memory, at, 2 * PREFETCH_AHEAD);
+            if let Some(address) = self.ring.peek(memory, at, PREFETCH_AHEAD) {
+                prefetch_read(space.address(address));
+            }
+            let chain = match head.first.flags & (NEXT | WRITE | INDIRECT) {
+                0 => {
+                    self.take_one(&mut space, head.first, batch)?;
+                    Chain { id: head.id, slots: 1 }
+                }
+                _ => match self.take_chain(memory, &mut space, at, head, bounce, batch)? {
+                    Some(chain) => chain,
+                    None => break,
+                },
+            };
+            at = self.ring.after(at, chain.slots);
+            self.taken.push(chain);
+        }
+        Ok(())
+    }
+
+    /// A frame in one descriptor, header and all.
+    #[inline]
+    fn take_one<'m>(
+        &self,
+        space: &mut Space<'m>,
+        descriptor: Descriptor,
+        batch: &mut Batch<'m>,
+    ) -> Result<(), RingFault> {
+        let Descriptor { address, len, .. } = descriptor;
+        let whole = space.view(address, len).ok_or(RingFault::BadAddress { address, len })?;
+        let total = len as usize;
+        let (Some(word), Some(frame)) = (whole.first_word(), whole.sub(self.header, total.saturating_sub(self.header)))
+        else {
+            return Err(RingFault::NoHeader(total));
+        };
+        let asks_nothing = word & 0xff01 == 0;
+        let frame_len = frame.len();
+        if self.discard {
+            return Ok(());
+        }
+        if asks_nothing && frame_len <= self.longest {
+            batch.push(frame, frame_len);
+            return Ok(());
+        }
+        let mut header = [0; 10];
+        let _ = whole.read(&mut header);
+        // The word that was judged is the word that counts.
+        header[..8].copy_from_slice(&word.to_le_bytes());
+        self.push(batch, &header, frame_len, |batch, offload| match offload {
+            None => batch.push(frame, frame_len),
+            Some(offload) => batch.push_offloaded(frame, frame_len, offload),
+        });
+        Ok(())
+    }
+
+    /// Looks at a header before its frame is pushed.
+    fn push<'m>(
+        &self,
+        batch: &mut Batch<'m>,
+        header: &[u8; 10],
+        len: usize,
+        push: impl FnOnce(&mut Batch<'m>, Option<Offload>),
+    ) {
+        if self.discard {
+            return;
+        }
+        match Offload::decode(header) {
+            Err(_) => batch.refuse(DropReason::BadOffload),
+            Ok(Some(offload)) if !self.allowed.covers(&offload) => batch.refuse(DropReason::BadOffload),
+            Ok(offload) => {
+                let segmented = offload.is_some_and(|offload| offload.gso_size > 0);
+                if len > if segmented { MAX_FRAME } else { self.longest } {
+                    batch.refuse(DropReason::Oversize);
+                } else {
+                    push(batch, offload);
+                }
+            }
+        }
+    }
+
+    /// A frame in a chain of any framing; `None` when it has to wait for the next batch.
+    #[cold]
+    fn take_chain<'m>(
+        &self,
+        memory: R::Memory<'_>,
+        space: &mut Space<'m>,
+        at: R::At,
+        head: Head,
+        bounce: &'m Bounce,
+        batch: &mut Batch<'m>,
+    ) -> Result<Option<Chain>, RingFault> {
+        let mut gather = Gather::new(self.header, bounce);
+        let chain = walk(&self.ring, memory, space, at, head, |space, descriptor| {
+            let Descriptor { address, len, flags, .. } = descriptor;
+            if flags & WRITE != 0 {
+                return Err(RingFault::WritableInTransmit);
+            }
+            let view = space.view(address, len).ok_or(RingFault::BadAddress { address, len })?;
+            gather.add(view);
+            Ok(())
+        })?;
+        if gather.header_len < self.header {
+            return Err(RingFault::NoHeader(gather.header_len));
+        }
+        let mut header = [0; 10];
+        header.copy_from_slice(&gather.header[..10]);
+        match &gather.end {
+            End::Wait => return Ok(None),
+            End::TooLong => batch.refuse(DropReason::Oversize),
+            End::Pieces => self.push(batch, &header, gather.len, |batch, offload| {
+                let pieces = gather.pieces[..gather.count].iter().flatten().copied();
+                match offload {
+                    None => batch.push_pieces(pieces),
+                    Some(offload) => batch.push_pieces_offloaded(pieces, offload),
+                }
+            }),
+            End::Together(room) => {
+                let frame = room.sub(0, gather.len).unwrap_or(*room);
+                self.push(batch, &header, gather.len, |batch, offload| match offload {
+                    None => batch.push(frame, gather.len),
+                    Some(offload) => batch.push_offloaded(frame, gather.len, offload),
+                });
+            }
+        }
+        Ok(Some(chain))
+    }
+
+    /// Gives the chains of the last collect back.
+    ///
+    /// # Errors
+    /// A page of the guest's memory was lost, or one that was written has no bit in the log.
+    #[inline]
+    pub fn release(&mut self, guest: &GuestMemory) -> Result<(), RingFault> {
+        if self.taken.is_empty() {
+            return Ok(());
+        }
+        if let Some(memory) = self.ring.memory(guest) {
+            self.ring.give_back_read(memory, &self.taken);
+            self.ring.publish(memory);
+        }
+        self.taken.clear();
+        if let Some(log) = &self.log {
+            log.mark_all(self.ring.written())?;
+        }
+        if guest.is_lost() { Err(RingFault::MemoryLost) } else { Ok(()) }
+    }
+}
+
+/// Where the frame of a chain ends up.
+enum End<'m> {
+    /// In its pieces.
+    Pieces,
+    /// Copied together.
+    Together(View<'m>),
+    /// It needs to be copied together, and there is no room now.
+    Wait,
+    /// It is longer than any frame.
+    TooLong,
+}
+
+/// A chain's header and the pieces of its frame.
+struct Gather<'m> {
+    header: [u8; MAX_HEADER],
+    header_len: usize,
+    wanted: usize,
+    pieces: [Option<View<'m>>; MAX_PIECES],
+    count: usize,
+    len: usize,
+    end: End<'m>,
+    bounce: &'m Bounce,
+}
+
+impl<'m> Gather<'m> {
+    fn new(wanted: usize, bounce: &'m Bounce) -> Gather<'m> {
+        let wanted = wanted.min(MAX_HEADER);
+        let (header, pieces) = ([0; MAX_HEADER], [None; MAX_PIECES]);
+        Gather { header, header_len: 0, wanted, pieces, count: 0, len: 0, end: End::Pieces, bounce }
+    }
+
+    fn add(&mut self, mut view: View<'m>) {
+        let part = view.len().min(self.wanted - self.header_len);
+        if part > 0 {
+            let _ = view.read(&mut self.header[self.header_len..self.header_len + part]);
+            self.header_len += part;
+            match view.sub(part, view.len() - part) {
+                Some(rest) => view = rest,
+                None => return,
+            }
+        }
+        if view.len() == 0 {
+            return;
+        }
+        if self.len + view.len() > MAX_FRAME {
+            self.end = End::TooLong;
+        }
+        if matches!(self.end, End::Pieces) && self.count == MAX_PIECES {
+            self.copy_together();
+        }
+        match &self.end {
+            End::Pieces => {
+                self.pieces[self.count] = Some(view);
+                self.count += 1;
+                self.len += view.len();
+            }
+            End::Together(room) => {
+                let _ = room.sub(self.len, view.len()).is_some_and(|room| room.copy_from(view));
+                self.len += view.len();
+            }
+            End::Wait | End::TooLong => {}
+        }
+    }
+
+    fn copy_together(&mut self) {
+        let Some(room) = self.bounce.room() else {
+            self.end = End::Wait;
+            return;
+        };
+        let mut at = 0;
+        for piece in self.pieces[..self.count].iter().flatten() {
+            let _ = room.sub(at, piece.len()).is_some_and(|room| room.copy_from(*piece));
+            at += piece.len();
+        }
+        self.end = End::Together(room);
+    }
+}
