@@ -8,7 +8,7 @@ CARGO ?= cargo
 # The loom and fuzz builds use flags of their own and so folders of their own.
 LOOM_TARGET := target/loom
 FUZZ_SECONDS ?= 10
-PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps
+PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd
 
 .PHONY: all build demo deps test check unit loom fuzz smoke bench install clean
 

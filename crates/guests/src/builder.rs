@@ -1,0 +1,161 @@
+//! What a guest is to be, and the command that starts it.
+
+use std::fs::File;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use crate::guest::Guest;
+use crate::kernel::{Kernel, Release};
+use crate::nic::Nic;
+use crate::{Error, at, initramfs, programs};
+
+const QEMU: &str = "qemu-system-x86_64";
+
+/// Keeps the boot short and silent. The calibrations left out cost a second and mean nothing under emulation.
+const KERNEL_ARGS: &str = "console=ttyS0 quiet panic=0 tsc=reliable lpj=4000000 no_timer_check nokaslr mitigations=off \
+                           random.trust_cpu=on audit=0 apparmor=0 net.ifnames=0";
+
+/// A guest to be started; each start makes a new one.
+#[derive(Debug, Clone)]
+pub struct Builder {
+    name: String,
+    release: Release,
+    memory_mib: u32,
+    cpus: u16,
+    nics: Vec<Nic>,
+    more: Vec<String>,
+}
+
+impl Builder {
+    pub(crate) fn new(name: &str) -> Builder {
+        let (nics, more) = (Vec::new(), Vec::new());
+        Builder { name: name.to_owned(), release: Release::default(), memory_mib: 256, cpus: 1, nics, more }
+    }
+
+    /// The kernel; Debian 12's if not said.
+    pub fn kernel(mut self, release: Release) -> Builder {
+        self.release = release;
+        self
+    }
+
+    /// Memory, 256 MiB if not said.
+    pub fn memory_mib(mut self, memory: u32) -> Builder {
+        self.memory_mib = memory;
+        self
+    }
+
+    /// CPUs, 1 if not said.
+    pub fn cpus(mut self, cpus: u16) -> Builder {
+        self.cpus = cpus;
+        self
+    }
+
+    /// Adds a NIC: the first is `eth0`.
+    pub fn nic(mut self, nic: Nic) -> Builder {
+        self.nics.push(nic);
+        self
+    }
+
+    /// Adds an argument for QEMU.
+    pub fn arg(mut self, arg: impl Into<String>) -> Builder {
+        self.more.push(arg.into());
+        self
+    }
+
+    /// Starts QEMU. The guest boots while the caller goes on; the first command waits for it.
+    pub fn start(&self) -> Result<Guest, Error> {
+        let qemu = programs::find(QEMU, "qemu-system-x86")?;
+        let kernel = Kernel::get(self.release)?;
+        let dir = tempfile::Builder::new().prefix("ringway-guest-").tempdir().map_err(at(std::env::temp_dir()))?;
+        let initramfs = dir.path().join("initramfs");
+        std::fs::write(&initramfs, initramfs::make(&kernel)?).map_err(at(&initramfs))?;
+        let listen = |name: &str| {
+            let path = dir.path().join(name);
+            UnixListener::bind(&path).map_err(at(path))
+        };
+        let (console, qmp) = (listen("console")?, listen("qmp")?);
+        let log = dir.path().join("qemu.log");
+        let stderr = File::create(&log).map_err(at(&log))?;
+
+        let mut command = Command::new(&qemu);
+        command.args(self.args(dir.path(), &kernel.image(), counts_milliseconds(&qemu)));
+        // Ctrl-C is for who made the guest, which then ends it.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
+        let child = command.spawn().map_err(at(qemu))?;
+        Guest::new(&self.name, child, dir, console, qmp)
+    }
+
+    fn args(&self, dir: &Path, image: &Path, millis: bool) -> Vec<String> {
+        let path = |name: &str| dir.join(name).display().to_string();
+        let mut args: Vec<String> = [
+            "-name",
+            &self.name,
+            "-accel",
+            "tcg",
+            "-machine",
+            "q35,memory-backend=memory",
+            "-object",
+            &format!("memory-backend-memfd,id=memory,size={}M,share=on", self.memory_mib),
+            "-m",
+            &format!("{}M", self.memory_mib),
+            "-smp",
+            &self.cpus.to_string(),
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-serial",
+            &format!("file:{}", path("kernel.log")),
+            "-chardev",
+            &format!("socket,id=console,path={}", path("console")),
+            "-serial",
+            "chardev:console",
+            "-chardev",
+            &format!("socket,id=qmp,path={}", path("qmp")),
+            "-mon",
+            "chardev=qmp,mode=control",
+            "-kernel",
+            &image.display().to_string(),
+            "-initrd",
+            &path("initramfs"),
+            "-append",
+            KERNEL_ARGS,
+        ]
+        .map(str::to_owned)
+        .into();
+        args.extend(self.nics.iter().enumerate().flat_map(|(number, nic)| nic.args(number, millis)));
+        args.extend(self.more.iter().cloned());
+        args
+    }
+}
+
+/// Whether the time to reconnect is `reconnect-ms`: since QEMU 9.2; `reconnect` is gone since 10.1.
+fn counts_milliseconds(qemu: &Path) -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| {
+        let said = Command::new(qemu).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
+        version(&String::from_utf8_lossy(&said)).is_some_and(|version| version >= (9, 2))
+    })
+}
+
+/// Major and minor of "QEMU emulator version 7.2.22 (Debian …".
+fn version(text: &str) -> Option<(u32, u32)> {
+    let (_, version) = text.split_once("version ")?;
+    let mut parts = version.split('.').map(str::parse);
+    Some((parts.next()?.ok()?, parts.next()?.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_of_qemu_is_read() {
+        assert_eq!(version("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg)"), Some((7, 2)));
+        assert_eq!(version("QEMU emulator version 10.0.2"), Some((10, 0)));
+        assert_eq!(version("something else"), None);
+    }
+}

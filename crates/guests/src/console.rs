@@ -1,0 +1,165 @@
+//! Lines to and from QEMU: sockets that QEMU connects to, and the serial line on which a guest is told what to do.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+/// How a command in a guest ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Its exit status.
+    pub status: i32,
+    /// What it wrote on stdout and stderr.
+    pub text: String,
+}
+
+/// One connection, read by line.
+#[derive(Debug)]
+pub struct Channel {
+    stream: UnixStream,
+    /// Received and not yet given out.
+    buffer: Vec<u8>,
+}
+
+impl Channel {
+    /// Waits for the process behind `pidfd` to connect; an "unexpected end of file" if it ends before.
+    pub fn accept(listener: &UnixListener, pidfd: &OwnedFd, deadline: Instant) -> io::Result<Channel> {
+        wait(&[listener.as_fd(), pidfd.as_fd()], deadline)?;
+        if !wait(&[listener.as_fd()], Instant::now())? {
+            let gone = wait(&[pidfd.as_fd()], Instant::now())?;
+            return Err(if gone { ErrorKind::UnexpectedEof } else { ErrorKind::TimedOut }.into());
+        }
+        Ok(Channel { stream: listener.accept()?.0, buffer: Vec::new() })
+    }
+
+    /// Sends.
+    pub fn write(&mut self, bytes: &[u8], deadline: Instant) -> io::Result<()> {
+        self.stream.set_write_timeout(Some(left(deadline)?))?;
+        self.stream.write_all(bytes)
+    }
+
+    /// The next line, without its end.
+    pub fn line(&mut self, deadline: Instant) -> io::Result<String> {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
+                let line = self.buffer.drain(..=end).collect::<Vec<u8>>();
+                return Ok(String::from_utf8_lossy(&line).trim_end().to_owned());
+            }
+            self.fill(deadline)?;
+        }
+    }
+
+    /// The next `count` bytes.
+    pub fn bytes(&mut self, count: usize, deadline: Instant) -> io::Result<Vec<u8>> {
+        while self.buffer.len() < count {
+            self.fill(deadline)?;
+        }
+        Ok(self.buffer.drain(..count).collect())
+    }
+
+    fn fill(&mut self, deadline: Instant) -> io::Result<()> {
+        if !wait(&[self.stream.as_fd()], deadline)? {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        let mut part = [0; 4096];
+        match self.stream.read(&mut part)? {
+            0 => Err(ErrorKind::UnexpectedEof.into()),
+            count => {
+                self.buffer.extend(&part[..count]);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Waits until one of these can be read; false when it is too late.
+fn wait(fds: &[BorrowedFd<'_>], deadline: Instant) -> io::Result<bool> {
+    let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(|_| ErrorKind::InvalidInput)?;
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(0) if left.is_zero() => return Ok(false),
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).ok_or(ErrorKind::TimedOut.into())
+}
+
+/// The serial line of a guest's shell (see `init.sh`).
+#[derive(Debug)]
+pub struct Console {
+    channel: Channel,
+    /// Number of the next command.
+    next: u64,
+    /// Whether the guest has to say "ready" before the next command.
+    booting: bool,
+}
+
+impl Console {
+    /// The line of a guest that boots.
+    pub fn new(channel: Channel) -> Console {
+        Console { channel, next: 1, booting: true }
+    }
+
+    /// Goes on by another line, where the guest is now.
+    pub fn moved(&mut self, channel: Channel) {
+        self.channel = channel;
+    }
+
+    /// The guest boots once more.
+    pub fn rebooted(&mut self) {
+        self.booting = true;
+    }
+
+    /// Waits for the guest's shell.
+    pub fn ready(&mut self, deadline: Instant) -> io::Result<()> {
+        while self.booting {
+            self.booting = self.channel.line(deadline)? != "ready";
+        }
+        Ok(())
+    }
+
+    /// Sends one line to the guest's shell; gives its number.
+    pub fn send(&mut self, command: &str, deadline: Instant) -> io::Result<u64> {
+        if command.contains('\n') {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "a command is one line"));
+        }
+        let number = self.next;
+        self.next += 1;
+        self.channel.write(format!("{number} {command}\n").as_bytes(), deadline)?;
+        Ok(number)
+    }
+
+    /// Waits for the answer to command `number`.
+    pub fn answer(&mut self, number: u64, deadline: Instant) -> io::Result<Output> {
+        loop {
+            let line = self.channel.line(deadline)?;
+            if line == "ready" {
+                return Err(io::Error::new(ErrorKind::ConnectionReset, "the guest booted anew"));
+            }
+            let mut words = line.split(' ').map(str::parse);
+            let (Some(Ok(answered)), Some(Ok(status)), Some(Ok(length)), None) =
+                (words.next(), words.next(), words.next(), words.next())
+            else {
+                continue;
+            };
+            let text = self.channel.bytes(usize::try_from(length).unwrap_or(0), deadline)?;
+            // An earlier command may have been given up.
+            if u64::try_from(answered) == Ok(number) {
+                let status: i64 = status;
+                let text = String::from_utf8_lossy(&text).into_owned();
+                return Ok(Output { status: i32::try_from(status).unwrap_or(-1), text });
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! A running guest.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::builder::Builder;
+use crate::console::{Channel, Console, Output};
+use crate::qmp::Qmp;
+use crate::{Error, at};
+
+/// Time for a guest to boot, on a machine with better things to do.
+const BOOT: Duration = Duration::from_secs(90);
+/// Time for a command.
+const RUN: Duration = Duration::from_secs(30);
+/// Time for a move to another QEMU.
+const MOVE: Duration = Duration::from_secs(60);
+/// How much of the logs an error shows.
+const TAIL: usize = 3000;
+
+/// A virtual machine; gone when dropped. Threads can share it: its commands are done one by one.
+#[derive(Debug)]
+pub struct Guest {
+    name: String,
+    child: Child,
+    pidfd: OwnedFd,
+    dir: TempDir,
+    console: Mutex<Link<Console>>,
+    qmp: Mutex<Link<Qmp>>,
+}
+
+/// A program in a guest that runs in the background.
+#[derive(Debug)]
+pub struct Job {
+    file: String,
+}
+
+/// A socket that QEMU connects to, and the connection once it is used.
+#[derive(Debug)]
+struct Link<T> {
+    listener: UnixListener,
+    open: Option<T>,
+}
+
+impl<T> Link<T> {
+    fn new(listener: UnixListener) -> Mutex<Link<T>> {
+        Mutex::new(Link { listener, open: None })
+    }
+
+    fn open(
+        &mut self,
+        pidfd: &OwnedFd,
+        deadline: Instant,
+        with: impl FnOnce(Channel) -> io::Result<T>,
+    ) -> io::Result<&mut T> {
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => with(Channel::accept(&self.listener, pidfd, deadline)?)?,
+        };
+        Ok(self.open.insert(open))
+    }
+}
+
+impl Guest {
+    /// A guest to be started.
+    pub fn builder(name: &str) -> Builder {
+        Builder::new(name)
+    }
+
+    pub(crate) fn new(
+        name: &str,
+        mut child: Child,
+        dir: TempDir,
+        console: UnixListener,
+        qmp: UnixListener,
+    ) -> Result<Guest, Error> {
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(Errno::INVAL);
+        match pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+            Ok(pidfd) => {
+                let (console, qmp) = (Link::new(console), Link::new(qmp));
+                Ok(Guest { name: name.to_owned(), child, pidfd, dir, console, qmp })
+            }
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(at("pidfd")(error.into()))
+            }
+        }
+    }
+
+    /// Waits until it obeys. Commands do that themselves.
+    pub fn ready(&self) -> Result<(), Error> {
+        let deadline = Instant::now() + BOOT;
+        self.console(deadline, |console| console.ready(deadline)).map_err(|error| self.failed("does not boot", &error))
+    }
+
+    /// Runs a shell command of one line; it has half a minute.
+    pub fn run(&self, command: &str) -> Result<Output, Error> {
+        self.run_within(command, RUN)
+    }
+
+    /// Runs a shell command of one line.
+    pub fn run_within(&self, command: &str, time: Duration) -> Result<Output, Error> {
+        self.ready()?;
+        let deadline = Instant::now() + time;
+        self.console(deadline, |console| {
+            let number = console.send(command, deadline)?;
+            console.answer(number, deadline)
+        })
+        .map_err(|error| self.failed(&format!("no answer to {command:?}"), &error))
+    }
+
+    /// Runs a command that must succeed; gives what it wrote.
+    pub fn ok(&self, command: &str) -> Result<String, Error> {
+        self.ok_within(command, RUN)
+    }
+
+    /// The same within `time`.
+    pub fn ok_within(&self, command: &str, time: Duration) -> Result<String, Error> {
+        match self.run_within(command, time)? {
+            Output { status: 0, text } => Ok(text),
+            output => Err(Error::Status { guest: self.name.clone(), command: command.to_owned(), output }),
+        }
+    }
+
+    /// Waits in the guest until `condition`, a command, succeeds.
+    pub fn until(&self, condition: &str, time: Duration) -> Result<(), Error> {
+        let rounds = time.as_millis() / 50;
+        let wait = format!("i=0; until {condition}; do i=$((i+1)); [ $i -lt {rounds} ] || exit 9; sleep 0.05; done");
+        self.ok_within(&wait, time * 2 + RUN).map(drop)
+    }
+
+    /// Starts a command in the background.
+    pub fn start(&self, command: &str) -> Result<Job, Error> {
+        let file = self.ok("mktemp /tmp/job.XXXXXX")?.trim().to_owned();
+        self.ok(&format!(
+            "( ( {command} ) >{file} 2>&1 </dev/null; echo $? >{file}.new; mv {file}.new {file}.status ) >/dev/null 2>&1 &"
+        ))?;
+        Ok(Job { file })
+    }
+
+    /// Waits for a command in the background; gives how it ended.
+    pub fn wait(&self, job: &Job, time: Duration) -> Result<Output, Error> {
+        self.until(&format!("[ -e {}.status ]", job.file), time)?;
+        self.run(&format!("cat {0}; exit $(cat {0}.status)", job.file))
+    }
+
+    /// What a command in the background has written so far.
+    pub fn so_far(&self, job: &Job) -> Result<String, Error> {
+        self.ok(&format!("cat {}", job.file))
+    }
+
+    /// Reboots by the guest's own doing. The next command waits until it is up again.
+    pub fn reboot(&self) -> Result<(), Error> {
+        self.ready()?;
+        let deadline = Instant::now() + RUN;
+        self.console(deadline, |console| {
+            console.send("reboot -f", deadline)?;
+            console.rebooted();
+            Ok(())
+        })
+        .map_err(|error| self.failed("cannot be told to reboot", &error))
+    }
+
+    /// Resets it as by its button. The next command waits until it is up again.
+    pub fn reset(&self) -> Result<(), Error> {
+        self.ready()?;
+        self.qmp("system_reset", json!({}))?;
+        let deadline = Instant::now() + RUN;
+        self.console(deadline, |console| {
+            console.rebooted();
+            Ok(())
+        })
+        .map_err(|error| self.failed("has no console", &error))
+    }
+
+    /// Has QEMU execute a command of its machine protocol; gives what that returns.
+    pub fn qmp(&self, command: &str, arguments: Value) -> Result<Value, Error> {
+        let deadline = Instant::now() + RUN;
+        self.monitor(deadline, |qmp| qmp.execute(command, arguments, deadline))
+            .map_err(|error| self.failed("QEMU does not obey", &error))
+    }
+
+    /// Moves the running guest to another QEMU, which is started for it. `to` must describe the same machine; its
+    /// NICs' back ends can be others.
+    pub fn migrate(self, to: &Builder) -> Result<Guest, Error> {
+        self.ready()?;
+        let target = to.clone().arg("-incoming").arg("defer").start()?;
+        let uri = json!({ "uri": format!("unix:{}", target.dir.path().join("move").display()) });
+        target.qmp("migrate-incoming", uri.clone())?;
+        for side in [&self, &target] {
+            let events = json!({ "capabilities": [{ "capability": "events", "state": true }] });
+            side.qmp("migrate-set-capabilities", events)?;
+        }
+        let deadline = Instant::now() + MOVE;
+        self.monitor(deadline, |qmp| {
+            qmp.execute("migrate", uri, deadline)?;
+            let ended = |name: &str, data: &Value| {
+                let status = data["status"].as_str().filter(|_| name == "MIGRATION")?;
+                ["completed", "failed"].contains(&status).then(|| status.to_owned())
+            };
+            match qmp.event(deadline, ended)?.as_str() {
+                "completed" => Ok(()),
+                _ => {
+                    let why = qmp.execute("query-migrate", json!({}), deadline)?;
+                    Err(io::Error::other(format!("migration failed: {why}")))
+                }
+            }
+        })
+        .map_err(|error| {
+            let error = io::Error::other(format!("{error}; the target: {}", target.said()));
+            self.failed("cannot be moved", &error)
+        })?;
+        // The same shell goes on at another line.
+        let mut old = lock(&self.console);
+        if let Some(mut console) = old.open.take() {
+            let mut new = lock(&target.console);
+            let channel = Channel::accept(&new.listener, &target.pidfd, deadline);
+            console.moved(channel.map_err(|error| target.failed("has no console", &error))?);
+            new.open = Some(console);
+        }
+        Ok(target)
+    }
+
+    /// QEMU's process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Stops QEMU itself with SIGSTOP, as a debugger does.
+    pub fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets QEMU go on.
+    pub fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Kills QEMU with SIGKILL.
+    pub fn kill(self) {
+        drop(self);
+    }
+
+    /// The end of what the guest's kernel and QEMU said.
+    pub fn said(&self) -> String {
+        let tail = |name: &str| {
+            let path: PathBuf = self.dir.path().join(name);
+            let text = String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned();
+            let start = text.char_indices().rev().nth(TAIL).map_or(0, |(at, _)| at);
+            text[start..].trim().to_owned()
+        };
+        format!("kernel: {}\nqemu: {}", tail("kernel.log"), tail("qemu.log"))
+    }
+
+    fn console<T>(&self, deadline: Instant, with: impl FnOnce(&mut Console) -> io::Result<T>) -> io::Result<T> {
+        with(lock(&self.console).open(&self.pidfd, deadline, |channel| Ok(Console::new(channel)))?)
+    }
+
+    fn monitor<T>(&self, deadline: Instant, with: impl FnOnce(&mut Qmp) -> io::Result<T>) -> io::Result<T> {
+        with(lock(&self.qmp).open(&self.pidfd, deadline, |channel| Qmp::new(channel, deadline))?)
+    }
+
+    fn failed(&self, what: &str, error: &io::Error) -> Error {
+        let why = match error.kind() {
+            ErrorKind::TimedOut => "time is up".to_owned(),
+            ErrorKind::UnexpectedEof => "QEMU has ended".to_owned(),
+            _ => error.to_string(),
+        };
+        Error::Failed { guest: self.name.clone(), what: format!("{what}: {why}"), said: self.said() }
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It may have ended meanwhile.
+        let _ = pidfd_send_signal(&self.pidfd, signal);
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A panic of another thread leaves a guest as usable as it was.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

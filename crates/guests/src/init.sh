@@ -1,0 +1,26 @@
+#!/bin/busybox sh
+# The guest's only program: loads drivers, then does what comes on the second serial line. An answer is a line
+# "NUMBER STATUS LENGTH" and as many bytes of output.
+/bin/busybox --install -s /bin
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/ LC_ALL=C
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+while read -r module; do
+    case $module in
+    # Slow to load, so only where the NIC is there.
+    e1000) grep -q 0x100e /sys/bus/pci/devices/*/device || continue ;;
+    e1000e) grep -q 0x10d3 /sys/bus/pci/devices/*/device || continue ;;
+    esac
+    insmod "/modules/$module.ko"
+done </modules/order
+ip link set lo up
+stty -F /dev/ttyS1 raw -echo
+exec </dev/ttyS1 >/dev/ttyS1
+echo ready
+while read -r number command; do
+    sh -c "$command" </dev/null >/tmp/answer 2>&1
+    status=$?
+    echo "$number $status $(stat -c %s /tmp/answer)"
+    cat /tmp/answer
+done

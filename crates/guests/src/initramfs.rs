@@ -1,0 +1,81 @@
+//! A guest's file system, made of the host's programs.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::archive::Archive;
+use crate::kernel::Kernel;
+use crate::{Error, at, programs};
+
+const INIT: &[u8] = include_bytes!("init.sh");
+
+/// Programs that guests have beside busybox: names and Debian packages.
+const PROGRAMS: [(&str, &str); 2] = [("ethtool", "ethtool"), ("iperf3", "iperf3")];
+
+/// The archive for this kernel.
+pub fn make(kernel: &Kernel) -> Result<Vec<u8>, Error> {
+    let mut tree = Tree::default();
+    for directory in ["bin", "dev", "modules", "proc", "sys", "tmp"] {
+        tree.directory(Path::new(directory));
+    }
+    tree.archive.program("init", INIT);
+    // Static: the guest's shell does not depend on libraries.
+    let busybox = programs::find("busybox", "busybox-static")?;
+    if !libraries(&busybox)?.is_empty() {
+        return Err(Error::Missing { program: "a static busybox".into(), package: "busybox-static".into() });
+    }
+    tree.program("bin/busybox", &busybox)?;
+    for (name, package) in PROGRAMS {
+        let program = programs::find(name, package)?;
+        for library in libraries(&program)? {
+            let place = library.strip_prefix("/").unwrap_or(&library).to_owned();
+            tree.program(&place.to_string_lossy(), &library)?;
+        }
+        tree.program(&format!("usr/bin/{name}"), &program)?;
+    }
+    let modules = kernel.modules()?;
+    let order: String = modules.iter().map(|(name, _)| format!("{name}\n")).collect();
+    tree.archive.file("modules/order", order.as_bytes());
+    for (name, content) in modules {
+        tree.archive.file(&format!("modules/{name}.ko"), &content);
+    }
+    Ok(tree.archive.finish())
+}
+
+/// An archive under way, with what it has.
+#[derive(Default)]
+struct Tree {
+    archive: Archive,
+    has: BTreeSet<PathBuf>,
+}
+
+impl Tree {
+    fn directory(&mut self, path: &Path) {
+        if let Some(parent) = path.parent().filter(|parent| *parent != Path::new("")) {
+            self.directory(parent);
+        }
+        if self.has.insert(path.to_owned()) {
+            self.archive.directory(&path.to_string_lossy());
+        }
+    }
+
+    fn program(&mut self, place: &str, file: &Path) -> Result<(), Error> {
+        if self.has.insert(place.into()) {
+            if let Some(parent) = Path::new(place).parent() {
+                self.directory(parent);
+            }
+            self.archive.program(place, &std::fs::read(file).map_err(at(file))?);
+        }
+        Ok(())
+    }
+}
+
+/// The shared libraries a program needs, and its loader; none for a static one.
+fn libraries(program: &Path) -> Result<Vec<PathBuf>, Error> {
+    let ldd = programs::find("ldd", "libc-bin")?;
+    let said = Command::new(&ldd).env("LC_ALL", "C").arg(program).output().map_err(at(&ldd))?;
+    // Lines are "NAME => PATH (ADDRESS)" and, for the loader, "PATH (ADDRESS)".
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    Ok(text.split_whitespace().filter(|word| word.starts_with('/')).map(|word| word.into()).collect())
+}

@@ -1,0 +1,152 @@
+//! Debian's kernels, fetched once and kept unpacked.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::{Error, at, programs};
+
+/// Fetches and unpacks a kernel. Carried along, as an installed program has no source tree beside it.
+const FETCH: &str = include_str!("../../../packaging/guest-kernel");
+
+/// Which of Debian's kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Release {
+    /// Debian 12: Linux 6.1.
+    #[default]
+    Bookworm,
+    /// Debian 12 backports: Linux 6.12.
+    Backports,
+}
+
+impl Release {
+    fn suite(self) -> &'static str {
+        match self {
+            Release::Bookworm => "bookworm",
+            Release::Backports => "bookworm-backports",
+        }
+    }
+}
+
+/// A kernel and its drivers.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    dir: PathBuf,
+}
+
+impl Kernel {
+    /// Whether this kernel is here already; [`Kernel::get`] fetches it otherwise, up to 110 MB.
+    pub fn is_here(release: Release) -> bool {
+        cache().is_ok_and(|cache| cache.join(release.suite()).exists())
+    }
+
+    /// The kernel, fetched from Debian if it is not here. Kept in `$RINGWAY_GUEST_KERNELS`, or else in
+    /// `ringway/kernels` of `$XDG_CACHE_HOME`.
+    pub fn get(release: Release) -> Result<Kernel, Error> {
+        let cache = cache()?;
+        std::fs::create_dir_all(&cache).map_err(at(&cache))?;
+        // One process fetches, the others wait for it. Closing the file unlocks it.
+        let path = cache.join("lock");
+        let lock = File::options().create(true).append(true).open(&path).map_err(at(&path))?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|error| at(&path)(error.into()))?;
+        let dir = cache.join(release.suite());
+        if !dir.exists() {
+            fetch(release.suite(), &dir)?;
+        }
+        Ok(Kernel { dir })
+    }
+
+    /// The unpacked kernel: QEMU starts it at once, where a compressed one spends seconds on unpacking itself.
+    pub fn image(&self) -> PathBuf {
+        self.dir.join("vmlinux")
+    }
+
+    /// Its version.
+    pub fn version(&self) -> String {
+        std::fs::read_to_string(self.dir.join("release")).unwrap_or_default().trim().to_owned()
+    }
+
+    /// The drivers that it has as modules: names and contents, each after those that it needs.
+    pub fn modules(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
+        let dir = self.dir.join("modules");
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&dir).map_err(at(&dir))? {
+            let name = entry.map_err(at(&dir))?.file_name().to_string_lossy().into_owned();
+            names.extend(name.strip_suffix(".ko").map(str::to_owned));
+        }
+        names.sort();
+        let (mut sorted, mut seen) = (Vec::new(), HashSet::new());
+        for name in names {
+            add(&dir, &name, &mut seen, &mut sorted)?;
+        }
+        Ok(sorted)
+    }
+}
+
+/// Adds a module after those that it needs. What is not in the folder is part of the kernel.
+fn add(dir: &Path, name: &str, seen: &mut HashSet<String>, sorted: &mut Vec<(String, Vec<u8>)>) -> Result<(), Error> {
+    let path = dir.join(format!("{name}.ko"));
+    if !path.exists() || !seen.insert(name.to_owned()) {
+        return Ok(());
+    }
+    let content = std::fs::read(&path).map_err(at(&path))?;
+    for needed in depends(&content) {
+        add(dir, &needed, seen, sorted)?;
+    }
+    sorted.push((name.to_owned(), content));
+    Ok(())
+}
+
+/// The names in a module's "depends=", a text that ends with a zero.
+fn depends(module: &[u8]) -> Vec<String> {
+    const KEY: &[u8] = b"\0depends=";
+    let Some(start) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };
+    let value = module[start + KEY.len()..].split(|&byte| byte == 0).next().unwrap_or_default();
+    let value = String::from_utf8_lossy(value);
+    value.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+fn cache() -> Result<PathBuf, Error> {
+    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    of("RINGWAY_GUEST_KERNELS")
+        .or_else(|| of("XDG_CACHE_HOME").map(|dir| dir.join("ringway/kernels")))
+        .or_else(|| of("HOME").map(|dir| dir.join(".cache/ringway/kernels")))
+        .ok_or_else(|| Error::Kernel("no place to keep it: neither XDG_CACHE_HOME nor HOME is set".to_owned()))
+}
+
+fn fetch(suite: &str, dir: &Path) -> Result<(), Error> {
+    let bash = programs::find("bash", "bash")?;
+    for (program, package) in [("apt-get", "apt"), ("xz", "xz-utils"), ("zstd", "zstd")] {
+        programs::find(program, package)?;
+    }
+    let mut script = Command::new(bash);
+    script.args(["-s", "--", suite]).arg(dir);
+    let mut script = script
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| Error::Kernel(format!("cannot start bash: {error}")))?;
+    if let Some(mut stdin) = script.stdin.take() {
+        // A script that ends early says why on stderr.
+        let _ = stdin.write_all(FETCH.as_bytes());
+    }
+    let done = script.wait_with_output().map_err(|error| Error::Kernel(error.to_string()))?;
+    if done.status.success() { Ok(()) } else { Err(Error::Kernel(String::from_utf8_lossy(&done.stderr).trim().into())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_module_needs_is_read() {
+        assert_eq!(depends(b"\x7fELF..\0depends=virtio_ring,virtio\0retpoline=Y\0"), ["virtio_ring", "virtio"]);
+        assert_eq!(depends(b"..\0depends=\0name=failover\0"), [""; 0]);
+        assert_eq!(depends(b"no such text"), [""; 0]);
+    }
+}

@@ -1,0 +1,81 @@
+//! Small virtual machines, made on the spot: a Debian kernel, a busybox initramfs, QEMU by software emulation.
+//!
+//! A guest boots in about two seconds. It obeys commands on a serial line of its own, whatever becomes of its network.
+//!
+//! ```no_run
+//! use ringway_guests::{Guest, Nic};
+//!
+//! let left = Guest::builder("left").nic(Nic::vhost_user("/run/ringway/vm1.sock").mac("52:54:00:00:00:01")).start()?;
+//! left.ok("ip link set eth0 up; ip addr add 10.0.0.1/24 dev eth0")?;
+//! print!("{}", left.ok("ping -c 3 10.0.0.2")?);
+//! # Ok::<(), ringway_guests::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod archive;
+mod builder;
+mod console;
+mod guest;
+mod initramfs;
+mod kernel;
+mod nic;
+mod programs;
+mod qmp;
+
+pub use builder::Builder;
+pub use console::Output;
+pub use guest::{Guest, Job};
+pub use kernel::{Kernel, Release};
+pub use nic::Nic;
+
+use std::path::PathBuf;
+
+/// What keeps a guest from being made or from doing what it was told.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// {program} is not there: install the Debian package {package}
+    #[error("{program} is not there: install the Debian package {package}")]
+    Missing {
+        /// Name of the program.
+        program: String,
+        /// Package that has it.
+        package: String,
+    },
+    /// The kernel could not be fetched or unpacked.
+    #[error("no kernel for guests: {0}")]
+    Kernel(String),
+    /// A file or socket of the guest.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or socket.
+        path: PathBuf,
+        /// What happened to it.
+        source: std::io::Error,
+    },
+    /// Something did not happen in time, or QEMU ended before it.
+    #[error("guest {guest}: {what}\n{said}")]
+    Failed {
+        /// The guest's name.
+        guest: String,
+        /// What went wrong.
+        what: String,
+        /// The last that QEMU and the guest's kernel said.
+        said: String,
+    },
+    /// A command in the guest ended with another status than 0.
+    #[error("guest {guest}: {command:?} ended with status {}: {}", output.status, output.text)]
+    Status {
+        /// The guest's name.
+        guest: String,
+        /// What it was told.
+        command: String,
+        /// How it ended.
+        output: Output,
+    },
+}
+
+/// Gives an I/O error its path.
+fn at(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.into();
+    move |source| Error::Io { path, source }
+}

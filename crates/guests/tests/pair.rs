@@ -1,0 +1,93 @@
+//! Guests on a cable of QEMU's own: what this library promises, without any switch.
+
+use std::time::{Duration, Instant};
+
+use ringway_guests::{Error, Guest, Nic, Release};
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn skipped() -> bool {
+    let skipped = std::env::var_os("RINGWAY_NO_QEMU").is_some();
+    if skipped {
+        eprintln!("NOT TESTED, AS RINGWAY_NO_QEMU IS SET: guests");
+    }
+    skipped
+}
+
+#[test]
+fn two_guests_of_either_kernel_boot_talk_and_reboot() {
+    if skipped() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let end = |role: &str, mac: &str| {
+        let cable = dir.path().join("cable");
+        Nic::netdev(&format!("stream,server={role},addr.type=unix,addr.path={}", cable.display())).mac(mac)
+    };
+    let left = Guest::builder("left").nic(end("on", "52:54:00:00:00:01")).start().unwrap();
+    // Its end of the cable is there now.
+    left.qmp("query-status", serde_json::json!({})).unwrap();
+    let right = Guest::builder("right").kernel(Release::Backports).cpus(2).nic(end("off", "52:54:00:00:00:02"));
+    let right = right.start().unwrap();
+    for (guest, address, kernel) in [(&left, "10.0.0.1", "6.1."), (&right, "10.0.0.2", "6.12.")] {
+        guest.ok(&format!("ip link set eth0 up; ip addr add {address}/24 dev eth0")).unwrap();
+        assert!(guest.ok("uname -r").unwrap().starts_with(kernel));
+        assert!(guest.ok("ethtool -i eth0").unwrap().contains("driver: virtio_net"));
+    }
+    assert_eq!(right.ok("nproc").unwrap().trim(), "2");
+    assert!(left.ok("ping -c 3 -i 0.1 10.0.0.2").unwrap().contains("3 packets received"));
+
+    let server = right.start("iperf3 -s -1").unwrap();
+    right.until("netstat -ltn | grep -q :5201", SOON).unwrap();
+    assert!(left.ok("iperf3 -t 1 -c 10.0.0.2").unwrap().contains("iperf Done"));
+    assert_eq!(right.wait(&server, SOON).unwrap().status, 0);
+
+    left.ok("touch /tmp/before").unwrap();
+    left.reboot().unwrap();
+    assert!(left.ok("ls /tmp/before").is_err(), "a reboot starts anew");
+    left.ok("touch /tmp/before").unwrap();
+    left.reset().unwrap();
+    assert!(left.ok("ls /tmp/before").is_err(), "so does a reset");
+}
+
+#[test]
+fn commands_are_answered_exactly_and_a_guest_moves_with_all_it_has() {
+    if skipped() {
+        return;
+    }
+    let builder = Guest::builder("alone").memory_mib(128);
+    let guest = builder.start().unwrap();
+    assert_eq!(guest.run("echo out; echo err >&2; exit 7").unwrap().status, 7);
+    assert_eq!(guest.ok("printf 'no end of line'").unwrap(), "no end of line");
+    let long = guest.ok("seq 1 20000").unwrap();
+    assert!(long.lines().map(str::to_owned).eq((1..=20000).map(|n| n.to_string())));
+    assert!(matches!(guest.ok("false"), Err(Error::Status { output, .. }) if output.status == 1));
+    assert!(guest.run("one\ntwo").is_err());
+    // A command that was given up does not disturb the next.
+    assert!(guest.run_within("sleep 1; echo late", Duration::from_millis(100)).is_err());
+    assert_eq!(guest.ok("echo in time").unwrap(), "in time\n");
+
+    let job = guest.start("for i in $(seq 40); do echo $i; sleep 0.05; done").unwrap();
+    let before = guest.pid();
+    let guest = guest.migrate(&builder).unwrap();
+    assert_ne!(guest.pid(), before);
+    let output = guest.wait(&job, SOON).unwrap();
+    assert_eq!((output.status, output.text.lines().count()), (0, 40));
+
+    guest.freeze();
+    assert!(guest.run_within("true", Duration::from_millis(200)).is_err(), "it stands still");
+    guest.thaw();
+    guest.ok("true").unwrap();
+}
+
+#[test]
+fn a_guest_that_cannot_start_says_why_at_once() {
+    if skipped() {
+        return;
+    }
+    let start = Instant::now();
+    let guest = Guest::builder("lost").nic(Nic::vhost_user("/nowhere/vm.sock")).start().unwrap();
+    let why = guest.ready().unwrap_err().to_string();
+    assert!(why.contains("guest lost") && why.contains("/nowhere/vm.sock"), "{why}");
+    assert!(start.elapsed() < SOON);
+}
