@@ -34,11 +34,13 @@ pub struct EngineSettings {
     pub idle: Idle,
     /// Most frames of a batch, 1 to 1024.
     pub batch: usize,
+    /// Whether rings are left alone for a while where that lets their drivers send more.
+    pub pacing: bool,
 }
 
 impl Default for EngineSettings {
     fn default() -> Self {
-        Self { cores: Vec::new(), idle: Idle::Adaptive(Duration::from_micros(50)), batch: 256 }
+        Self { cores: Vec::new(), idle: Idle::Adaptive(Duration::from_micros(50)), batch: 256, pacing: true }
     }
 }
 

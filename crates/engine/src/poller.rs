@@ -19,6 +19,7 @@ use rustix::thread::CpuSet;
 
 use crate::clock;
 use crate::engine::{EngineSettings, Idle, PollerState, Shared, Topology};
+use crate::pacing::Pacing;
 use crate::source::Attached;
 
 /// Empty looks after which an active port is parked.
@@ -43,6 +44,7 @@ struct Served {
     /// Asked for a kick.
     armed: bool,
     idle: u32,
+    pacing: Pacing,
 }
 
 impl Served {
@@ -65,6 +67,12 @@ struct Poller {
     state: Arc<PollerState>,
     idle: Idle,
     batch: usize,
+    pacing: bool,
+    /// Nanoseconds since the poller began, as of the last reading of the clock.
+    now: u64,
+    began: Instant,
+    /// Some ring was left alone in the last round.
+    resting: bool,
     epoll: std::os::fd::OwnedFd,
     version: u64,
     topology: Arc<Topology>,
@@ -88,7 +96,7 @@ pub(crate) fn spawn(
 ) -> io::Result<JoinHandle<()>> {
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, &state.wake, EventData::new_u64(WAKE_TOKEN), EventFlags::IN | EventFlags::ET)?;
-    let (idle, batch, core) = (settings.idle, settings.batch, state.core);
+    let (idle, batch, pacing, core) = (settings.idle, settings.batch, settings.pacing, state.core);
     let (started, start) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("poller{}", state.number)).spawn(move || {
         let pinned = core.map_or(Ok(()), pin);
@@ -104,6 +112,10 @@ pub(crate) fn spawn(
             state,
             idle,
             batch,
+            pacing,
+            now: 0,
+            began: Instant::now(),
+            resting: false,
             epoll,
             version: 0,
             topology,
@@ -151,7 +163,7 @@ impl Poller {
             if moved == 0 {
                 empty_rounds += 1;
                 std::hint::spin_loop();
-                if empty_rounds % CLOCK_EVERY != 0 && self.idle != Idle::Sleep && !self.devices {
+                if empty_rounds % CLOCK_EVERY != 0 && self.idle != Idle::Sleep && !self.devices && !self.resting {
                     continue;
                 }
             } else {
@@ -162,6 +174,7 @@ impl Poller {
             let account = &self.state.account;
             add(if moved > 0 { &account.busy_ns } else { &account.free_ns }, (now - last).as_nanos() as u64);
             last = now;
+            self.now = (now - self.began).as_nanos() as u64;
             if moved > 0 {
                 last_work = now;
                 add(&account.passes, 1);
@@ -172,6 +185,7 @@ impl Poller {
                 continue;
             }
             let spin = match self.idle {
+                _ if self.resting => true,
                 Idle::Spin => true,
                 Idle::Adaptive(time) => now - last_work < time,
                 Idle::Sleep => false,
@@ -201,8 +215,14 @@ impl Poller {
     fn round(&mut self, now: u32) -> u64 {
         let mut moved = 0;
         let mut place = 0;
+        self.resting = false;
         while place < self.active.len() {
             let index = self.active[place];
+            if self.served[index].as_ref().is_some_and(|served| served.pacing.is_resting(self.now)) {
+                self.resting = true;
+                place += 1;
+                continue;
+            }
             let frames = self.serve(index, now);
             moved += frames;
             let Some(served) = self.served[index].as_mut() else {
@@ -211,6 +231,9 @@ impl Poller {
             };
             served.idle = if frames > 0 { 0 } else { served.idle + 1 };
             let in_memory = served.attached.source.signal().in_memory();
+            if in_memory && self.pacing {
+                served.pacing.looked(self.now, frames, frames >= self.batch as u64);
+            }
             if served.idle > if in_memory { PARK_AFTER } else { PARK_DEVICE_AFTER } {
                 served.active = false;
                 self.active.swap_remove(place);
@@ -383,7 +406,8 @@ impl Poller {
     /// Gives a new port a place, active so that it is looked at at once.
     fn admit(&mut self, attached: &Attached) -> usize {
         let input = attached.source.take();
-        let served = Served { attached: attached.clone(), input, active: true, armed: false, idle: 0 };
+        let served =
+            Served { attached: attached.clone(), input, active: true, armed: false, idle: 0, pacing: Pacing::new() };
         let index = match self.vacant.pop() {
             Some(index) => index,
             None => {

@@ -229,6 +229,7 @@ fn start_engine(settings: &config::Engine) -> Result<Engine, Refused> {
             config::Idle::Sleep => ringway_engine::Idle::Sleep,
         },
         batch: settings.batch as usize,
+        ..EngineSettings::default()
     };
     Engine::start(&settings).map_err(|e| Refused::Failed(format!("cannot start the pollers: {e}")))
 }

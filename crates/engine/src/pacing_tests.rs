@@ -1,0 +1,70 @@
+use super::*;
+
+/// A driver that moves `rate(wait)` frames per microsecond when its ring is left alone for `wait` microseconds. Runs it for
+/// `epochs` and returns the waits used, in microseconds, one per look.
+fn run(pacing: &mut Pacing, start: u64, epochs: u64, rate: impl Fn(u64) -> f64) -> (Vec<u64>, u64) {
+    let (mut now, mut waits) = (start, Vec::new());
+    while now < start + epochs * EPOCH.as_nanos() as u64 {
+        // The look itself takes a microsecond.
+        let rested = if pacing.is_resting(now) { pacing.until - now } else { 0 };
+        now += rested + 1000;
+        let frames = rate(rested / 1000) * (rested + 1000) as f64 / 1000.0;
+        pacing.looked(now, frames as u64, false);
+        waits.push(rested / 1000);
+    }
+    (waits, now)
+}
+
+fn usual(waits: &[u64]) -> u64 {
+    let mut last: Vec<u64> = waits[waits.len() / 2..].to_vec();
+    last.sort_unstable();
+    last[last.len() / 2]
+}
+
+#[test]
+fn a_driver_that_is_faster_when_left_alone_is_left_alone() {
+    let mut pacing = Pacing::new();
+    let (waits, _) = run(&mut pacing, 1, 400, |wait| 8.0 + (wait.min(32) as f64) / 2.5);
+    assert!(usual(&waits) >= 16, "{}", usual(&waits));
+}
+
+#[test]
+fn a_driver_with_few_frames_in_flight_is_looked_at_at_once() {
+    let mut pacing = Pacing::new();
+    let (waits, _) = run(&mut pacing, 1, 400, |wait| 32.0 / (wait as f64 + 2.0));
+    assert_eq!(usual(&waits), 0);
+    let slowed = waits.iter().filter(|&&wait| wait > 0).count();
+    assert!(slowed * 10 < waits.len(), "{slowed} of {} looks were put off by trials", waits.len());
+}
+
+#[test]
+fn when_the_wait_makes_no_difference_there_is_none() {
+    let mut pacing = Pacing::new();
+    let (waits, _) = run(&mut pacing, 1, 400, |_| 5.0);
+    assert_eq!(usual(&waits), 0);
+}
+
+#[test]
+fn a_driver_that_changes_its_ways_is_followed() {
+    let mut pacing = Pacing::new();
+    let (_, now) = run(&mut pacing, 1, 400, |wait| 8.0 + (wait.min(32) as f64) / 2.5);
+    let (waits, _) = run(&mut pacing, now, 2000, |wait| 32.0 / (wait as f64 + 2.0));
+    assert_eq!(usual(&waits), 0);
+}
+
+#[test]
+fn a_quiet_ring_is_looked_at_at_once() {
+    let mut pacing = Pacing::new();
+    let (_, now) = run(&mut pacing, 1, 400, |wait| 8.0 + (wait.min(32) as f64) / 2.5);
+    let (waits, _) = run(&mut pacing, now, 400, |_| 0.01);
+    assert_eq!(usual(&waits), 0);
+}
+
+#[test]
+fn a_full_batch_is_followed_by_another_look_at_once() {
+    let mut pacing = Pacing::new();
+    run(&mut pacing, 1, 400, |wait| 8.0 + (wait.min(32) as f64) / 2.5);
+    let now = pacing.until + 1;
+    pacing.looked(now, 256, true);
+    assert!(!pacing.is_resting(now));
+}
