@@ -65,7 +65,8 @@ impl Builder {
         self
     }
 
-    /// Starts QEMU. The guest boots while the caller goes on; the first command waits for it.
+    /// Starts QEMU. The guest boots while the caller goes on; the first command waits for it. QEMU ends with the thread
+    /// that calls this, if not before.
     pub fn start(&self) -> Result<Guest, Error> {
         let qemu = programs::find(QEMU, "qemu-system-x86")?;
         let kernel = Kernel::get(self.release)?;
@@ -80,7 +81,9 @@ impl Builder {
         let log = dir.path().join("qemu.log");
         let stderr = File::create(&log).map_err(at(&log))?;
 
-        let mut command = Command::new(&qemu);
+        // It does not outlive the thread that started it, even one that is killed.
+        let mut command = Command::new(programs::find("setpriv", "util-linux")?);
+        command.args(["--pdeathsig", "KILL"]).arg(&qemu);
         command.args(self.args(dir.path(), &kernel.image(), counts_milliseconds(&qemu)));
         // Ctrl-C is for who made the guest, which then ends it.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
