@@ -45,6 +45,7 @@ mod run;
 mod rx;
 mod tap;
 mod tx;
+mod virtio;
 mod wire;
 
 pub use check::{Checker, Level, MAX_TRACKED, Origin, WINDOW};
@@ -61,3 +62,4 @@ pub use run::{Limits, Patience, Watch};
 pub use rx::{RxOptions, receive};
 pub use tap::Tap;
 pub use tx::{Source, TxOptions, transmit};
+pub use virtio::{MAX_RING, Meeting, Packed, Ring, Split, VhostUserError, VirtioEndpoint, VirtioOptions};

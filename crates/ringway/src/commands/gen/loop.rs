@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use ringway_client::Shape;
 use ringway_traffic::{
-    CheckReport, Ended, Endpoint, Fill as PumpFill, FrameSpec, Frames, Mac, Origin, ProcessEndpoint, Pump, PumpOptions,
-    Station, Throughput, Watch,
+    CheckReport, Ended, Fill as PumpFill, FrameSpec, Frames, Mac, Origin, ProcessEndpoint, Pump, PumpOptions, Station,
+    Throughput, Watch,
 };
 use serde::Serialize;
 
+use super::attached::{AnyPort, Attached};
 use super::check::Check;
 use super::port::{self, PortArgs};
 use super::supervise::{Stop, supervised};
@@ -21,6 +22,8 @@ use crate::commands::Context;
 
 /// Time within which a first frame must cross the switch.
 const INTRODUCED: Duration = Duration::from_secs(2);
+/// When it is sent again.
+const INTRODUCE_AGAIN: Duration = Duration::from_millis(200);
 /// When nothing has come for this time after the last frame was sent, nothing will.
 const QUIET: Duration = Duration::from_millis(100);
 
@@ -30,14 +33,18 @@ const QUIET: Duration = Duration::from_millis(100);
 
 Examples, with \"ringway run\" in another terminal:
   ringway gen loop lan0:a lan0:b --duration 5s
-  ringway gen loop lan0:a lan0:b --both --size 1514 --check full --duration 5s --json")]
+  ringway gen loop lan0:a lan0:b --both --size 1514 --check full --duration 5s --json
+
+Between vhost-user ports of any switch, as the driver of their virtio-net devices:
+  ringway gen loop --vhost-user /run/ringway/vm1.sock --vhost-user /run/ringway/vm2.sock --fill once --duration 5s
+  ringway gen loop lan0:a --vhost-user /run/ringway/vm1.sock --both --check full --duration 5s")]
 pub struct Args {
     /// The port to send from; it is made if need be
-    #[arg(value_name = "SWITCH:PORT")]
-    from: String,
+    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user")]
+    from: Option<String>,
     /// The port to receive at; it is made if need be
-    #[arg(value_name = "SWITCH:PORT")]
-    to: String,
+    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user")]
+    to: Option<String>,
     /// Send in both directions
     #[arg(long)]
     both: bool,
@@ -68,7 +75,12 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
-    args.common.holds(args.size)?;
+    let targets = args.common.targets(args.from.iter().chain(&args.to).map(String::as_str));
+    let &[from, to] = &targets[..] else {
+        let what = "give two ports: each a SWITCH:PORT or a --vhost-user SOCKET";
+        return Err(Trouble::Usage(what.to_owned()));
+    };
+    args.common.holds(&targets, args.size)?;
     let check = match (args.fill, args.check) {
         (Fill::Each, check) => check.unwrap_or(Check::Sequence),
         (Fill::Once, None | Some(Check::Count)) => Check::Count,
@@ -77,13 +89,23 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
             return Err(Trouble::Usage(what.to_owned()));
         }
     };
-    let near = args.common.attach_lossless(&args.from, context)?;
-    let far = args.common.attach_lossless(&args.to, context)?;
+    let near = args.common.attach_lossless(from, context)?;
+    let far = args.common.attach_lossless(to, context)?;
+    let names = [from.name(), to.name()];
+    // Compiled for each kind: this loop is to be faster than any switch.
+    match (near, far) {
+        (AnyPort::Process(near), AnyPort::Process(far)) => go(names, [near, far], check, &args, stop),
+        (AnyPort::Split(near), AnyPort::Split(far)) => go(names, [near, far], check, &args, stop),
+        (AnyPort::Packed(near), AnyPort::Packed(far)) => go(names, [near, far], check, &args, stop),
+        (near, far) => go(names, [near, far], check, &args, stop),
+    }
+}
+
+fn go<E: Attached>(names: [String; 2], ports: [E; 2], check: Check, args: &Args, stop: &Stop) -> Result<(), Trouble> {
     let traffic = Traffic { size: args.size, flows: args.flows, both: args.both, check };
     let fill = if args.fill == Fill::Once { PumpFill::Once } else { PumpFill::Each };
-    let batch = args.batch as usize;
-    let options = PumpOptions { tx_batch: batch, rx_batch: ALL, fill };
-    let mut looped = Loop::new([(&args.from, near), (&args.to, far)], &traffic, options)?;
+    let options = PumpOptions { tx_batch: args.batch as usize, rx_batch: ALL, fill };
+    let mut looped = Loop::new(names, ports, &traffic, options)?;
     let connections = std::mem::take(&mut looped.connections);
     let duration = args.duration.unwrap_or(Duration::MAX);
     let result = supervised(stop, &connections, |watch| looped.run(duration, watch))?;
@@ -114,25 +136,28 @@ pub struct Traffic {
 }
 
 /// Two ports of one switch that know each other's addresses, served by one thread.
-pub struct Loop {
+pub struct Loop<E = ProcessEndpoint> {
     names: [String; 2],
-    pump: Pump<ProcessEndpoint>,
+    pump: Pump<E>,
     connections: Vec<OwnedFd>,
 }
 
-impl Loop {
-    /// Attaches two ports and makes the switch learn where they are.
-    pub fn attach(names: [&str; 2], traffic: &Traffic, context: &Context) -> Result<Loop, Trouble> {
+impl Loop<ProcessEndpoint> {
+    /// Attaches two process ports and makes the switch learn where they are.
+    pub fn attach(names: [&str; 2], traffic: &Traffic, context: &Context) -> Result<Self, Trouble> {
         let shape = port::lossless(Shape::default());
         let near = port::attach(names[0], context, shape)?;
         let far = port::attach(names[1], context, shape)?;
         let options = PumpOptions { rx_batch: ALL, ..PumpOptions::default() };
-        Loop::new([(names[0], near), (names[1], far)], traffic, options)
+        Loop::new(names.map(str::to_owned), [near, far], traffic, options)
     }
+}
 
-    fn new(ports: [(&str, ProcessEndpoint); 2], traffic: &Traffic, options: PumpOptions) -> Result<Loop, Trouble> {
-        let [(near_name, mut near), (far_name, mut far)] = ports;
-        let connections = vec![port::connection(&mut near)?, port::connection(&mut far)?];
+impl<E: Attached> Loop<E> {
+    fn new(names: [String; 2], ports: [E; 2], traffic: &Traffic, options: PumpOptions) -> Result<Self, Trouble> {
+        let [mut near, mut far] = ports;
+        let [near_name, far_name] = &names;
+        let connections = vec![near.connection()?, far.connection()?];
         let near_mac = port::address(None, &mut near, near_name);
         let far_mac = port::address(None, &mut far, far_name);
         introduce((far_name, &mut far, far_mac), (near_name, &mut near, near_mac))?;
@@ -152,7 +177,7 @@ impl Loop {
             [Station::source(near, there), Station::sink(far, checker())]
         };
         let pump = Pump::new(stations, options);
-        Ok(Loop { names: [near_name.to_owned(), far_name.to_owned()], pump, connections })
+        Ok(Loop { names, pump, connections })
     }
 
     /// Sends and receives until `duration` has passed, and waits for the last frames.
@@ -182,24 +207,37 @@ impl Loop {
     }
 }
 
-/// Makes the switch learn where `from` is, by a frame to `to` that must arrive.
-fn introduce(from: (&str, &mut ProcessEndpoint, Mac), to: (&str, &mut ProcessEndpoint, Mac)) -> Result<(), Trouble> {
+/// Makes the switch learn where `from` is, by a frame to `to` that must arrive. It is sent again now and then: a switch may
+/// take what a new port sends before it gives anything to the other.
+fn introduce<E: Attached>(from: (&str, &mut E, Mac), to: (&str, &mut E, Mac)) -> Result<(), Trouble> {
+    let failed = |error: io::Error| Trouble::Failed(error.to_string());
     let frame = frames::introduction(from.2, to.2)?;
-    from.1.tx_push(frame.len(), |place| place.copy_from_slice(&frame));
-    from.1.tx_flush();
     let deadline = Instant::now() + INTRODUCED;
-    let mut arrived = false;
-    while !arrived {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+    let (mut sent, mut arrived) = (0, 0);
+    while arrived == 0 {
+        if Instant::now() >= deadline {
             return Err(Trouble::Failed(format!(
                 "a frame from {} did not arrive at {}: they must be on one switch, not both isolated, and bound to the \
                  addresses they use (see \"ringway status\")",
                 from.0, to.0
             )));
         }
-        to.1.wait(true, left).map_err(|error| Trouble::Failed(error.to_string()))?;
-        to.1.rx_batch(64, |received| arrived |= received == frame);
+        if from.1.tx_push(frame.len(), |place| place.copy_from_slice(&frame)) {
+            sent += 1;
+        }
+        from.1.tx_flush();
+        let again = (Instant::now() + INTRODUCE_AGAIN).min(deadline);
+        while arrived == 0 && Instant::now() < again {
+            to.1.wait(true, again.saturating_duration_since(Instant::now())).map_err(failed)?;
+            to.1.rx_batch(64, |received| arrived += u32::from(received == frame));
+        }
+    }
+    // None of them may come later, among the frames that count.
+    while arrived < sent {
+        to.1.wait(true, QUIET).map_err(failed)?;
+        if to.1.rx_batch(64, |received| arrived += u32::from(received == frame)) == 0 {
+            break;
+        }
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
-//! `ringway gen`: makes, sends, receives and checks traffic on process ports.
+//! `ringway gen`: makes, sends, receives and checks traffic on process ports and, as a virtio-net driver, on vhost-user
+//! ports.
 
+mod attached;
 mod check;
 mod frames;
 mod r#loop;
@@ -10,6 +12,7 @@ mod port;
 mod rx;
 mod supervise;
 mod tx;
+mod virtio;
 
 use std::process::ExitCode;
 

@@ -15,8 +15,8 @@ pub struct Once<E> {
 
 impl<E: Endpoint> Once<E> {
     /// Writes as many frames as the ring has `slots`.
-    pub fn new(inner: E, slots: u32) -> Once<E> {
-        Once { inner, to_write: slots.into(), template: Vec::new() }
+    pub fn new(inner: E, slots: u64) -> Once<E> {
+        Once { inner, to_write: slots, template: Vec::new() }
     }
 
     /// The endpoint itself.

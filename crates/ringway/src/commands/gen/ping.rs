@@ -5,6 +5,7 @@ use std::time::Duration;
 use ringway_control::config::units;
 use ringway_traffic::{FrameSpec, Limits, Mac, PingOptions, ping};
 
+use super::attached::Attached;
 use super::port::{self, PortArgs};
 use super::supervise::{Stop, supervised};
 use super::{Trouble, report};
@@ -13,11 +14,14 @@ use crate::commands::Context;
 /// Measure round trips to a "gen pong"
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example, with \"ringway run\" and \"ringway gen pong lan0:b\" in other terminals:
-  ringway gen ping lan0:a --dst lan0:b --count 10k")]
+  ringway gen ping lan0:a --dst lan0:b --count 10k
+
+Between vhost-user ports of any switch, with \"ringway gen pong --vhost-user /run/ringway/vm2.sock\":
+  ringway gen ping --vhost-user /run/ringway/vm1.sock --dst /run/ringway/vm2.sock --count 10k")]
 pub struct Args {
     /// The port to send from; it is made if need be
-    #[arg(value_name = "SWITCH:PORT")]
-    port: String,
+    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user", conflicts_with = "vhost_user")]
+    port: Option<String>,
     /// Where to: an address, broadcast, or SWITCH:PORT for the address that gen uses there
     #[arg(long, value_name = "MAC", default_value = "broadcast", value_parser = port::destination)]
     dst: Mac,
@@ -49,9 +53,10 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
         let least = ringway_traffic::MIN_PING;
         return Err(Trouble::Usage(format!("--size {}: a ping needs at least {least} bytes", args.size)));
     }
-    args.common.holds(args.size)?;
-    let mut endpoint = args.common.attach(&args.port, context)?;
-    let source = port::address(args.src, &mut endpoint, &args.port);
+    let target = args.common.target(args.port.as_deref())?;
+    args.common.holds(&[target], args.size)?;
+    let mut endpoint = args.common.attach(target, context)?;
+    let source = port::address(args.src, &mut endpoint, &target.name());
     let spec = FrameSpec { size: args.size, source, destinations: vec![args.dst], ..FrameSpec::default() };
     // The only errors ping could find in it later, found where they are the user's.
     ringway_traffic::Frames::new(&spec).map_err(|error| Trouble::Usage(error.to_string()))?;
@@ -61,7 +66,7 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
         timeout: args.timeout,
         patience: args.common.patience(),
     };
-    let connection = port::connection(&mut endpoint)?;
+    let connection = endpoint.connection()?;
     let times = supervised(stop, &[connection], |watch| ping(&mut endpoint, &spec, &options, watch))?;
     report(&times, args.common.json);
     if times.sent > 0 && times.received == 0 {

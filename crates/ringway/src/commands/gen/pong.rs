@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ringway_traffic::{Limits, Mac, PongOptions, pong};
 
+use super::attached::Attached;
 use super::port::{self, PortArgs};
 use super::supervise::{Stop, supervised};
 use super::{Trouble, report};
@@ -12,11 +13,12 @@ use crate::commands::Context;
 /// Send back every frame that comes, for "gen ping"
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example, with \"ringway run\" in another terminal:
-  ringway gen pong lan0:b")]
+  ringway gen pong lan0:b
+  ringway gen pong --vhost-user /run/ringway/vm2.sock     # as the driver of a virtio-net device")]
 pub struct Args {
     /// The port to answer at; it is made if need be
-    #[arg(value_name = "SWITCH:PORT")]
-    port: String,
+    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user", conflicts_with = "vhost_user")]
+    port: Option<String>,
     /// Address to answer from when a frame came to a group [default: the address bound to the port, else one made from its
     /// name]
     #[arg(long, value_name = "MAC")]
@@ -36,15 +38,16 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
-    let mut endpoint = args.common.attach(&args.port, context)?;
+    let target = args.common.target(args.port.as_deref())?;
+    let mut endpoint = args.common.attach(target, context)?;
     let room = ringway_traffic::Endpoint::tx_room(&mut endpoint);
     let options = PongOptions {
         limits: Limits { frames: args.count, duration: args.duration },
         batch: args.batch as usize,
         patience: args.common.patience(),
-        mac: port::address(args.src, &mut endpoint, &args.port),
+        mac: port::address(args.src, &mut endpoint, &target.name()),
     };
-    let connection = port::connection(&mut endpoint)?;
+    let connection = endpoint.connection()?;
     let returned = supervised(stop, &[connection], |watch| pong(&mut endpoint, &options, watch))?;
     let settled = port::settle(&mut endpoint, room);
     report(&returned, args.common.json);

@@ -1,15 +1,17 @@
-//! The process port that traffic goes through.
+//! The port that traffic goes through.
 
-use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ringway_client::{AttachError, MAX_SLOTS, Port, Shape};
 use ringway_control::config::{Name, units};
 use ringway_control::runtime_dir::ATTACH_SOCKET;
-use ringway_traffic::{Endpoint, Mac, Patience, ProcessEndpoint};
+use ringway_traffic::{Endpoint, Mac, Patience, ProcessEndpoint, VirtioOptions};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::Trouble;
+use super::attached::{AnyPort, Attached};
+use super::virtio::VirtioArgs;
 use crate::commands::Context;
 
 /// Most slots that one frame may take.
@@ -22,12 +24,12 @@ const SETTLE: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Port options")]
 pub struct PortArgs {
-    /// Slots of each ring: 4 to 32768
-    #[arg(long, value_name = "N", default_value_t = Shape::default().tx_slots)]
-    slots: u32,
-    /// Bytes of each buffer, a multiple of 64; a longer frame takes several slots
-    #[arg(long, value_name = "BYTES", default_value_t = Shape::default().buffer_size)]
-    buffer_size: u32,
+    /// Slots of each ring: 4 to 32768; descriptors, a power of two, with --vhost-user [default: 512, with --vhost-user 256]
+    #[arg(long, value_name = "N", visible_alias = "ring")]
+    slots: Option<u32>,
+    /// Bytes of each buffer, a multiple of 64 [default: 2112, with --vhost-user 2304]
+    #[arg(long, value_name = "BYTES")]
+    buffer_size: Option<u32>,
     /// Stay on this CPU
     #[arg(long, value_name = "CPU")]
     core: Option<usize>,
@@ -37,6 +39,27 @@ pub struct PortArgs {
     /// JSON, for programs
     #[arg(long, help_heading = None)]
     pub json: bool,
+    #[command(flatten)]
+    pub virtio: VirtioArgs,
+}
+
+/// What is named on the command line.
+#[derive(Debug, Clone, Copy)]
+pub enum Target<'a> {
+    /// `SWITCH:PORT`.
+    Port(&'a str),
+    /// The socket of a vhost-user back end.
+    Socket(&'a Path),
+}
+
+impl Target<'_> {
+    /// As it was written.
+    pub fn name(&self) -> String {
+        match self {
+            Target::Port(name) => (*name).to_owned(),
+            Target::Socket(path) => path.display().to_string(),
+        }
+    }
 }
 
 impl PortArgs {
@@ -45,32 +68,72 @@ impl PortArgs {
         if self.spin { Patience::Spin } else { Patience::Wait }
     }
 
-    /// Attaches as `SWITCH:PORT`, and moves this thread to its CPU.
-    pub fn attach(&self, name: &str, context: &Context) -> Result<ProcessEndpoint, Trouble> {
-        self.core.map_or(Ok(()), stay_on)?;
-        attach(name, context, self.shape())
+    /// The one port or socket that was named.
+    pub fn target<'a>(&'a self, port: Option<&'a str>) -> Result<Target<'a>, Trouble> {
+        match self.targets(port.into_iter())[..] {
+            [target] => Ok(target),
+            _ => Err(Trouble::Usage("give one SWITCH:PORT, or one --vhost-user SOCKET".to_owned())),
+        }
+    }
+
+    /// All that were named, ports first.
+    pub fn targets<'a>(&'a self, ports: impl Iterator<Item = &'a str>) -> Vec<Target<'a>> {
+        ports.map(Target::Port).chain(self.virtio.vhost_user.iter().map(|path| Target::Socket(path))).collect()
+    }
+
+    /// Attaches, and moves this thread to its CPU.
+    pub fn attach(&self, target: Target<'_>, context: &Context) -> Result<AnyPort, Trouble> {
+        self.attach_with(target, context, |shape| shape, 1)
     }
 
     /// The same, for a port whose sender is this thread, too.
-    pub fn attach_lossless(&self, name: &str, context: &Context) -> Result<ProcessEndpoint, Trouble> {
+    pub fn attach_lossless(&self, target: Target<'_>, context: &Context) -> Result<AnyPort, Trouble> {
+        self.attach_with(target, context, lossless, 2)
+    }
+
+    fn attach_with(
+        &self,
+        target: Target<'_>,
+        context: &Context,
+        shape: fn(Shape) -> Shape,
+        rx_factor: u32,
+    ) -> Result<AnyPort, Trouble> {
         self.core.map_or(Ok(()), stay_on)?;
-        attach(name, context, lossless(self.shape()))
+        match target {
+            Target::Port(name) => attach(name, context, shape(self.shape())).map(AnyPort::Process),
+            Target::Socket(path) => self.virtio.attach(path, self.slots, self.buffer_size, rx_factor),
+        }
     }
 
     fn shape(&self) -> Shape {
-        Shape { tx_slots: self.slots, rx_slots: self.slots, buffer_size: self.buffer_size, ..Shape::default() }
+        let default = Shape::default();
+        let slots = self.slots.unwrap_or(default.tx_slots);
+        let buffer_size = self.buffer_size.unwrap_or(default.buffer_size);
+        Shape { tx_slots: slots, rx_slots: slots, buffer_size, ..default }
     }
 
-    /// Refuses frames that no ring of this shape could ever hold.
-    pub fn holds(&self, frame: usize) -> Result<(), Trouble> {
-        let needed = frame.div_ceil(self.buffer_size.max(1) as usize);
-        let most = SLOTS_PER_FRAME.min((self.slots as usize).saturating_sub(1));
+    /// Refuses frames that no ring of a target could ever hold.
+    pub fn holds(&self, targets: &[Target<'_>], frame: usize) -> Result<(), Trouble> {
+        targets.iter().try_for_each(|target| match target {
+            Target::Port(_) => self.slots_hold(frame),
+            Target::Socket(_) => {
+                let size = self.buffer_size.unwrap_or(VirtioOptions::default().buffer_size);
+                let what = format!("a frame of {frame} bytes, a buffer of {size}: raise --buffer-size");
+                if frame <= size as usize { Ok(()) } else { Err(Trouble::Usage(what)) }
+            }
+        })
+    }
+
+    fn slots_hold(&self, frame: usize) -> Result<(), Trouble> {
+        let shape = self.shape();
+        let needed = frame.div_ceil(shape.buffer_size.max(1) as usize);
+        let most = SLOTS_PER_FRAME.min((shape.tx_slots as usize).saturating_sub(1));
         if needed <= most {
             return Ok(());
         }
         Err(Trouble::Usage(format!(
             "a frame of {frame} bytes takes {needed} slots of {} bytes, and can have {most}: raise --buffer-size or --slots",
-            self.buffer_size
+            shape.buffer_size
         )))
     }
 }
@@ -91,11 +154,8 @@ pub fn attach(name: &str, context: &Context, shape: Shape) -> Result<ProcessEndp
 }
 
 /// The address to send from: the one given, or the one bound to the port, or one made from its name.
-pub fn address(given: Option<Mac>, endpoint: &mut ProcessEndpoint, name: &str) -> Mac {
-    given.unwrap_or_else(|| match endpoint.port().mac() {
-        [0, 0, 0, 0, 0, 0] => named(name),
-        bound => Mac(bound),
-    })
+pub fn address(given: Option<Mac>, endpoint: &mut impl Attached, name: &str) -> Mac {
+    given.or_else(|| endpoint.bound()).unwrap_or_else(|| named(name))
 }
 
 /// A locally administered address for this name, always the same.
@@ -105,11 +165,12 @@ fn named(name: &str) -> Mac {
     Mac::local(hash)
 }
 
-/// Reads an address: itself, `broadcast`, or `SWITCH:PORT` for the one that `gen` uses on that port.
+/// Reads an address: itself, `broadcast`, or `SWITCH:PORT` or a socket's path for the one that `gen` uses there.
 pub fn destination(text: &str) -> Result<Mac, String> {
     let is_name = |part: &str| part.parse::<Name>().is_ok();
     match text.split_once(':') {
         Some((switch, port)) if is_name(switch) && is_name(port) => Ok(named(text)),
+        _ if text.contains('/') => Ok(named(text)),
         _ => text.parse().map_err(|error| format!("{error}, or SWITCH:PORT")),
     }
 }
@@ -135,15 +196,9 @@ pub fn count(text: &str) -> Result<u64, String> {
     value.filter(|&value| value > 0).ok_or_else(|| "write a number above 0, like 1000, 10k, 1M".to_owned())
 }
 
-/// A second handle of the connection whose end tells that the switch ended the port.
-pub fn connection(endpoint: &mut ProcessEndpoint) -> Result<OwnedFd, Trouble> {
-    let connection = endpoint.port().connection_fd().try_clone_to_owned();
-    connection.map_err(|error| Trouble::Failed(format!("cannot duplicate the port's connection: {error}")))
-}
-
 /// Waits until the switch has taken everything that was sent, as the frames left in the ring go with the port.
 /// `room` is the room of the empty ring.
-pub fn settle(endpoint: &mut ProcessEndpoint, room: usize) -> Result<(), Trouble> {
+pub fn settle(endpoint: &mut impl Endpoint, room: usize) -> Result<(), Trouble> {
     let deadline = Instant::now() + SETTLE;
     loop {
         let left = room - endpoint.tx_room().min(room);
@@ -180,6 +235,7 @@ mod tests {
         assert_eq!(destination("lan0:b"), Ok(named("lan0:b")));
         assert_ne!(named("lan0:a"), named("lan0:b"));
         assert!(!named("lan0:b").is_group());
+        assert_eq!(destination("/run/vm1.sock"), Ok(named("/run/vm1.sock")));
         assert_eq!(destination("52:54:00:00:00:01"), Ok(Mac([0x52, 0x54, 0, 0, 0, 1])));
         assert_eq!(destination("broadcast"), Ok(Mac::BROADCAST));
         for wrong in ["lan0", "52:54:00:00:00", "a:b:c", ""] {

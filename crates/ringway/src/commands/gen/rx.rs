@@ -6,6 +6,7 @@ use std::time::Duration;
 use ringway_traffic::pcap::MAX_SNAP;
 use ringway_traffic::{Ended, Endpoint, Limits, Mac, Origin, Recorder, RxOptions, RxReport, receive};
 
+use super::attached::Attached;
 use super::check::Check;
 use super::port::{self, PortArgs};
 use super::supervise::{Stop, supervised};
@@ -17,11 +18,14 @@ use crate::commands::Context;
 #[command(after_help = "Examples, with \"ringway run\" in another terminal:
   ringway gen rx lan0:b --duration 10s
   ringway gen rx lan0:b --check full --count 1M --idle 2s --strict --json
-  ringway gen rx lan0:b --write received.pcapng --duration 10s")]
+  ringway gen rx lan0:b --write received.pcapng --duration 10s
+
+At the vhost-user port of any switch, as the driver of a virtio-net device:
+  ringway gen rx --vhost-user /run/ringway/vm1.sock --announce")]
 pub struct Args {
     /// The port to receive at; it is made if need be
-    #[arg(value_name = "SWITCH:PORT")]
-    port: String,
+    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user", conflicts_with = "vhost_user")]
+    port: Option<String>,
     /// What is checked
     #[arg(long, value_enum, default_value_t = Check::Sequence)]
     check: Check,
@@ -60,9 +64,10 @@ pub struct Args {
 pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let recorder = args.write.as_deref().map(|path| Recorder::create(path, MAX_SNAP));
     let mut recorder = recorder.transpose().map_err(|error| Trouble::Failed(error.to_string()))?;
-    let mut endpoint = args.common.attach(&args.port, context)?;
+    let target = args.common.target(args.port.as_deref())?;
+    let mut endpoint = args.common.attach(target, context)?;
     if args.announce {
-        let source = port::address(args.src, &mut endpoint, &args.port);
+        let source = port::address(args.src, &mut endpoint, &target.name());
         let frame = frames::introduction(source, Mac::BROADCAST)?;
         endpoint.tx_push(frame.len(), |place| place.copy_from_slice(&frame));
         endpoint.tx_flush();
@@ -74,7 +79,7 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
         batch: args.batch as usize,
         patience: args.common.patience(),
     };
-    let connection = port::connection(&mut endpoint)?;
+    let connection = endpoint.connection()?;
     let received = supervised(stop, &[connection], |watch| {
         receive(&mut endpoint, &mut checker, recorder.as_mut(), &options, watch)
     })?;

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ringway_traffic::{
-    Ended, Endpoint, FrameSpec, Limits, Mac, ProcessEndpoint, Rate, Replay, ReplayOptions, Source, Timing, TxOptions,
-    TxReport, transmit,
+    Ended, Endpoint, FrameSpec, Limits, Mac, Rate, Replay, ReplayOptions, Source, Timing, TxOptions, TxReport, transmit,
 };
 
+use super::attached::Attached;
 use super::frames::{Mix, Sizes};
 use super::once::Once;
 use super::port::{self, PortArgs};
@@ -20,11 +20,14 @@ use crate::commands::{Context, complain};
 #[command(after_help = "Examples, with \"ringway run\" in another terminal:
   ringway gen tx lan0:a --dst lan0:b --size 1514 --rate 100kpps --duration 5s
   ringway gen tx lan0:a --size imix --flows 16 --rate 1Gbit --count 1M
-  ringway gen tx lan0:a --pcap traffic.pcap --rate max      # a file that tcpdump or \"gen rx --write\" made")]
+  ringway gen tx lan0:a --pcap traffic.pcap --rate max      # a file that tcpdump or \"gen rx --write\" made
+
+To the vhost-user port of any switch, as the driver of a virtio-net device:
+  ringway gen tx --vhost-user /run/ringway/vm1.sock --packed --rate 1Mpps")]
 pub struct Args {
     /// The port to send from; it is made if need be
-    #[arg(value_name = "SWITCH:PORT")]
-    port: String,
+    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user", conflicts_with = "vhost_user")]
+    port: Option<String>,
     /// Bytes of a frame without FCS: 60, or several by turns as in 60,1514 and 60-128, or imix
     #[arg(long, value_name = "SIZE", default_value = "60", value_parser = Sizes::parse)]
     size: Sizes,
@@ -85,14 +88,15 @@ enum When {
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
+    let target = args.common.target(args.port.as_deref())?;
     let replay = args.pcap.is_some().then(|| open(&args)).transpose()?;
     if replay.is_none() {
-        args.common.holds(args.size.largest())?;
+        args.common.holds(&[target], args.size.largest())?;
     }
     if args.fill == Fill::Once && args.size.single().is_none() {
         return Err(Trouble::Usage("--fill once: needs one --size, as buffers are sent again as they are".to_owned()));
     }
-    let mut endpoint = args.common.attach(&args.port, context)?;
+    let mut endpoint = args.common.attach(target, context)?;
     let room = endpoint.tx_room();
     let options = TxOptions {
         limits: Limits { frames: args.count, duration: args.duration },
@@ -104,16 +108,16 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let sent = if let Some(mut replay) = replay {
         send(&mut endpoint, &mut replay, &options, stop)?
     } else {
-        let source = port::address(args.src, &mut endpoint, &args.port);
+        let source = port::address(args.src, &mut endpoint, &target.name());
         let destinations = args.dst.clone();
         let spec = FrameSpec { source, destinations, flows: args.flows, ..FrameSpec::default() };
         let mut frames = Mix::new(&spec, &args.size)?;
         match args.fill {
             Fill::Each => send(&mut endpoint, &mut frames, &options, stop)?,
             Fill::Once => {
-                let connection = port::connection(&mut endpoint)?;
-                let slots = endpoint.port().layout().shape.tx_slots;
-                let mut once = Once::new(endpoint, slots);
+                let connection = endpoint.connection()?;
+                // One more than there is room for: every buffer is written.
+                let mut once = Once::new(endpoint, room as u64 + 1);
                 let sent = supervised(stop, &[connection], |watch| transmit(&mut once, &mut frames, &options, watch))?;
                 endpoint = once.into_inner();
                 sent
@@ -149,11 +153,11 @@ fn open(args: &Args) -> Result<Replay, Trouble> {
 }
 
 fn send(
-    endpoint: &mut ProcessEndpoint,
+    endpoint: &mut impl Attached,
     source: &mut impl Source,
     options: &TxOptions,
     stop: &Stop,
 ) -> Result<TxReport, Trouble> {
-    let connection = port::connection(endpoint)?;
+    let connection = endpoint.connection()?;
     supervised(stop, &[connection], |watch| transmit(endpoint, source, options, watch))
 }

@@ -1,0 +1,107 @@
+//! What traffic goes through, whichever kind it is.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use ringway_traffic::{Endpoint, Mac, Packed, ProcessEndpoint, Ring, Split, VirtioEndpoint};
+
+use super::Trouble;
+
+/// An endpoint that belongs to a switch, or to some other back end.
+pub trait Attached: Endpoint {
+    /// What becomes readable when the other side has ended.
+    fn end(&mut self) -> io::Result<OwnedFd>;
+
+    /// The address that the switch binds to it.
+    fn bound(&mut self) -> Option<Mac> {
+        None
+    }
+
+    /// A second handle of what becomes readable when the other side has ended.
+    fn connection(&mut self) -> Result<OwnedFd, Trouble> {
+        self.end().map_err(|error| Trouble::Failed(format!("cannot duplicate the port's connection: {error}")))
+    }
+}
+
+impl Attached for ProcessEndpoint {
+    fn end(&mut self) -> io::Result<OwnedFd> {
+        self.port().connection_fd().try_clone_to_owned()
+    }
+
+    fn bound(&mut self) -> Option<Mac> {
+        match self.port().mac() {
+            [0, 0, 0, 0, 0, 0] => None,
+            bound => Some(Mac(bound)),
+        }
+    }
+}
+
+impl<R: Ring> Attached for VirtioEndpoint<R> {
+    fn end(&mut self) -> io::Result<OwnedFd> {
+        VirtioEndpoint::connection(self).as_fd().try_clone_to_owned()
+    }
+}
+
+/// One of all kinds.
+#[allow(clippy::large_enum_variant, reason = "there are one or two of them")]
+pub enum AnyPort {
+    /// A process port.
+    Process(ProcessEndpoint),
+    /// A virtio-net driver with split rings.
+    Split(VirtioEndpoint<Split>),
+    /// A virtio-net driver with packed rings.
+    Packed(VirtioEndpoint<Packed>),
+}
+
+/// Does the same with whatever is there.
+macro_rules! each {
+    ($any:expr, $port:ident => $do:expr) => {
+        match $any {
+            AnyPort::Process($port) => $do,
+            AnyPort::Split($port) => $do,
+            AnyPort::Packed($port) => $do,
+        }
+    };
+}
+
+impl Endpoint for AnyPort {
+    #[inline]
+    fn tx_room(&mut self) -> usize {
+        each!(self, port => port.tx_room())
+    }
+
+    #[inline]
+    fn tx_push(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+        each!(self, port => port.tx_push(len, fill))
+    }
+
+    #[inline]
+    fn tx_repeat(&mut self, template: &[u8]) -> bool {
+        each!(self, port => port.tx_repeat(template))
+    }
+
+    #[inline]
+    fn tx_flush(&mut self) {
+        each!(self, port => port.tx_flush());
+    }
+
+    #[inline]
+    fn rx_batch(&mut self, max: usize, take: impl FnMut(&[u8])) -> usize {
+        each!(self, port => port.rx_batch(max, take))
+    }
+
+    fn wait(&mut self, for_rx: bool, timeout: Duration) -> io::Result<()> {
+        each!(self, port => port.wait(for_rx, timeout))
+    }
+}
+
+impl Attached for AnyPort {
+    fn end(&mut self) -> io::Result<OwnedFd> {
+        each!(self, port => port.end())
+    }
+
+    fn bound(&mut self) -> Option<Mac> {
+        each!(self, port => port.bound())
+    }
+}

@@ -1,0 +1,384 @@
+//! The driver as an endpoint.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ringway_memory::SharedMemory;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::frontend::{Bells, FrontEnd, Region, VhostUserError, Vring};
+use super::queue::{Direction, Misuse, Place, Queue, Ring};
+use super::{FRAME_AT, HEADER, HEADER_AT, feature};
+use crate::Endpoint;
+
+/// Most descriptors of a ring.
+pub const MAX_RING: u32 = 32_768;
+/// Where guest memory begins, as descriptors give addresses: not 0, so that nobody takes one for an offset.
+const GUEST: u64 = 0x1_0000_0000;
+
+/// A multiple of every page size.
+const PAGE: usize = 65_536;
+
+/// Who listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Meeting {
+    /// The back end does.
+    #[default]
+    Connect,
+    /// The driver does, and the back end connects.
+    Listen,
+}
+
+/// What the driver is to be like.
+#[derive(Debug, Clone)]
+pub struct VirtioOptions {
+    /// Who listens on the socket.
+    pub meeting: Meeting,
+    /// Time for the back end to connect, and for each of its answers.
+    pub within: Duration,
+    /// Descriptors of the transmit ring: a power of two up to [`MAX_RING`].
+    pub tx_ring: u32,
+    /// Descriptors of the receive ring, likewise.
+    pub rx_ring: u32,
+    /// Bytes of a frame that a buffer holds. A multiple of 64; an odd one spreads buffers over cache sets.
+    pub buffer_size: u32,
+    /// The queue pair to use, from 0. Those before it are set up and left empty.
+    pub pair: u16,
+    /// Insist on VIRTIO_F_IN_ORDER.
+    pub in_order: bool,
+    /// Insist on VIRTIO_F_EVENT_IDX.
+    pub event_idx: bool,
+    /// Insist on VIRTIO_NET_F_MRG_RXBUF.
+    pub mergeable: bool,
+}
+
+impl Default for VirtioOptions {
+    fn default() -> VirtioOptions {
+        VirtioOptions {
+            meeting: Meeting::Connect,
+            within: Duration::from_secs(10),
+            tx_ring: 256,
+            rx_ring: 256,
+            buffer_size: 2304,
+            pair: 0,
+            in_order: false,
+            event_idx: false,
+            mergeable: false,
+        }
+    }
+}
+
+impl VirtioOptions {
+    fn features(&self, packed: bool) -> u64 {
+        let wish = |wanted: bool, bit: u64| if wanted { bit } else { 0 };
+        feature::VERSION_1
+            | wish(packed, feature::RING_PACKED)
+            | wish(self.in_order, feature::IN_ORDER)
+            | wish(self.event_idx, feature::EVENT_IDX)
+            | wish(self.mergeable, feature::MRG_RXBUF)
+            | wish(self.pair > 0, feature::MQ)
+    }
+
+    fn check(&self) -> Result<(), VhostUserError> {
+        for ring in [self.tx_ring, self.rx_ring] {
+            if !ring.is_power_of_two() || !(2..=MAX_RING).contains(&ring) {
+                let what =
+                    format!("a virtio ring of {ring} descriptors: a power of two from 2 to {MAX_RING} is needed");
+                return Err(VhostUserError::Options(what));
+            }
+        }
+        let size = self.buffer_size;
+        if size == 0 || !size.is_multiple_of(64) || size > 65_536 {
+            let what = format!("a buffer of {size} bytes: a multiple of 64 from 64 to 65536 is needed");
+            return Err(VhostUserError::Options(what));
+        }
+        Ok(())
+    }
+}
+
+/// A virtio-net driver whose device is a vhost-user back end; `R` is the kind of ring.
+#[derive(Debug)]
+pub struct VirtioEndpoint<R> {
+    tx: Queue<R>,
+    rx: Queue<R>,
+    tx_bells: Bells,
+    rx_bells: Bells,
+    path: PathBuf,
+    connection: UnixStream,
+    /// What the device did; then nothing moves any more, and the next wait tells.
+    misuse: Option<Misuse>,
+    mergeable: bool,
+    rx_ring: u32,
+    /// A received frame over several buffers, as far as it has come, and the number of buffers to come.
+    gathered: Vec<u8>,
+    missing: u16,
+    /// Of queue pairs that are not used.
+    _idle: Vec<Bells>,
+}
+
+impl<R: Ring> VirtioEndpoint<R> {
+    /// Meets the back end at `socket` and starts its device.
+    ///
+    /// # Errors
+    /// There is none, or it cannot do what is wanted.
+    pub fn attach(socket: &Path, options: &VirtioOptions) -> Result<VirtioEndpoint<R>, VhostUserError> {
+        options.check()?;
+        // Queue by queue the rings, then the buffers of the two queues that are used.
+        let queues = 2 * (usize::from(options.pair) + 1);
+        // Receive queues are the even ones (virtio 1.3, 5.1.2).
+        let size = |queue: usize| if queue.is_multiple_of(2) { options.rx_ring } else { options.tx_ring };
+        let mut end = 0;
+        let mut reserve = |bytes: usize| {
+            let at = end;
+            end = (at + bytes).next_multiple_of(64);
+            at
+        };
+        let rings: Vec<usize> = (0..queues).map(|queue| reserve(R::parts(size(queue)).bytes)).collect();
+        let stride = options.buffer_size as usize + FRAME_AT;
+        let places = [(queues - 2, Direction::Rx), (queues - 1, Direction::Tx)].map(|(queue, direction)| Place {
+            size: size(queue),
+            stride,
+            rings: rings[queue],
+            buffers: reserve(size(queue) as usize * stride),
+            guest: GUEST,
+            direction,
+            in_order: options.in_order,
+            event_idx: options.event_idx,
+        });
+        let bytes = end.next_multiple_of(PAGE);
+        let memory = SharedMemory::create("ringway-gen-virtio", bytes)?;
+        let user = memory.mapping().whole().as_ptr() as u64;
+        let mut rx = Queue::<R>::new(memory.mapping(), &places[0])?;
+        let mut tx = Queue::<R>::new(memory.mapping(), &places[1])?;
+        tx.want_no_call();
+        rx.want_no_call();
+        rx.push_many(options.rx_ring);
+        rx.publish();
+
+        let mut front = match options.meeting {
+            Meeting::Connect => FrontEnd::connect(socket, options.within)?,
+            Meeting::Listen => FrontEnd::listen(socket, options.within)?,
+        };
+        front.negotiate(options.features(R::PACKED), options.pair + 1)?;
+        front.share(&Region { file: memory.file(), bytes, guest: GUEST, user })?;
+        let mut bells = Vec::new();
+        for (queue, &at) in rings.iter().enumerate() {
+            let (size, user) = (size(queue), user + at as u64);
+            let vring = Vring { index: queue as u32, size, base: R::BASE, user, parts: R::parts(size) };
+            bells.push(front.start(&vring)?);
+        }
+        (0..queues as u32).try_for_each(|queue| front.enable(queue))?;
+        let (Some(tx_bells), Some(rx_bells)) = (bells.pop(), bells.pop()) else { unreachable!("two queues at least") };
+        Ok(VirtioEndpoint {
+            tx,
+            rx,
+            tx_bells,
+            rx_bells,
+            path: socket.to_owned(),
+            connection: front.into_socket(),
+            misuse: None,
+            mergeable: options.mergeable,
+            rx_ring: options.rx_ring,
+            gathered: Vec::new(),
+            missing: 0,
+            _idle: bells,
+        })
+    }
+
+    /// Ends when the back end does: readable then.
+    #[must_use]
+    pub fn connection(&self) -> &UnixStream {
+        &self.connection
+    }
+
+    #[cold]
+    fn blame(&mut self, misuse: Misuse) {
+        self.misuse.get_or_insert(misuse);
+    }
+
+    /// Takes back the transmit buffers that were sent.
+    #[inline]
+    fn reclaim(&mut self) {
+        if let Err(misuse) = self.tx.take_all() {
+            self.blame(misuse);
+        }
+    }
+
+    #[inline]
+    fn has_room(&mut self) -> bool {
+        if self.tx.room() == 0 {
+            self.reclaim();
+        }
+        self.tx.room() > 0 && self.misuse.is_none()
+    }
+
+    /// Takes one received buffer; gives the frame when it is complete.
+    #[inline]
+    fn receive(&mut self, id: u16, written: u32, take: &mut impl FnMut(&[u8])) -> Result<bool, Misuse> {
+        let written = written as usize;
+        let wrong = || Misuse::Length(written as u32, self.rx.capacity() + HEADER);
+        if self.missing > 0 {
+            return self.gather(id, written, take);
+        }
+        let len = written.checked_sub(HEADER).ok_or_else(wrong)?;
+        let frame = self.rx.buffers.bytes(id, FRAME_AT, len).ok_or_else(wrong)?;
+        if self.mergeable {
+            let header = self.rx.buffers.bytes(id, HEADER_AT, HEADER).ok_or_else(wrong)?;
+            let buffers = u16::from_le_bytes([header[10], header[11]]);
+            if buffers != 1 {
+                if buffers == 0 || u32::from(buffers) > self.rx_ring {
+                    return Err(Misuse::Buffers(buffers));
+                }
+                self.gathered.extend_from_slice(frame);
+                self.missing = buffers - 1;
+                return Ok(false);
+            }
+        }
+        take(frame);
+        Ok(true)
+    }
+
+    #[cold]
+    fn gather(&mut self, id: u16, written: usize, take: &mut impl FnMut(&[u8])) -> Result<bool, Misuse> {
+        let piece = self.rx.buffers.bytes(id, HEADER_AT, written);
+        let wrong = Misuse::Length(written as u32, self.rx.capacity() + HEADER);
+        self.gathered.extend_from_slice(piece.ok_or(wrong)?);
+        self.missing -= 1;
+        if self.missing > 0 {
+            return Ok(false);
+        }
+        take(&self.gathered);
+        self.gathered.clear();
+        Ok(true)
+    }
+
+    fn ready(&mut self, for_rx: bool) -> Result<bool, Misuse> {
+        if for_rx {
+            return self.rx.has_used();
+        }
+        self.tx.take_all()?;
+        Ok(self.tx.room() > 0)
+    }
+
+    fn want_call(&mut self, for_rx: bool) {
+        if for_rx { self.rx.want_call(false) } else { self.tx.want_call(true) }
+    }
+
+    fn want_no_call(&mut self) {
+        self.rx.want_no_call();
+        self.tx.want_no_call();
+    }
+
+    fn broken(&self, misuse: Misuse) -> io::Error {
+        io::Error::new(io::ErrorKind::InvalidData, format!("the back end at {}: {misuse}", self.path.display()))
+    }
+
+    /// Sleeps until a call, the end of the connection, or the end of `left`.
+    fn sleep(&mut self, for_rx: bool, left: Duration) -> io::Result<()> {
+        let call = if for_rx { &self.rx_bells.call } else { &self.tx_bells.call };
+        let mut descriptors = [PollFd::new(call, PollFlags::IN), PollFd::new(&self.connection, PollFlags::IN)];
+        match poll(&mut descriptors, Timespec::try_from(left).ok().as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let [called, ended] = descriptors.map(|descriptor| !descriptor.revents().is_empty());
+        if called {
+            // Non-blocking; an empty counter means that there was no call after all.
+            let _ = rustix::io::read(call, &mut [0; 8]);
+        }
+        if ended {
+            let what = format!("the back end at {} is gone", self.path.display());
+            return Err(io::Error::new(io::ErrorKind::ConnectionReset, what));
+        }
+        Ok(())
+    }
+}
+
+impl<R: Ring> Endpoint for VirtioEndpoint<R> {
+    #[inline]
+    fn tx_room(&mut self) -> usize {
+        self.reclaim();
+        if self.misuse.is_none() { self.tx.room() as usize } else { 0 }
+    }
+
+    #[inline]
+    fn tx_push(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let id = self.tx.next();
+        let Some(frame) = self.tx.buffers.bytes_mut(id, FRAME_AT, len) else { return false };
+        fill(frame);
+        self.tx.push(len);
+        true
+    }
+
+    #[inline]
+    fn tx_repeat(&mut self, template: &[u8]) -> bool {
+        if !self.has_room() || template.len() > self.tx.capacity() {
+            return false;
+        }
+        self.tx.push(template.len());
+        true
+    }
+
+    #[inline]
+    fn tx_flush(&mut self) {
+        if self.tx.publish() {
+            // Non-blocking; a full counter is as good as a write.
+            let _ = rustix::io::write(&self.tx_bells.kick, &1u64.to_ne_bytes());
+        }
+    }
+
+    #[inline]
+    fn rx_batch(&mut self, max: usize, mut take: impl FnMut(&[u8])) -> usize {
+        let (mut frames, mut buffers) = (0, 0);
+        while frames < max && self.misuse.is_none() {
+            let received = match self.rx.take() {
+                Ok(None) => break,
+                Ok(Some((id, written))) => {
+                    self.rx.prefetch();
+                    self.receive(id, written, &mut take)
+                }
+                Err(misuse) => Err(misuse),
+            };
+            match received {
+                Ok(complete) => {
+                    frames += usize::from(complete);
+                    buffers += 1;
+                }
+                Err(misuse) => self.blame(misuse),
+            }
+        }
+        if buffers > 0 {
+            self.rx.push_many(buffers);
+            if self.rx.publish() {
+                let _ = rustix::io::write(&self.rx_bells.kick, &1u64.to_ne_bytes());
+            }
+        }
+        frames
+    }
+
+    fn wait(&mut self, for_rx: bool, timeout: Duration) -> io::Result<()> {
+        if let Some(misuse) = self.misuse {
+            return Err(self.broken(misuse));
+        }
+        if timeout.is_zero() {
+            return self.sleep(for_rx, timeout);
+        }
+        let deadline = Instant::now() + timeout;
+        loop {
+            self.want_call(for_rx);
+            let ready = self.ready(for_rx).map_err(|misuse| self.broken(misuse));
+            let left = deadline.saturating_duration_since(Instant::now());
+            let over = !matches!(ready, Ok(false)) || left.is_zero();
+            let slept = if over { ready.map(|_| ()) } else { self.sleep(for_rx, left) };
+            if over || slept.is_err() {
+                self.want_no_call();
+                return slept;
+            }
+        }
+    }
+}

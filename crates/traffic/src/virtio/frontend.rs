@@ -1,0 +1,274 @@
+//! The front end's side of vhost-user (docs/interop/vhost-user.rst in QEMU's tree): as much as one queue pair needs.
+
+use std::io::{self, IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use super::feature;
+use super::queue::Parts;
+
+const VERSION: u32 = 1;
+const REPLY: u32 = 1 << 2;
+const NEED_REPLY: u32 = 1 << 3;
+const HEADER_BYTES: usize = 12;
+
+const PROTOCOL_MQ: u64 = 1 << 0;
+const PROTOCOL_REPLY_ACK: u64 = 1 << 3;
+
+/// Requests, by their numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "the names of the specification")]
+enum Request {
+    GET_FEATURES = 1,
+    SET_FEATURES = 2,
+    SET_OWNER = 3,
+    SET_MEM_TABLE = 5,
+    SET_VRING_NUM = 8,
+    SET_VRING_ADDR = 9,
+    SET_VRING_BASE = 10,
+    SET_VRING_KICK = 12,
+    SET_VRING_CALL = 13,
+    GET_PROTOCOL_FEATURES = 15,
+    SET_PROTOCOL_FEATURES = 16,
+    GET_QUEUE_NUM = 17,
+    SET_VRING_ENABLE = 18,
+}
+
+/// Why a back end cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum VhostUserError {
+    /// Options that make no sense.
+    #[error("{0}")]
+    Options(String),
+    /// There is nobody.
+    #[error("no vhost-user back end at {}: {source}", path.display())]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A feature that was asked for is missing.
+    #[error("the back end at {} does not offer {}", path.display(), name)]
+    Lacks {
+        /// The socket.
+        path: PathBuf,
+        /// What it lacks.
+        name: &'static str,
+    },
+    /// The dialogue broke off.
+    #[error("vhost-user back end at {}: {request}: {source}", path.display())]
+    Dialogue {
+        /// The socket.
+        path: PathBuf,
+        /// What was being asked.
+        request: String,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// Memory, eventfds or the like cannot be had.
+    #[error("cannot make the driver's memory: {0}")]
+    Memory(#[from] io::Error),
+}
+
+/// A connection to a back end.
+#[derive(Debug)]
+pub struct FrontEnd {
+    socket: UnixStream,
+    path: PathBuf,
+    /// Protocol features agreed on.
+    protocol: u64,
+}
+
+/// Memory shared with the back end, one region.
+#[derive(Debug, Clone, Copy)]
+pub struct Region<'f> {
+    pub file: BorrowedFd<'f>,
+    pub bytes: usize,
+    /// Address that descriptors are relative to.
+    pub guest: u64,
+    /// Address that rings are given by.
+    pub user: u64,
+}
+
+/// One virtqueue as the back end is told of it.
+#[derive(Debug)]
+pub struct Vring {
+    pub index: u32,
+    pub size: u32,
+    pub base: u32,
+    /// Address of the rings.
+    pub user: u64,
+    pub parts: Parts,
+}
+
+/// The eventfds of one virtqueue.
+#[derive(Debug)]
+pub struct Bells {
+    /// Wakes the device.
+    pub kick: OwnedFd,
+    /// Wakes the driver.
+    pub call: OwnedFd,
+}
+
+impl FrontEnd {
+    /// Connects to a back end that listens.
+    pub fn connect(path: &Path, within: Duration) -> Result<FrontEnd, VhostUserError> {
+        let unreachable = |source| VhostUserError::Unreachable { path: path.to_owned(), source };
+        let socket = UnixStream::connect(path).map_err(unreachable)?;
+        Self::over(socket, path, within)
+    }
+
+    /// Listens until a back end connects. The socket is gone afterwards.
+    pub fn listen(path: &Path, within: Duration) -> Result<FrontEnd, VhostUserError> {
+        let unreachable = |source| VhostUserError::Unreachable { path: path.to_owned(), source };
+        let listener = UnixListener::bind(path).map_err(unreachable)?;
+        let timeout = Timespec::try_from(within).ok();
+        let ready = poll(&mut [PollFd::new(&listener, PollFlags::IN)], timeout.as_ref());
+        let accepted = match ready {
+            Ok(0) => Err(io::Error::other(format!("nobody connected within {within:?}"))),
+            Ok(_) => listener.accept().map(|(socket, _)| socket),
+            Err(error) => Err(error.into()),
+        };
+        let _ = std::fs::remove_file(path);
+        Self::over(accepted.map_err(unreachable)?, path, within)
+    }
+
+    fn over(socket: UnixStream, path: &Path, within: Duration) -> Result<FrontEnd, VhostUserError> {
+        socket.set_read_timeout(Some(within))?;
+        socket.set_write_timeout(Some(within))?;
+        Ok(FrontEnd { socket, path: path.to_owned(), protocol: 0 })
+    }
+
+    /// Agrees on exactly the features `wanted`, and finds out whether the device has `pairs` queue pairs.
+    pub fn negotiate(&mut self, wanted: u64, pairs: u16) -> Result<(), VhostUserError> {
+        self.tell(Request::SET_OWNER, &[], &[])?;
+        let offered = self.ask(Request::GET_FEATURES)?;
+        let missing = wanted & !offered;
+        if missing != 0 {
+            let name = feature::name(missing & missing.wrapping_neg());
+            return Err(VhostUserError::Lacks { path: self.path.clone(), name });
+        }
+        let mut features = wanted;
+        if offered & feature::PROTOCOL != 0 {
+            features |= feature::PROTOCOL;
+            let mut agreed = self.ask(Request::GET_PROTOCOL_FEATURES)? & (PROTOCOL_REPLY_ACK | PROTOCOL_MQ);
+            if pairs == 1 {
+                agreed &= !PROTOCOL_MQ;
+            }
+            self.tell(Request::SET_PROTOCOL_FEATURES, &agreed.to_ne_bytes(), &[])?;
+            self.protocol = agreed;
+        }
+        if pairs > 1 {
+            let has = if self.protocol & PROTOCOL_MQ == 0 { 1 } else { self.ask(Request::GET_QUEUE_NUM)? };
+            if has < u64::from(pairs) {
+                let what = format!("the back end at {} has {has} queue pairs, not {pairs}", self.path.display());
+                return Err(VhostUserError::Options(what));
+            }
+        }
+        self.tell(Request::SET_FEATURES, &features.to_ne_bytes(), &[])
+    }
+
+    /// Shares the memory.
+    pub fn share(&mut self, region: &Region<'_>) -> Result<(), VhostUserError> {
+        let mut table = [1u32.to_ne_bytes(), 0u32.to_ne_bytes()].concat();
+        for word in [region.guest, region.bytes as u64, region.user, 0] {
+            table.extend(word.to_ne_bytes());
+        }
+        self.tell(Request::SET_MEM_TABLE, &table, &[region.file])
+    }
+
+    /// Sets one virtqueue up and starts it.
+    pub fn start(&mut self, vring: &Vring) -> Result<Bells, VhostUserError> {
+        let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from);
+        let bells = Bells { kick: bell()?, call: bell()? };
+        let state = |number: u32| [vring.index.to_ne_bytes(), number.to_ne_bytes()].concat();
+        self.tell(Request::SET_VRING_NUM, &state(vring.size), &[])?;
+        self.tell(Request::SET_VRING_BASE, &state(vring.base), &[])?;
+        // No flags; then, in the message's own order, descriptors, device, driver, and no log.
+        let mut addresses = state(0);
+        for at in [vring.parts.descriptors, vring.parts.device, vring.parts.driver] {
+            addresses.extend((vring.user + at as u64).to_ne_bytes());
+        }
+        addresses.extend(0u64.to_ne_bytes());
+        self.tell(Request::SET_VRING_ADDR, &addresses, &[])?;
+        let index = u64::from(vring.index).to_ne_bytes();
+        self.tell(Request::SET_VRING_CALL, &index, &[bells.call.as_fd()])?;
+        self.tell(Request::SET_VRING_KICK, &index, &[bells.kick.as_fd()])?;
+        // Back ends start a ring at its first kick.
+        let _ = rustix::io::write(&bells.kick, &1u64.to_ne_bytes());
+        Ok(bells)
+    }
+
+    /// Enables one virtqueue that was started.
+    pub fn enable(&mut self, index: u32) -> Result<(), VhostUserError> {
+        self.tell(Request::SET_VRING_ENABLE, &[index.to_ne_bytes(), 1u32.to_ne_bytes()].concat(), &[])
+    }
+
+    /// The connection, which the back end ends with itself.
+    pub fn into_socket(self) -> UnixStream {
+        self.socket
+    }
+
+    /// Sends a request and, where that was agreed on, waits until it is done.
+    fn tell(&mut self, request: Request, payload: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), VhostUserError> {
+        let acknowledged = self.protocol & PROTOCOL_REPLY_ACK != 0;
+        let flags = VERSION | if acknowledged { NEED_REPLY } else { 0 };
+        let mut done = self.send(request, flags, payload, files);
+        if done.is_ok() && acknowledged {
+            done = match self.reply(request) {
+                Ok(0) => Ok(()),
+                Ok(code) => Err(io::Error::other(format!("the back end refused it with {code}"))),
+                Err(error) => Err(error),
+            };
+        }
+        done.map_err(|source| self.broken(request, source))
+    }
+
+    /// Asks for a number.
+    fn ask(&mut self, request: Request) -> Result<u64, VhostUserError> {
+        let answer = self.send(request, VERSION, &[], &[]).and_then(|()| self.reply(request));
+        answer.map_err(|source| self.broken(request, source))
+    }
+
+    fn send(&self, request: Request, flags: u32, payload: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let header = [request as u32, flags, payload.len() as u32].map(u32::to_ne_bytes).concat();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
+            return Err(io::Error::other("too many descriptors"));
+        }
+        let message = [IoSlice::new(&header), IoSlice::new(payload)];
+        let sent = sendmsg(&self.socket, &message, &mut ancillary, SendFlags::NOSIGNAL)?;
+        if sent < header.len() + payload.len() {
+            return Err(io::ErrorKind::WriteZero.into());
+        }
+        Ok(())
+    }
+
+    /// Reads a reply, which must be one number.
+    fn reply(&mut self, request: Request) -> io::Result<u64> {
+        let mut message = [0; HEADER_BYTES + 8];
+        self.socket.read_exact(&mut message).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => io::Error::other("no answer in time"),
+            io::ErrorKind::UnexpectedEof => io::Error::other("the back end closed the connection"),
+            _ => error,
+        })?;
+        let word = |at: usize| u32::from_ne_bytes([message[at], message[at + 1], message[at + 2], message[at + 3]]);
+        let (what, flags, size) = (word(0), word(4), word(8));
+        if what != request as u32 || flags & (REPLY | 3) != REPLY | VERSION || size != 8 {
+            return Err(io::Error::other(format!("it answers with request {what}, flags {flags:#x}, {size} bytes")));
+        }
+        Ok(u64::from(word(12)) | u64::from(word(16)) << 32)
+    }
+
+    fn broken(&self, request: Request, source: io::Error) -> VhostUserError {
+        VhostUserError::Dialogue { path: self.path.clone(), request: format!("{request:?}"), source }
+    }
+}

@@ -1,0 +1,63 @@
+//! A lean virtio-net driver in user space: whatever is a vhost-user back end can be loaded with it.
+//!
+//! It is one queue pair in memory of its own. Every frame has one buffer with its 12-byte header in front (virtio 1.3,
+//! 5.1.6.1), every buffer one descriptor, and both are written as seldom as the ring allows: a place of the ring takes the
+//! buffer that was used there a lap before, so that with a device that works in order nothing but an index changes.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `frontend.rs` | the vhost-user dialogue |
+//! | `area.rs` | the memory: words of the rings, bytes of the buffers |
+//! | `queue.rs` | what both kinds of ring have in common: who has which buffer |
+//! | `split.rs`, `packed.rs` | the rings as the device sees them |
+//! | `endpoint.rs` | the [`Endpoint`](crate::Endpoint) |
+
+mod area;
+mod endpoint;
+mod frontend;
+mod packed;
+mod queue;
+mod split;
+
+pub use endpoint::{MAX_RING, Meeting, VirtioEndpoint, VirtioOptions};
+pub use frontend::VhostUserError;
+pub use packed::Packed;
+pub use queue::Ring;
+pub use split::Split;
+
+/// Bytes of the header in front of every frame.
+const HEADER: usize = 12;
+/// Where the header begins in its buffer: so that the frame begins with a cache line, and a short one needs no other.
+const HEADER_AT: usize = 52;
+/// Where the frame begins in its buffer.
+const FRAME_AT: usize = HEADER_AT + HEADER;
+
+/// Feature bits (virtio 1.3, 5.1.3 and 6).
+mod feature {
+    /// Received frames may take several buffers.
+    pub const MRG_RXBUF: u64 = 1 << 15;
+    /// Several queue pairs.
+    pub const MQ: u64 = 1 << 22;
+    /// Each side says how far the other may go without a wake-up.
+    pub const EVENT_IDX: u64 = 1 << 29;
+    /// vhost-user's own: there are protocol features.
+    pub const PROTOCOL: u64 = 1 << 30;
+    /// Not a legacy device.
+    pub const VERSION_1: u64 = 1 << 32;
+    /// Packed rings.
+    pub const RING_PACKED: u64 = 1 << 34;
+    /// The device uses buffers in the order in which they were made available.
+    pub const IN_ORDER: u64 = 1 << 35;
+
+    /// The name of a feature that a back end lacks.
+    pub fn name(bit: u64) -> &'static str {
+        match bit {
+            MRG_RXBUF => "mergeable receive buffers (VIRTIO_NET_F_MRG_RXBUF)",
+            MQ => "several queue pairs (VIRTIO_NET_F_MQ)",
+            EVENT_IDX => "event indices (VIRTIO_F_EVENT_IDX)",
+            VERSION_1 => "virtio 1 (VIRTIO_F_VERSION_1)",
+            RING_PACKED => "packed rings (VIRTIO_F_RING_PACKED)",
+            _ => "use in order (VIRTIO_F_IN_ORDER)",
+        }
+    }
+}

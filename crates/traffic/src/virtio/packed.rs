@@ -1,0 +1,138 @@
+//! The packed virtqueue, its driver's side (virtio 1.3, 2.8).
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use ringway_memory::Mapping;
+
+use super::area::{Words, words32, words64};
+use super::queue::{Direction, Misuse, Order, Parts, Place, Ring, Used};
+
+/// Flags of a descriptor, in its second word.
+const WRITE: u64 = 1 << (48 + 1);
+const AVAIL: u64 = 1 << (48 + 7);
+const USED: u64 = 1 << (48 + 15);
+
+/// Event suppression: flags are in the upper half of the word, offset and wrap counter in the lower.
+const EVENTS_ENABLE: u32 = 0;
+const EVENTS_DISABLE: u32 = 1;
+const EVENTS_AT: u32 = 2;
+const WRAP: u32 = 1 << 15;
+
+/// A packed ring.
+#[derive(Debug)]
+pub struct Packed {
+    place: Place,
+    /// Two words for each descriptor: the address; length, buffer and flags.
+    descriptors: Words<AtomicU64>,
+    driver_events: Words<AtomicU32>,
+    device_events: Words<AtomicU32>,
+    /// Which bit of a position tells odd laps from even ones.
+    lap: u32,
+}
+
+impl Packed {
+    /// The driver's wrap counter at this position.
+    #[inline]
+    fn wrap(&self, position: u32) -> bool {
+        position & self.lap == 0
+    }
+
+    #[inline]
+    fn word(&self, order: &Order, position: u32) -> u64 {
+        let id = order.id(position);
+        let turn = if self.wrap(position) { AVAIL } else { USED };
+        let write = if self.place.direction == Direction::Rx { WRITE } else { 0 };
+        u64::from(order.len(id)) | u64::from(id) << 32 | turn | write
+    }
+}
+
+impl Ring for Packed {
+    const PACKED: bool = true;
+    /// Both wrap counters begin with 1 (vhost-user, "Vring descriptor indices").
+    const BASE: u32 = 1 << 15 | 1 << 31;
+
+    fn parts(size: u32) -> Parts {
+        let driver = size as usize * 16;
+        Parts { descriptors: 0, driver, device: driver + 64, bytes: driver + 128 }
+    }
+
+    fn new(mapping: &Arc<Mapping>, place: &Place) -> io::Result<Packed> {
+        let parts = Self::parts(place.size);
+        Ok(Packed {
+            place: *place,
+            descriptors: words64(mapping, place.rings, place.size * 2)?,
+            driver_events: words32(mapping, place.rings + parts.driver, 1)?,
+            device_events: words32(mapping, place.rings + parts.device, 1)?,
+            lap: place.size,
+        })
+    }
+
+    #[inline]
+    fn publish(&mut self, order: &Order, from: u32, to: u32, rewrite: bool) {
+        if rewrite {
+            let mut position = from;
+            while position != to {
+                let address = self.place.address(order.id(position));
+                self.descriptors.at(position.wrapping_mul(2)).store(address, Ordering::Relaxed);
+                position = position.wrapping_add(1);
+            }
+        }
+        // The first comes last, and the device waits for it: it sees all or none.
+        let mut position = from.wrapping_add(1);
+        while position != to {
+            let at = position.wrapping_mul(2).wrapping_add(1);
+            self.descriptors.at(at).store(self.word(order, position), Ordering::Relaxed);
+            position = position.wrapping_add(1);
+        }
+        let at = from.wrapping_mul(2).wrapping_add(1);
+        self.descriptors.at(at).store(self.word(order, from), Ordering::Release);
+    }
+
+    #[inline]
+    fn look(&mut self, position: u32, outstanding: u32) -> Result<Option<Used>, Misuse> {
+        let word = self.descriptors.at(position.wrapping_mul(2).wrapping_add(1)).load(Ordering::Acquire);
+        let used = if self.wrap(position) { AVAIL | USED } else { 0 };
+        if word & (AVAIL | USED) != used || outstanding == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Used { id: (word >> 32) as u32 & 0xffff, len: word as u32 }))
+    }
+
+    #[inline]
+    fn count_used(&mut self, _position: u32, _outstanding: u32) -> Result<Option<u32>, Misuse> {
+        Ok(None)
+    }
+
+    #[inline]
+    fn wants_kick(&self, from: u32, to: u32) -> bool {
+        let events = self.device_events.at(0).load(Ordering::Relaxed);
+        match events >> 16 & 3 {
+            EVENTS_ENABLE => true,
+            EVENTS_AT => {
+                let mut event = to & !(self.lap - 1) | events & (self.lap - 1);
+                if (events & WRAP != 0) != self.wrap(to) {
+                    // It is of the lap before.
+                    event = event.wrapping_sub(self.lap);
+                }
+                to.wrapping_sub(event).wrapping_sub(1) < to.wrapping_sub(from)
+            }
+            _ => false,
+        }
+    }
+
+    fn want_call(&mut self, position: u32) {
+        let word = if self.place.event_idx {
+            let wrap = if self.wrap(position) { WRAP } else { 0 };
+            EVENTS_AT << 16 | wrap | position & (self.lap - 1)
+        } else {
+            EVENTS_ENABLE << 16
+        };
+        self.driver_events.at(0).store(word, Ordering::Relaxed);
+    }
+
+    fn want_no_call(&mut self, _position: u32) {
+        self.driver_events.at(0).store(EVENTS_DISABLE << 16, Ordering::Relaxed);
+    }
+}

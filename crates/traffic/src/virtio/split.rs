@@ -1,0 +1,142 @@
+//! The split virtqueue, its driver's side (virtio 1.3, 2.7).
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use ringway_memory::Mapping;
+
+use super::area::{Words, words16, words32, words64};
+use super::queue::{Direction, Misuse, Order, Parts, Place, Ring, Used};
+
+const DESC_F_WRITE: u64 = 2;
+const AVAIL_F_NO_INTERRUPT: u16 = 1;
+const USED_F_NO_NOTIFY: u16 = 1;
+const LINE: usize = 64;
+
+/// A split ring.
+#[derive(Debug)]
+pub struct Split {
+    place: Place,
+    /// Two words for each descriptor: the address; length, flags and next.
+    descriptors: Words<AtomicU64>,
+    avail_flags: Words<AtomicU16>,
+    avail_index: Words<AtomicU16>,
+    avail: Words<AtomicU16>,
+    used_event: Words<AtomicU16>,
+    used_flags: Words<AtomicU16>,
+    used_index: Words<AtomicU16>,
+    /// Two words for each entry: the buffer, the length.
+    used: Words<AtomicU32>,
+    avail_event: Words<AtomicU16>,
+    /// The position up to which buffers were used, when last looked at.
+    limit: u32,
+}
+
+impl Split {
+    /// Looks how far the device is; gives the number of buffers used from `position` on.
+    #[inline]
+    fn refresh(&mut self, position: u32, outstanding: u32) -> Result<u32, Misuse> {
+        let index = self.used_index.at(0).load(Ordering::Acquire);
+        let claimed = u32::from(index.wrapping_sub(position as u16));
+        if claimed > outstanding {
+            return Err(Misuse::Count { claimed, outstanding });
+        }
+        self.limit = position.wrapping_add(claimed);
+        Ok(claimed)
+    }
+}
+
+impl Ring for Split {
+    const PACKED: bool = false;
+    const BASE: u32 = 0;
+
+    fn parts(size: u32) -> Parts {
+        let size = size as usize;
+        let driver = size * 16;
+        let device = (driver + 4 + 2 * size + 2).next_multiple_of(LINE);
+        Parts { descriptors: 0, driver, device, bytes: (device + 4 + 8 * size + 2).next_multiple_of(LINE) }
+    }
+
+    fn new(mapping: &Arc<Mapping>, place: &Place) -> io::Result<Split> {
+        let (size, parts) = (place.size, Self::parts(place.size));
+        let (driver, device) = (place.rings + parts.driver, place.rings + parts.device);
+        let ring = Split {
+            place: *place,
+            descriptors: words64(mapping, place.rings, size * 2)?,
+            avail_flags: words16(mapping, driver, 1)?,
+            avail_index: words16(mapping, driver + 2, 1)?,
+            avail: words16(mapping, driver + 4, size)?,
+            used_event: words16(mapping, driver + 4 + 2 * size as usize, 1)?,
+            used_flags: words16(mapping, device, 1)?,
+            used_index: words16(mapping, device + 2, 1)?,
+            used: words32(mapping, device + 4, size * 2)?,
+            avail_event: words16(mapping, device + 4 + 8 * size as usize, 1)?,
+            limit: 0,
+        };
+        for id in 0..size {
+            ring.descriptors.at(id * 2).store(place.address(id as u16), Ordering::Relaxed);
+        }
+        Ok(ring)
+    }
+
+    #[inline]
+    fn publish(&mut self, order: &Order, from: u32, to: u32, rewrite: bool) {
+        if rewrite {
+            let flags = if self.place.direction == Direction::Rx { DESC_F_WRITE } else { 0 };
+            let mut position = from;
+            while position != to {
+                let id = order.id(position);
+                let word = u64::from(order.len(id)) | flags << 32;
+                self.descriptors.at(u32::from(id) * 2 + 1).store(word, Ordering::Relaxed);
+                self.avail.at(position).store(id, Ordering::Relaxed);
+                position = position.wrapping_add(1);
+            }
+        }
+        self.avail_index.at(0).store(to as u16, Ordering::Release);
+    }
+
+    #[inline]
+    fn look(&mut self, position: u32, outstanding: u32) -> Result<Option<Used>, Misuse> {
+        if position == self.limit && self.refresh(position, outstanding)? == 0 {
+            return Ok(None);
+        }
+        let at = position.wrapping_mul(2);
+        let id = self.used.at(at).load(Ordering::Relaxed);
+        let len = self.used.at(at.wrapping_add(1)).load(Ordering::Relaxed);
+        Ok(Some(Used { id, len }))
+    }
+
+    #[inline]
+    fn count_used(&mut self, position: u32, outstanding: u32) -> Result<Option<u32>, Misuse> {
+        self.refresh(position, outstanding).map(Some)
+    }
+
+    #[inline]
+    fn wants_kick(&self, from: u32, to: u32) -> bool {
+        if self.place.event_idx {
+            let event = self.avail_event.at(0).load(Ordering::Relaxed);
+            // The event lies in what was just published (virtio 1.3, 2.7.10).
+            (to as u16).wrapping_sub(event).wrapping_sub(1) < (to as u16).wrapping_sub(from as u16)
+        } else {
+            self.used_flags.at(0).load(Ordering::Relaxed) & USED_F_NO_NOTIFY == 0
+        }
+    }
+
+    fn want_call(&mut self, position: u32) {
+        if self.place.event_idx {
+            self.used_event.at(0).store(position as u16, Ordering::Relaxed);
+        } else {
+            self.avail_flags.at(0).store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn want_no_call(&mut self, position: u32) {
+        if self.place.event_idx {
+            // As far away as can be: one call in 65,536 buffers.
+            self.used_event.at(0).store(position.wrapping_sub(1) as u16, Ordering::Relaxed);
+        } else {
+            self.avail_flags.at(0).store(AVAIL_F_NO_INTERRUPT, Ordering::Relaxed);
+        }
+    }
+}
