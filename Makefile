@@ -8,7 +8,8 @@ CARGO ?= cargo
 # The loom and fuzz builds use flags of their own and so folders of their own.
 LOOM_TARGET := target/loom
 FUZZ_SECONDS ?= 10
-PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd
+PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
+  dpdk librte-meta-net librte-meta-mempool openvswitch-switch-dpdk
 
 .PHONY: all build demo deps test check unit loom fuzz smoke bench install clean
 

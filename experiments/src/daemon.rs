@@ -13,6 +13,7 @@ use ringway_traffic::{Mac, ProcessEndpoint};
 
 use crate::child::Program;
 use crate::network::{Network, SENDER, wait_for_fd};
+use crate::peers::vhost::VhostSwitch;
 use crate::placement::Cores;
 use crate::scratch::Scratch;
 
@@ -20,6 +21,8 @@ use crate::scratch::Scratch;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The switch all ports are attached to.
 const SWITCH: &str = "bench";
+/// Names of the vhost-user ports.
+const VHOST_PORTS: [&str; 2] = ["vm0", "vm1"];
 /// Ring and buffer sizes of the ports that carry traffic.
 pub const BUSY: Shape =
     Shape { tx_rings: 1, rx_rings: 1, tx_slots: 256, rx_slots: 256, buffer_size: 2112, extra_buffers: 0 };
@@ -45,6 +48,8 @@ pub struct Settings {
     pub isolated: bool,
     /// Ring and buffer sizes.
     pub shape: Shape,
+    /// Whether there are two vhost-user ports, which listen.
+    pub vhost_user: bool,
 }
 
 impl Settings {
@@ -52,11 +57,12 @@ impl Settings {
     #[must_use]
     pub fn spinning(program: PathBuf, cores: Cores) -> Settings {
         let core = Some(cores.switch);
-        Settings { program, core, idle: "spin", batch: 256, forwarding: "learning", isolated: false, shape: BUSY }
+        let (idle, forwarding) = ("spin", "learning");
+        Settings { program, core, idle, batch: 256, forwarding, isolated: false, shape: BUSY, vhost_user: false }
     }
 
     fn toml(&self) -> String {
-        let Settings { core, idle, batch, forwarding, isolated, .. } = self;
+        let Settings { core, idle, batch, forwarding, isolated, vhost_user, .. } = self;
         let cores = core.map_or(String::new(), |core| core.to_string());
         let mut text = format!(
             "[engine]\ncores = [{cores}]\nidle = \"{idle}\"\nbatch = {batch}\n\n\
@@ -70,6 +76,12 @@ impl Settings {
                     text,
                     "\n[port.p{number}]\nswitch = \"{SWITCH}\"\nkind = \"process\"\nisolated = true\nmac = [\"{mac}\"]\n"
                 );
+            }
+        }
+        if *vhost_user {
+            for name in VHOST_PORTS {
+                let keys = format!("switch = \"{SWITCH}\"\nkind = \"vhost-user\"\nsocket = \"{name}.sock\"\n");
+                let _ = write!(text, "\n[port.{name}]\n{keys}");
             }
         }
         text
@@ -150,6 +162,20 @@ impl Network for Daemon {
         let first = self.attached;
         self.attached += count;
         (first..self.attached).map(|number| self.attach_as(&format!("p{number}"), self.shape)).collect()
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.program.hold()
+    }
+
+    fn resume(&mut self) -> io::Result<()> {
+        self.program.resume()
+    }
+}
+
+impl VhostSwitch for Daemon {
+    fn sockets(&self) -> [PathBuf; 2] {
+        VHOST_PORTS.map(|name| self.scratch.path("run").join(format!("{name}.sock")))
     }
 
     fn hold(&mut self) -> io::Result<()> {

@@ -26,6 +26,7 @@ pub mod scratch;
 pub mod session;
 pub mod stats;
 pub mod trial;
+pub mod vhost;
 
 use std::io;
 

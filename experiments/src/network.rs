@@ -131,7 +131,7 @@ impl<N: Network> Forwarding<N> {
 }
 
 /// Every receiver sends one broadcast, until the first port has seen them all.
-fn introduce<E: Endpoint>(ports: &mut [E]) -> io::Result<()> {
+pub(crate) fn introduce<E: Endpoint>(ports: &mut [E]) -> io::Result<()> {
     let Some((sender, receivers)) = ports.split_first_mut() else { return Ok(()) };
     for (number, receiver) in receivers.iter_mut().enumerate() {
         let source = Mac::local(SENDER + 1 + number as u32);

@@ -21,6 +21,10 @@ pub const RINGWAY: &str = "ringway";
 pub const LINUX_BRIDGE: &str = "linux-bridge";
 /// Name of VDE's curves.
 pub const VDE: &str = "vde";
+/// Name of Open vSwitch's curves.
+pub const OVS_DPDK: &str = "ovs-dpdk";
+/// Name of the curves of DPDK's own cross-connect.
+pub const TESTPMD: &str = "testpmd io";
 
 /// What a run is asked to do.
 #[derive(Clone, Debug)]
@@ -71,6 +75,12 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn settings(&self) -> Settings {
         Settings::spinning(self.options.program.clone(), self.cores)
+    }
+
+    /// The same with two vhost-user ports.
+    #[must_use]
+    pub fn vhost_settings(&self) -> Settings {
+        Settings { vhost_user: true, ..self.settings() }
     }
 
     /// Starts collecting contestants for one figure.

@@ -1,8 +1,13 @@
 //! What a user would pick instead, set up the same way every time.
 
+mod hugepages;
 pub mod linux_bridge;
 mod netns;
+pub mod ovs_dpdk;
+pub mod testpmd;
 pub mod vde;
+pub mod vhost;
+pub mod virtio_user;
 
 use std::path::PathBuf;
 

@@ -1,0 +1,163 @@
+//! Open vSwitch with DPDK (Debian package openvswitch-switch-dpdk): a learning bridge in user space between two vhost-user
+//! ports, with a database and a run directory of its own.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::child::Program;
+use crate::peers::hugepages::HugePages;
+use crate::peers::vhost::VhostSwitch;
+use crate::peers::{find_program, netns};
+use crate::placement::Cores;
+use crate::scratch::Scratch;
+
+/// Where Debian keeps the switch that was built with DPDK, and the layout of its database.
+const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+/// How long the switch may take until its sockets are there.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Memory it is given, in MiB: it makes 262,144 packet buffers.
+const MEMORY_MIB: usize = 1024;
+const PORTS: [&str; 2] = ["p0", "p1"];
+
+/// A running switch.
+pub struct OvsDpdk {
+    // The switch ends before its database, both before the folder is removed and the memory given back.
+    switch: Program,
+    _database: Program,
+    scratch: Scratch,
+    _pages: Option<HugePages>,
+}
+
+impl OvsDpdk {
+    /// Starts a bridge that learns (the `NORMAL` action), its polling thread on the switch's core.
+    ///
+    /// # Errors
+    /// It is not installed or does not start.
+    pub fn start(cores: Cores) -> io::Result<OvsDpdk> {
+        if !Path::new(SWITCH).is_file() || find_program("ovsdb-server").is_none() {
+            let words = "Open vSwitch with DPDK is not installed (Debian: apt-get install openvswitch-switch-dpdk)";
+            return Err(io::Error::new(io::ErrorKind::NotFound, words));
+        }
+        let scratch = Scratch::new("ovs")?;
+        let own = Own { folder: scratch.path(""), cores };
+        own.run("ovsdb-tool", &["create", &own.path("conf.db"), SCHEMA])?;
+        let mut database = own.command("ovsdb-server");
+        database.args([&own.path("conf.db"), &format!("--remote=punix:{}", own.path("db.sock"))]);
+        let mut database = own.start(&mut database, "ovsdb-server", &["db.sock"])?;
+        let pages = HugePages::reserve(MEMORY_MIB);
+        own.configure(pages.is_some()).map_err(|error| match database.child().try_wait() {
+            Ok(Some(status)) => io::Error::other(format!("ovsdb-server ended: {status}")),
+            _ => error,
+        })?;
+        let mut switch = own.command(SWITCH);
+        switch.arg(format!("unix:{}", own.path("db.sock")));
+        // The bridge has a device of its own: no other network may have one of that name.
+        let switch = netns::inside_new(move || own.start(&mut switch, "ovs-vswitchd", &PORTS))?;
+        Ok(OvsDpdk { switch, _database: database, scratch, _pages: pages })
+    }
+}
+
+/// The folder that is all of the system to this switch.
+struct Own {
+    folder: PathBuf,
+    cores: Cores,
+}
+
+impl Own {
+    fn path(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    /// A program of Open vSwitch that looks for nothing outside the folder.
+    fn command(&self, program: &str) -> Command {
+        let program = find_program(program).unwrap_or_else(|| PathBuf::from(program));
+        let mut command = Command::new(program);
+        for variable in ["OVS_RUNDIR", "OVS_LOGDIR", "OVS_DBDIR", "OVS_SYSCONFDIR"] {
+            command.env(variable, &self.folder);
+        }
+        command
+    }
+
+    /// Runs an administration command.
+    fn run(&self, program: &str, arguments: &[&str]) -> io::Result<()> {
+        let describe = |what: String| io::Error::other(format!("{program} {}: {what}", arguments.join(" ")));
+        let output = self.command(program).args(arguments).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| describe(error.to_string()))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(describe(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    }
+
+    /// Tells the database what the switch shall be: flows and addresses stay while it is held still, so that no window
+    /// begins with a switch that has to learn.
+    fn configure(&self, huge_pages: bool) -> io::Result<()> {
+        let mask = |core: usize| format!("{:#x}", 1_u128 << core);
+        let extra = if huge_pages {
+            String::from("--in-memory --single-file-segments --no-pci --no-telemetry")
+        } else {
+            // It adds --in-memory by itself, which excludes --no-huge, unless it is told --legacy-mem.
+            format!("--no-huge --legacy-mem -m {} --no-pci --no-telemetry --no-shconf", 2 * MEMORY_MIB)
+        };
+        let settings = [
+            String::from("other_config:dpdk-init=true"),
+            format!("other_config:dpdk-lcore-mask={}", mask(self.cores.generator)),
+            format!("other_config:pmd-cpu-mask={}", mask(self.cores.switch)),
+            String::from("other_config:max-idle=3600000"),
+            format!("other_config:dpdk-extra=\"{extra}\""),
+        ];
+        let database = format!("--db=unix:{}", self.path("db.sock"));
+        let mut arguments =
+            vec![database.as_str(), "--no-wait", "--timeout=10", "init", "--", "set", "Open_vSwitch", "."];
+        arguments.extend(settings.iter().map(String::as_str));
+        let bridge = "-- add-br br0 -- set bridge br0 datapath_type=netdev other-config:mac-aging-time=3600";
+        arguments.extend(bridge.split(' '));
+        let ports = PORTS.map(|name| format!("-- add-port br0 {name} -- set interface {name} type=dpdkvhostuser"));
+        arguments.extend(ports.iter().flat_map(|port| port.split(' ')));
+        self.run("ovs-vsctl", &arguments)
+    }
+
+    /// Starts a server and waits until it listens on all `sockets`.
+    fn start(&self, command: &mut Command, name: &str, sockets: &[&str]) -> io::Result<Program> {
+        let log = self.folder.join(format!("{name}.log"));
+        let out = File::create(&log)?;
+        let control = format!("--unixctl={}", self.path(&format!("{name}.ctl")));
+        command.args([control.as_str(), "--no-chdir", "-vsyslog:off", "-vfile:off", "-vconsole:info"]);
+        command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+        let mut program = Program::start_on(&[self.cores.generator, self.cores.switch], command)?;
+        let start = Instant::now();
+        while !sockets.iter().all(|socket| self.folder.join(socket).exists()) {
+            if start.elapsed() > PATIENCE || program.child().try_wait()?.is_some() {
+                return Err(io::Error::other(format!("{name} does not start: {}", complaint(&log))));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(program)
+    }
+}
+
+/// The last line of a log that complains, or its last.
+fn complaint(log: &Path) -> String {
+    let said = fs::read(log).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let complains = |line: &&str| ["|ERR|", "|EMER|", "|WARN|"].iter().any(|level| line.contains(level));
+    said.lines().rev().find(complains).or(said.lines().last()).unwrap_or_default().to_owned()
+}
+
+impl VhostSwitch for OvsDpdk {
+    fn sockets(&self) -> [PathBuf; 2] {
+        PORTS.map(|name| self.scratch.path(name))
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.switch.hold()
+    }
+
+    fn resume(&mut self) -> io::Result<()> {
+        self.switch.resume()
+    }
+}
