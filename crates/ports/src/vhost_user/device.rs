@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::features;
+use super::inflight::Taken;
 use super::kick::Kicks;
 use super::queue::{Either, ReceiveQueue, Started, TransmitQueue};
 use super::{Settings, State, Status};
@@ -33,6 +34,10 @@ pub(crate) struct QueueSetup {
     pub(crate) base: u32,
     pub(crate) kick: Option<OwnedFd>,
     pub(crate) call: Option<OwnedFd>,
+    /// Where to note which pages are written.
+    pub(crate) log: Option<Arc<DirtyLog>>,
+    /// Where to note what was taken from the guest; what a predecessor took is given back unsent.
+    pub(crate) taken: Option<Taken>,
 }
 
 /// Why a queue cannot be started. The text is for users.
@@ -75,8 +80,9 @@ pub(super) struct OutputSide {
 }
 
 /// What a guest did, and in which queue.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Fault {
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("queue {queue}: {what}")]
+pub(crate) struct Fault {
     pub(super) queue: u16,
     pub(super) what: RingFault,
 }
@@ -158,6 +164,7 @@ impl Device {
                 Either::Packed(ring) => Either::Packed(Receive::new(ring, header, mergeable)),
             };
             let mut started = Started { memory, queue, call: setup.call };
+            started.set_log(setup.log);
             started.disarm();
             // A guest whose buffers were there before we were is told that somebody looks at them now.
             let _ = started.call_if_wanted();
@@ -174,6 +181,8 @@ impl Device {
                 }
             };
             let mut started = Started { memory, queue, call: setup.call };
+            started.set_log(setup.log);
+            started.set_taken(setup.taken);
             started.set_discard(true);
             let mut side = self.input.lock();
             if side.armed {
@@ -256,9 +265,14 @@ impl Device {
         self.kicks.wake();
     }
 
-    /// Sets the longest frame.
-    pub(crate) fn set_mtu(&self, mtu: u16) {
-        self.output.lock().longest = usize::from(mtu) + FRAME_OVERHEAD;
+    /// Sets the longest frame; false when the port's own MTU is less.
+    pub(crate) fn set_mtu(&self, mtu: u16) -> bool {
+        let longest = usize::from(mtu) + FRAME_OVERHEAD;
+        let fits = longest <= self.longest;
+        if fits {
+            self.output.lock().longest = longest;
+        }
+        fits
     }
 
     /// Stops and forgets everything.
@@ -287,11 +301,10 @@ impl Device {
         let _ = rustix::io::write(&self.broken, &1u64.to_ne_bytes());
     }
 
-    /// What broke: its name and its description.
-    pub(crate) fn fault(&self) -> Option<(&'static str, String)> {
+    /// What broke, and in which queue.
+    pub(crate) fn fault(&self) -> Option<Fault> {
         let fault = self.input.lock().fault;
-        let fault = fault.or(self.output.lock().fault)?;
-        Some((fault.what.name(), format!("queue {}: {}", fault.queue, fault.what)))
+        fault.or(self.output.lock().fault)
     }
 
     /// Notes what the session has come to, for [`Device::status`].

@@ -10,13 +10,22 @@
 //! the port waits for the next.
 
 mod bell;
+mod descriptor;
 mod device;
+mod end;
 mod features;
+mod inflight;
 mod input;
 mod kick;
+mod link;
+mod message;
 mod output;
 mod queue;
+mod reply;
+mod session;
+mod socket;
 mod steer;
+mod vring;
 
 use std::io;
 use std::path::PathBuf;
@@ -27,7 +36,9 @@ use ringway_engine::Signal;
 use crate::Sides;
 use bell::VhostBell;
 use device::Device;
+pub use inflight::Taken;
 use input::VhostInput;
+use link::Link;
 use output::VhostOutput;
 
 /// Which side listens.
@@ -67,6 +78,11 @@ pub trait Observer: Send + Sync {
 
     /// A front end broke the rules and lost its connection.
     fn fault(&self, reason: &'static str, detail: String);
+
+    /// A front end asked for what it cannot have, was told, and goes on without. At most once for each connection.
+    fn refused(&self, reason: &'static str, detail: String) {
+        let _ = (reason, detail);
+    }
 }
 
 /// How far a port's front end has come.
@@ -96,6 +112,7 @@ pub struct Status {
 /// A running port's control side. Ends the port's thread and removes its socket when dropped.
 pub struct VhostUser {
     device: Arc<Device>,
+    _link: Link,
 }
 
 impl VhostUser {
@@ -110,7 +127,7 @@ impl VhostUser {
 ///
 /// # Errors
 /// The socket cannot be had, or the kernel has no descriptors, memory or threads left.
-pub fn open(settings: &Settings, _observer: Arc<dyn Observer>) -> io::Result<(Sides, VhostUser)> {
+pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Sides, VhostUser)> {
     let device = Arc::new(Device::new(settings)?);
     let sides = Sides {
         input: Box::new(VhostInput::new(Arc::clone(&device))?),
@@ -118,5 +135,6 @@ pub fn open(settings: &Settings, _observer: Arc<dyn Observer>) -> io::Result<(Si
         bell: Box::new(VhostBell { device: Arc::clone(&device) }),
         signal: Signal::Kick(device.kicks.signal()?),
     };
-    Ok((sides, VhostUser { device }))
+    let link = Link::start(settings, Arc::clone(&device), observer)?;
+    Ok((sides, VhostUser { device, _link: link }))
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ringway_engine::Called;
 use ringway_switch::{Batch, Frame};
 
+use super::inflight::Taken;
 use crate::guest::{DirtyLog, GuestMemory};
 use crate::virtqueue::{Bounce, Packed, Receive, Ring, RingFault, Split, Tally, Transmit};
 
@@ -89,6 +90,15 @@ impl TransmitQueue {
 
     pub(super) fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
         either!(&mut self.queue, queue => queue.set_log(log));
+    }
+
+    /// Where to note what is taken; what a predecessor took is given back unsent, and the guest told.
+    pub(super) fn set_taken(&mut self, taken: Option<Taken>) {
+        let memory = &*self.memory;
+        if either!(&mut self.queue, queue => queue.set_noted(memory, taken)) {
+            // A descriptor that blocks is met again by the next call.
+            let _ = self.call_if_wanted();
+        }
     }
 
     pub(super) fn set_discard(&mut self, on: bool) {

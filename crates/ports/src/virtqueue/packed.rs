@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use ringway_memory::prefetch_read;
 
 use super::fault::RingFault;
-use super::ring::{self, Addresses, Chain, Descriptor, Head, Ring, WRITE};
+use super::ring::{self, Addresses, Chain, Descriptor, Head, NEXT, Ring, WRITE};
 use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
 use crate::guest::GuestMemory;
 
@@ -93,25 +93,25 @@ impl Packed {
     }
 
     /// Flags of a used descriptor in a lap: both bits as the lap's parity (2.8.1).
-    #[inline]
+    #[inline(always)]
     fn used_flags(wrap: bool, len: u32) -> u16 {
         let lap = if wrap { AVAIL | USED } else { 0 };
         if len > 0 { lap | WRITE } else { lap }
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_available(flags: u16, wrap: bool) -> bool {
         (flags & AVAIL != 0) == wrap && (flags & USED != 0) != wrap
     }
 
-    #[inline]
+    #[inline(always)]
     fn advance(&self, at: Place, slots: u16) -> Place {
         let sum = u32::from(at.slot) + u32::from(slots);
         let size = u32::from(self.size);
         if sum >= size { Place { slot: (sum - size) as u16, wrap: !at.wrap } } else { Place { slot: sum as u16, ..at } }
     }
 
-    #[inline]
+    #[inline(always)]
     fn write_used(&mut self, memory: PackedMemory<'_>, id: u16, len: u32) {
         let flags = Self::used_flags(self.next.wrap, len);
         let word = (u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48).to_le();
@@ -147,12 +147,25 @@ impl Ring for Packed {
         self.next
     }
 
-    #[inline]
-    fn head(&self, memory: PackedMemory<'_>, at: Place) -> Result<Option<Head>, RingFault> {
-        let words = &memory.descriptors[usize::from(at.slot)];
-        let rest = words[1].load(Ordering::Acquire);
-        let first = Descriptor::packed(words[0].load(Ordering::Relaxed), rest);
-        Ok(Self::is_available(first.flags, at.wrap).then_some(Head { first, id: first.tail }))
+    #[inline(always)]
+    fn gather(&self, memory: PackedMemory<'_>, mut at: Place, heads: &mut [Head]) -> Result<usize, RingFault> {
+        for (step, head) in heads.iter_mut().enumerate() {
+            let words = &memory.descriptors[usize::from(at.slot)];
+            let rest = words[1].load(Ordering::Acquire);
+            let first = Descriptor::packed(words[0].load(Ordering::Relaxed), rest);
+            if !Self::is_available(first.flags, at.wrap) {
+                return Ok(step);
+            }
+            *head = Head { first, id: first.tail };
+            if first.flags & NEXT != 0 {
+                return Ok(step + 1);
+            }
+            at = self.advance(at, 1);
+        }
+        for ahead in (0..heads.len().min(self.size.into())).step_by(4) {
+            prefetch_read(memory.descriptors[usize::from(self.advance(at, ahead as u16).slot)].as_ptr().cast());
+        }
+        Ok(heads.len())
     }
 
     fn follow(
@@ -182,30 +195,12 @@ impl Ring for Packed {
         last.tail
     }
 
-    #[inline]
+    #[inline(always)]
     fn after(&self, at: Place, slots: u16) -> Place {
         self.advance(at, slots)
     }
 
-    #[inline]
-    fn prefetch(&self, memory: PackedMemory<'_>, at: Place, chains: u16) {
-        if chains < self.size {
-            prefetch_read(memory.descriptors[usize::from(self.advance(at, chains).slot)].as_ptr().cast());
-        }
-    }
-
-    #[inline]
-    fn peek(&self, memory: PackedMemory<'_>, at: Place, chains: u16) -> Option<u64> {
-        if chains >= self.size {
-            return None;
-        }
-        let place = self.advance(at, chains);
-        let words = &memory.descriptors[usize::from(place.slot)];
-        let flags = (u64::from_le(words[1].load(Ordering::Relaxed)) >> 48) as u16;
-        Self::is_available(flags, place.wrap).then(|| u64::from_le(words[0].load(Ordering::Relaxed)))
-    }
-
-    #[inline]
+    #[inline(always)]
     fn give_back(&mut self, memory: PackedMemory<'_>, chain: Chain, len: u32) {
         self.write_used(memory, chain.id, len);
         self.next = self.advance(self.next, chain.slots);
@@ -271,8 +266,9 @@ impl Ring for Packed {
         }
     }
 
-    fn base(&self) -> u32 {
-        let place = u32::from(self.next.to_base());
+    #[inline]
+    fn base_of(&self, at: Place) -> u32 {
+        let place = u32::from(at.to_base());
         place << 16 | place
     }
 

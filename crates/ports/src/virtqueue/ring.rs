@@ -30,7 +30,8 @@ pub struct Addresses {
 }
 
 /// A descriptor, read once.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub struct Descriptor {
     /// Guest physical address.
     pub address: u64,
@@ -58,8 +59,12 @@ impl Descriptor {
     }
 }
 
+/// Most chains looked at in one go.
+pub const RUN: usize = 32;
+
 /// The first descriptor of a chain.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
 pub struct Head {
     /// It.
     pub first: Descriptor,
@@ -96,12 +101,21 @@ pub trait Ring: Send + 'static {
     /// The first chain that was not given back yet.
     fn first(&self) -> Self::At;
 
-    /// The first descriptor of the chain at `at`; `None` when the driver has not come so far, as of the last
-    /// [`Ring::refresh`].
+    /// The first descriptors of the chains from `at` on, as of the last [`Ring::refresh`]: as many as there are and as
+    /// fit. Fewer where a chain has several descriptors: it is then the last of them.
+    ///
+    /// # Errors
+    /// There is no such descriptor as the first chain begins with.
+    fn gather(&self, memory: Self::Memory<'_>, at: Self::At, heads: &mut [Head]) -> Result<usize, RingFault>;
+
+    /// The first descriptor of the chain at `at`; `None` when the driver has not come so far.
     ///
     /// # Errors
     /// There is no such descriptor.
-    fn head(&self, memory: Self::Memory<'_>, at: Self::At) -> Result<Option<Head>, RingFault>;
+    fn head(&self, memory: Self::Memory<'_>, at: Self::At) -> Result<Option<Head>, RingFault> {
+        let mut heads = [Head::default()];
+        Ok((self.gather(memory, at, &mut heads)? > 0).then_some(heads[0]))
+    }
 
     /// The direct descriptor after `descriptor`, which has `NEXT`. `steps` is how many were followed before.
     ///
@@ -130,12 +144,6 @@ pub trait Ring: Send + 'static {
     /// The place after a chain.
     fn after(&self, at: Self::At, slots: u16) -> Self::At;
 
-    /// Starts to bring near what the chain `chains` (of one descriptor each) after `at` needs, descriptors only.
-    fn prefetch(&self, memory: Self::Memory<'_>, at: Self::At, chains: u16);
-
-    /// A guess of the address of the chain `chains` (of one descriptor each) after `at`: for prefetching, nothing else.
-    fn peek(&self, memory: Self::Memory<'_>, at: Self::At, chains: u16) -> Option<u64>;
-
     /// Gives a chain back with `len` bytes written. Chains are given back in the order in which they came.
     fn give_back(&mut self, memory: Self::Memory<'_>, chain: Chain, len: u32);
 
@@ -161,8 +169,13 @@ pub trait Ring: Send + 'static {
     /// Whether the driver wants to be called for what was published since it was last asked. The caller has fenced.
     fn call_wanted(&mut self, memory: Self::Memory<'_>) -> bool;
 
-    /// Where to go on, as GET_VRING_BASE states it.
-    fn base(&self) -> u32;
+    /// A place, as GET_VRING_BASE states it.
+    fn base_of(&self, at: Self::At) -> u32;
+
+    /// Where to go on.
+    fn base(&self) -> u32 {
+        self.base_of(self.first())
+    }
 
     /// Descriptors of the ring.
     fn size(&self) -> u16;

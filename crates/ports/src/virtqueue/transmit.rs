@@ -8,11 +8,10 @@ use ringway_memory::{Mapping, View, prefetch_read};
 use ringway_switch::{Accepts, Batch, DropReason, Offload};
 
 use super::fault::RingFault;
-use super::ring::{Chain, Descriptor, Head, INDIRECT, NEXT, Ring, WRITE, walk};
+use super::ring::{Chain, Descriptor, Head, INDIRECT, NEXT, RUN, Ring, WRITE, walk};
 use crate::guest::{DirtyLog, GuestMemory, Space};
+use crate::vhost_user::Taken;
 
-/// How many chains ahead the first line of a frame is prefetched; its descriptor, twice as many.
-const PREFETCH_AHEAD: u16 = 16;
 /// Longest frame: 64 KiB of IP, an Ethernet header and two VLAN tags.
 const MAX_FRAME: usize = 65_535 + 22;
 /// Most pieces of a frame that stay where they are; frames of more are copied together first.
@@ -71,6 +70,8 @@ pub struct Transmit<R> {
     /// What the driver may leave to us.
     allowed: Accepts,
     log: Option<Arc<DirtyLog>>,
+    /// Where to note how far frames were taken.
+    noted: Option<Taken>,
 }
 
 impl<R: Ring> Transmit<R> {
@@ -79,12 +80,48 @@ impl<R: Ring> Transmit<R> {
     #[must_use]
     pub fn new(ring: R, header: usize, longest: usize, allowed: Accepts) -> Transmit<R> {
         let taken = Vec::with_capacity(ringway_switch::MAX_BATCH);
-        Transmit { ring, header, taken, discard: false, longest: longest.min(MAX_FRAME), allowed, log: None }
+        Transmit {
+            ring,
+            header,
+            taken,
+            discard: false,
+            longest: longest.min(MAX_FRAME),
+            allowed,
+            log: None,
+            noted: None,
+        }
     }
 
     /// From now on notes what is written.
     pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
         self.log = log;
+    }
+
+    /// From now on notes how far frames were taken. What a predecessor took and did not give back is given back unsent:
+    /// true when there was any. A note that does not agree with the ring means nothing.
+    pub fn set_noted(&mut self, guest: &GuestMemory, noted: Option<Taken>) -> bool {
+        self.noted = noted;
+        let Some(until) = self.noted.as_ref().and_then(Taken::noted) else { return false };
+        let Some(memory) = self.ring.memory(guest) else { return false };
+        if self.ring.refresh(memory).is_err() {
+            return false;
+        }
+        let (mut at, mut space, mut chains) = (self.ring.first(), guest.space(), Vec::new());
+        while self.ring.base_of(at) != until {
+            let Ok(Some(head)) = self.ring.head(memory, at) else { return false };
+            let Ok(chain) = walk(&self.ring, memory, &mut space, at, head, |_, _| Ok(())) else { return false };
+            chains.push(chain);
+            if chains.len() > usize::from(self.ring.size()) {
+                return false;
+            }
+            at = self.ring.after(at, chain.slots);
+        }
+        let any = !chains.is_empty();
+        let before = std::mem::replace(&mut self.taken, chains);
+        // A page that was lost is met again by the next collect.
+        let _ = self.release(guest);
+        self.taken = before;
+        any
     }
 
     /// Takes frames as long as the batch has room.
@@ -98,34 +135,54 @@ impl<R: Ring> Transmit<R> {
         bounce: &'m Bounce,
         batch: &mut Batch<'m>,
     ) -> Result<(), RingFault> {
+        let mut at = self.ring.first();
+        let result = self.take(guest, bounce, batch, &mut at);
+        if let Some(noted) = &self.noted {
+            noted.note(self.ring.base_of(at));
+        }
+        result
+    }
+
+    #[inline(always)]
+    fn take<'m>(
+        &mut self,
+        guest: &'m GuestMemory,
+        bounce: &'m Bounce,
+        batch: &mut Batch<'m>,
+        at: &mut R::At,
+    ) -> Result<(), RingFault> {
         let memory = self.ring.memory(guest).ok_or(RingFault::MemoryLost)?;
         self.ring.refresh(memory)?;
         let mut space = guest.space();
-        let mut at = self.ring.first();
-        while self.taken.len() < self.taken.capacity() && (batch.room() > 0 || self.discard) {
-            let Some(head) = self.ring.head(memory, at)? else { break };
-            self.ring.prefetch(memory, at, 2 * PREFETCH_AHEAD);
-            if let Some(address) = self.ring.peek(memory, at, PREFETCH_AHEAD) {
-                prefetch_read(space.address(address));
+        let mut heads = [Head::default(); RUN];
+        loop {
+            let room = if self.discard { RUN } else { batch.room() };
+            let want = RUN.min(room).min(self.taken.capacity() - self.taken.len());
+            let count = self.ring.gather(memory, *at, &mut heads[..want])?;
+            for head in &heads[..count] {
+                prefetch_read(space.address(head.first.address));
             }
-            let chain = match head.first.flags & (NEXT | WRITE | INDIRECT) {
-                0 => {
+            for head in &heads[..count] {
+                let chain = if head.first.flags & (NEXT | WRITE | INDIRECT) == 0 {
                     self.take_one(&mut space, head.first, batch)?;
                     Chain { id: head.id, slots: 1 }
-                }
-                _ => match self.take_chain(memory, &mut space, at, head, bounce, batch)? {
-                    Some(chain) => chain,
-                    None => break,
-                },
-            };
-            at = self.ring.after(at, chain.slots);
-            self.taken.push(chain);
+                } else {
+                    match self.take_chain(memory, &mut space, *at, *head, bounce, batch)? {
+                        Some(chain) => chain,
+                        None => return Ok(()),
+                    }
+                };
+                *at = self.ring.after(*at, chain.slots);
+                self.taken.push(chain);
+            }
+            if count < want || want == 0 {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// A frame in one descriptor, header and all.
-    #[inline]
+    #[inline(always)]
     fn take_one<'m>(
         &self,
         space: &mut Space<'m>,

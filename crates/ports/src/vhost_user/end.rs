@@ -1,0 +1,139 @@
+//! Why a front end is refused, or loses its connection.
+
+use std::io;
+
+use super::device::StartError;
+use super::inflight::InflightError;
+use super::message::{self, MOST_REGIONS, MessageError};
+use crate::guest::{LogError, RegionError};
+
+/// What a front end did that cannot be followed. The text is for users: what was wrong, and what would be right.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionEnd {
+    /// Not a message of this protocol.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// A message that belongs to features that were never offered.
+    #[error("message {0} ({name}) is not understood: no feature that it belongs to was offered", name = message::name(*.0))]
+    Unsupported(u32),
+    /// A queue that the port does not have.
+    #[error("{name} names queue {queue}: the port has {queues}, numbered from 0")]
+    NoQueue {
+        /// The message.
+        name: &'static str,
+        /// The number it gives.
+        queue: u32,
+        /// How many there are.
+        queues: u16,
+    },
+    /// A ring of a size that no ring has.
+    #[error("queue {queue} is to have {size} descriptors: 1 to 32768 are right, without RING_PACKED a power of two")]
+    RingSize {
+        /// The queue.
+        queue: u16,
+        /// Its size.
+        size: u32,
+    },
+    /// Features that were not offered.
+    #[error("features {0:#x} were not offered")]
+    Features(u64),
+    /// Features change under a running queue.
+    #[error("features change from {from:#x} to {to:#x} while a queue runs: only VHOST_F_LOG_ALL may")]
+    FeaturesChange {
+        /// Those in use.
+        from: u64,
+        /// Those that are to be.
+        to: u64,
+    },
+    /// Protocol features that were not offered.
+    #[error("protocol features {0:#x} were not offered")]
+    ProtocolFeatures(u64),
+    /// Neither on nor off.
+    #[error("SET_VRING_ENABLE with {0}: 0 or 1 is right")]
+    Enable(u32),
+    /// A region that cannot be had.
+    #[error(transparent)]
+    Region(#[from] RegionError),
+    /// Two regions in one place.
+    #[error("the memory region at guest address {0:#x} shares addresses with another")]
+    Overlap(u64),
+    /// More regions than were offered.
+    #[error("more than {MOST_REGIONS} memory regions: GET_MAX_MEM_SLOTS says how many there may be")]
+    TooManyRegions,
+    /// A region that is not there is to go.
+    #[error("REM_MEM_REG of {size:#x} bytes at guest address {guest:#x}: there is no such region")]
+    NoRegion {
+        /// Its guest address.
+        guest: u64,
+        /// Its bytes.
+        size: u64,
+    },
+    /// Pages of it can be withheld.
+    #[error("{0} is in a file that is neither memory (memfd, tmpfs, hugetlbfs) nor on a local disk")]
+    NotMemory(&'static str),
+    /// A dirty log that cannot be had.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// A dirty log without a file.
+    #[error("SET_LOG_BASE without a file, or without LOG_SHMFD: dirty pages can only be noted in shared memory")]
+    LogFile,
+    /// A dirty log that does not cover the guest's memory.
+    #[error("a dirty log of {size} bytes: {right} are needed to cover the guest's memory")]
+    LogSize {
+        /// Its bytes.
+        size: u64,
+        /// Bytes that would do.
+        right: u64,
+    },
+    /// Inflight memory that cannot be had.
+    #[error(transparent)]
+    Inflight(#[from] InflightError),
+    /// Something else where an eventfd is right.
+    #[error("{0} comes with a descriptor that is not an eventfd")]
+    NotEventfd(&'static str),
+    /// An MTU out of range.
+    #[error("an MTU of {0}: 68 to the port's own is right")]
+    Mtu(u64),
+    /// An address that no station has.
+    #[error("SEND_RARP for an address that no station has")]
+    Rarp,
+    /// More than a byte of status.
+    #[error("a device status of {0:#x}: it is one byte")]
+    Status(u64),
+    /// A queue cannot be started as it was described.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// We have no descriptors or memory left.
+    #[error("out of resources: {0}")]
+    System(#[from] io::Error),
+}
+
+impl SessionEnd {
+    /// The reason's name in status and metrics.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Message(_) => "bad_message",
+            Self::Unsupported(_) => "unsupported_message",
+            Self::NoQueue { .. } | Self::Start(StartError::NoQueue(_)) => "no_such_queue",
+            Self::RingSize { .. } | Self::Start(StartError::Size(..)) => "ring_size",
+            Self::Features(_) | Self::FeaturesChange { .. } | Self::ProtocolFeatures(_) => "bad_features",
+            Self::Enable(_) => "bad_enable",
+            Self::Region(_) | Self::Overlap(_) | Self::TooManyRegions | Self::NoRegion { .. } => "bad_memory_table",
+            Self::NotMemory(_) => "not_memory",
+            Self::Log(_) | Self::LogFile | Self::LogSize { .. } => "bad_log",
+            Self::Inflight(_) => "bad_inflight",
+            Self::NotEventfd(_) => "not_an_eventfd",
+            Self::Mtu(_) => "bad_mtu",
+            Self::Rarp => "bad_rarp",
+            Self::Status(_) => "bad_status",
+            Self::Start(_) => "ring_place",
+            Self::System(_) => "out_of_resources",
+        }
+    }
+
+    /// Whether everything is as it was before, so that the front end can be told and go on.
+    pub(super) fn changed_nothing(&self) -> bool {
+        !matches!(self, Self::Message(_) | Self::Start(_) | Self::System(_))
+    }
+}

@@ -1,0 +1,461 @@
+//! The front end's messages, decoded from bytes and descriptors (docs/interop/vhost-user.rst of QEMU: "Message
+//! Specification", "Front-end message types"). Pure: nothing is read, mapped or remembered here.
+//!
+//! ```text
+//!   request u32 | flags u32 | size u32 | body (size bytes)      machine byte order; descriptors beside the first byte
+//! ```
+
+use std::os::fd::OwnedFd;
+
+/// Bytes of a message's header.
+pub const HEADER_BYTES: usize = 12;
+/// Most memory regions of a front end: what GET_MAX_MEM_SLOTS says, and the longest memory table.
+pub const MOST_REGIONS: usize = 64;
+/// Bytes of the longest body, a memory table.
+pub const MOST_BODY_BYTES: usize = TABLE_START + MOST_REGIONS * REGION_BYTES;
+/// Most descriptors beside a message.
+pub const MOST_FDS: usize = MOST_REGIONS;
+
+const VERSION_MASK: u32 = 3;
+const VERSION: u32 = 1;
+const REPLY: u32 = 1 << 2;
+const NEED_REPLY: u32 = 1 << 3;
+
+const TABLE_START: usize = 8;
+const REGION_BYTES: usize = 32;
+const QUEUE_MASK: u64 = 0xff;
+const NO_FD: u64 = 1 << 8;
+
+/// A message that is none. The text is for users.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// Another protocol, or bytes out of step.
+    #[error("a message of version {0}: this is version 1 of vhost-user")]
+    Version(u32),
+    /// Replies are ours to make.
+    #[error("message {0} has the reply flag, which only answers have")]
+    Reply(u32),
+    /// Longer than any message.
+    #[error("message {request} says it has {size} bytes: no message has more than {MOST_BODY_BYTES}")]
+    TooLong {
+        /// Its number.
+        request: u32,
+        /// What it says.
+        size: u32,
+    },
+    /// Not the bytes this message has.
+    #[error("{name} has {size} bytes where {right} are right")]
+    Size {
+        /// The message.
+        name: &'static str,
+        /// Bytes it has.
+        size: usize,
+        /// Bytes it should have.
+        right: usize,
+    },
+    /// Not the descriptors this message has.
+    #[error("{name} comes with {given} file descriptors where {right} is right")]
+    Descriptors {
+        /// The message.
+        name: &'static str,
+        /// How many it has.
+        given: usize,
+        /// How many it should have.
+        right: usize,
+    },
+    /// More regions than are offered.
+    #[error("SET_MEM_TABLE has {0} regions: no more than {MOST_REGIONS} are offered")]
+    Regions(u32),
+}
+
+/// The header of a message, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The message's number.
+    pub request: u32,
+    /// Bytes that follow; no more than [`MOST_BODY_BYTES`].
+    pub size: usize,
+    /// The front end waits for an answer (with REPLY_ACK).
+    pub need_reply: bool,
+}
+
+impl Header {
+    /// Looks at a header before anything of the body is read.
+    ///
+    /// # Errors
+    /// It is not the header of a request that could be followed.
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, MessageError> {
+        let mut fields = Fields(bytes);
+        let (request, flags, size) = (fields.u32(), fields.u32(), fields.u32());
+        if flags & VERSION_MASK != VERSION {
+            return Err(MessageError::Version(flags & VERSION_MASK));
+        }
+        if flags & REPLY != 0 {
+            return Err(MessageError::Reply(request));
+        }
+        match usize::try_from(size) {
+            Ok(bytes) if bytes <= MOST_BODY_BYTES => {
+                Ok(Header { request, size: bytes, need_reply: flags & NEED_REPLY != 0 })
+            }
+            _ => Err(MessageError::TooLong { request, size }),
+        }
+    }
+
+    /// The header of the answer, with `size` bytes to follow.
+    pub(super) fn of_reply(request: u32, size: usize) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&request.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&(VERSION | REPLY).to_ne_bytes());
+        bytes[8..].copy_from_slice(&(size as u32).to_ne_bytes());
+        bytes
+    }
+}
+
+/// One memory region, as the front end states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionAt {
+    /// Guest physical address.
+    pub guest: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Address in the front end.
+    pub user: u64,
+    /// Where it begins in its file.
+    pub offset: u64,
+}
+
+/// A number for a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VringState {
+    /// The queue.
+    pub queue: u32,
+    /// Its size, its base, or whether it is enabled.
+    pub number: u32,
+}
+
+/// Where the parts of a queue are: addresses in the front end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VringAddress {
+    /// The queue.
+    pub queue: u32,
+    /// Bit 0: what is written to the used ring is noted in the log.
+    pub flags: u32,
+    /// Descriptor table, or descriptor ring.
+    pub descriptors: u64,
+    /// Used ring, or the device's event suppression.
+    pub used: u64,
+    /// Available ring, or the driver's event suppression.
+    pub available: u64,
+    /// Guest physical address of the used ring, for the log.
+    pub log: u64,
+}
+
+/// A descriptor for a queue; none says that the queue is polled instead.
+#[derive(Debug)]
+pub struct VringFile {
+    /// The queue.
+    pub queue: u32,
+    /// It.
+    pub file: Option<OwnedFd>,
+}
+
+/// A piece of the file beside the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Area {
+    /// Bytes.
+    pub size: u64,
+    /// Where it begins.
+    pub offset: u64,
+}
+
+/// Where a back end notes what it has taken, for its successor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InflightAt {
+    /// Where in its file.
+    pub area: Area,
+    /// Queues it is for.
+    pub queues: u16,
+    /// Descriptors of each.
+    pub queue_size: u16,
+    /// Whether the front end's structure ends in four bytes of padding, as a C compiler makes it.
+    pub padded: bool,
+}
+
+/// A message of the front end.
+#[derive(Debug)]
+#[allow(missing_docs)] // The names are those of the specification.
+pub enum Request {
+    GetFeatures,
+    SetFeatures(u64),
+    SetOwner,
+    ResetOwner,
+    SetMemTable(Vec<(RegionAt, OwnedFd)>),
+    SetLogBase(Option<(Area, OwnedFd)>),
+    SetLogFd(OwnedFd),
+    SetVringNum(VringState),
+    SetVringAddr(VringAddress),
+    SetVringBase(VringState),
+    GetVringBase(VringState),
+    SetVringKick(VringFile),
+    SetVringCall(VringFile),
+    SetVringErr(VringFile),
+    GetProtocolFeatures,
+    SetProtocolFeatures(u64),
+    GetQueueNum,
+    SetVringEnable(VringState),
+    SendRarp([u8; 6]),
+    NetSetMtu(u64),
+    GetInflightFd(InflightAt),
+    SetInflightFd(InflightAt, OwnedFd),
+    ResetDevice,
+    GetMaxMemSlots,
+    AddMemReg(RegionAt, OwnedFd),
+    RemMemReg(RegionAt),
+    SetStatus(u64),
+    GetStatus,
+    /// A message that we never said we understand.
+    Unknown(u32),
+}
+
+impl Request {
+    /// The message that `header` begins. Descriptors that are not part of a right message are closed.
+    ///
+    /// # Errors
+    /// The body or the descriptors are not those of this message.
+    pub fn decode(header: Header, body: &[u8], fds: Vec<OwnedFd>) -> Result<Request, MessageError> {
+        let mut parts = Parts { name: name(header.request), body, fds };
+        Ok(match header.request {
+            1 => parts.empty(Request::GetFeatures)?,
+            2 => Request::SetFeatures(parts.number()?),
+            3 => parts.empty(Request::SetOwner)?,
+            4 => parts.empty(Request::ResetOwner)?,
+            5 => Request::SetMemTable(parts.table()?),
+            6 => Request::SetLogBase(parts.log()?),
+            7 => Request::SetLogFd(parts.file_alone()?),
+            8 => Request::SetVringNum(parts.state()?),
+            9 => Request::SetVringAddr(parts.address()?),
+            10 => Request::SetVringBase(parts.state()?),
+            11 => Request::GetVringBase(parts.state()?),
+            12 => Request::SetVringKick(parts.file()?),
+            13 => Request::SetVringCall(parts.file()?),
+            14 => Request::SetVringErr(parts.file()?),
+            15 => parts.empty(Request::GetProtocolFeatures)?,
+            16 => Request::SetProtocolFeatures(parts.number()?),
+            17 => parts.empty(Request::GetQueueNum)?,
+            18 => Request::SetVringEnable(parts.state()?),
+            19 => {
+                let [a, b, c, d, e, f, ..] = parts.number()?.to_ne_bytes();
+                Request::SendRarp([a, b, c, d, e, f])
+            }
+            20 => Request::NetSetMtu(parts.number()?),
+            31 => {
+                parts.descriptors(0)?;
+                Request::GetInflightFd(parts.inflight()?)
+            }
+            32 => {
+                let at = parts.inflight()?;
+                Request::SetInflightFd(at, parts.one_descriptor()?)
+            }
+            34 => parts.empty(Request::ResetDevice)?,
+            36 => parts.empty(Request::GetMaxMemSlots)?,
+            37 => {
+                let region = parts.region()?;
+                Request::AddMemReg(region, parts.one_descriptor()?)
+            }
+            // Some front ends send a descriptor, which must be closed unused ("VHOST_USER_REM_MEM_REG").
+            38 => match parts.fds.len() {
+                0 | 1 => Request::RemMemReg(parts.region()?),
+                _ => return Err(parts.wrong_descriptors(0)),
+            },
+            39 => Request::SetStatus(parts.number()?),
+            40 => parts.empty(Request::GetStatus)?,
+            other => Request::Unknown(other),
+        })
+    }
+}
+
+/// A message's name in the specification, for texts.
+pub fn name(request: u32) -> &'static str {
+    const NAMES: [&str; 41] = [
+        "NONE",
+        "GET_FEATURES",
+        "SET_FEATURES",
+        "SET_OWNER",
+        "RESET_OWNER",
+        "SET_MEM_TABLE",
+        "SET_LOG_BASE",
+        "SET_LOG_FD",
+        "SET_VRING_NUM",
+        "SET_VRING_ADDR",
+        "SET_VRING_BASE",
+        "GET_VRING_BASE",
+        "SET_VRING_KICK",
+        "SET_VRING_CALL",
+        "SET_VRING_ERR",
+        "GET_PROTOCOL_FEATURES",
+        "SET_PROTOCOL_FEATURES",
+        "GET_QUEUE_NUM",
+        "SET_VRING_ENABLE",
+        "SEND_RARP",
+        "NET_SET_MTU",
+        "SET_BACKEND_REQ_FD",
+        "IOTLB_MSG",
+        "SET_VRING_ENDIAN",
+        "GET_CONFIG",
+        "SET_CONFIG",
+        "CREATE_CRYPTO_SESSION",
+        "CLOSE_CRYPTO_SESSION",
+        "POSTCOPY_ADVISE",
+        "POSTCOPY_LISTEN",
+        "POSTCOPY_END",
+        "GET_INFLIGHT_FD",
+        "SET_INFLIGHT_FD",
+        "GPU_SET_SOCKET",
+        "RESET_DEVICE",
+        "VRING_KICK",
+        "GET_MAX_MEM_SLOTS",
+        "ADD_MEM_REG",
+        "REM_MEM_REG",
+        "SET_STATUS",
+        "GET_STATUS",
+    ];
+    usize::try_from(request).ok().and_then(|at| NAMES.get(at)).copied().unwrap_or("a message of unknown number")
+}
+
+/// A body that is being taken apart, and its descriptors.
+struct Parts<'a> {
+    name: &'static str,
+    body: &'a [u8],
+    fds: Vec<OwnedFd>,
+}
+
+impl<'a> Parts<'a> {
+    /// The fields of a body of exactly `right` bytes.
+    fn fields(&self, right: usize) -> Result<Fields<'a>, MessageError> {
+        match self.body.len() {
+            size if size == right => Ok(Fields(self.body)),
+            size => Err(MessageError::Size { name: self.name, size, right }),
+        }
+    }
+
+    fn wrong_descriptors(&self, right: usize) -> MessageError {
+        MessageError::Descriptors { name: self.name, given: self.fds.len(), right }
+    }
+
+    fn descriptors(&self, right: usize) -> Result<(), MessageError> {
+        if self.fds.len() == right { Ok(()) } else { Err(self.wrong_descriptors(right)) }
+    }
+
+    fn one_descriptor(&mut self) -> Result<OwnedFd, MessageError> {
+        self.descriptors(1)?;
+        self.fds.pop().ok_or(MessageError::Descriptors { name: self.name, given: 0, right: 1 })
+    }
+
+    fn empty(&self, request: Request) -> Result<Request, MessageError> {
+        self.descriptors(0)?;
+        self.fields(0).map(|_| request)
+    }
+
+    fn number(&self) -> Result<u64, MessageError> {
+        self.descriptors(0)?;
+        Ok(self.fields(8)?.u64())
+    }
+
+    fn state(&self) -> Result<VringState, MessageError> {
+        self.descriptors(0)?;
+        let mut fields = self.fields(8)?;
+        Ok(VringState { queue: fields.u32(), number: fields.u32() })
+    }
+
+    fn address(&self) -> Result<VringAddress, MessageError> {
+        self.descriptors(0)?;
+        let mut fields = self.fields(40)?;
+        Ok(VringAddress {
+            queue: fields.u32(),
+            flags: fields.u32(),
+            descriptors: fields.u64(),
+            used: fields.u64(),
+            available: fields.u64(),
+            log: fields.u64(),
+        })
+    }
+
+    fn file(&mut self) -> Result<VringFile, MessageError> {
+        let word = self.fields(8)?.u64();
+        let file = if word & NO_FD == 0 {
+            Some(self.one_descriptor()?)
+        } else {
+            self.descriptors(0)?;
+            None
+        };
+        Ok(VringFile { queue: (word & QUEUE_MASK) as u32, file })
+    }
+
+    fn file_alone(&mut self) -> Result<OwnedFd, MessageError> {
+        self.fields(0)?;
+        self.one_descriptor()
+    }
+
+    fn region(&self) -> Result<RegionAt, MessageError> {
+        let mut fields = self.fields(8 + REGION_BYTES)?;
+        fields.u64();
+        Ok(fields.region())
+    }
+
+    fn table(&mut self) -> Result<Vec<(RegionAt, OwnedFd)>, MessageError> {
+        let count = Fields(self.body).u32();
+        let regions = usize::try_from(count).ok().filter(|&regions| regions <= MOST_REGIONS);
+        let Some(regions) = regions else { return Err(MessageError::Regions(count)) };
+        let mut fields = self.fields(TABLE_START + regions * REGION_BYTES)?;
+        self.descriptors(regions)?;
+        fields.u64();
+        Ok(std::mem::take(&mut self.fds).into_iter().map(|file| (fields.region(), file)).collect())
+    }
+
+    /// With the area and its file, or (without LOG_SHMFD) with an address that means nothing to us.
+    fn log(&mut self) -> Result<Option<(Area, OwnedFd)>, MessageError> {
+        if self.fds.is_empty() {
+            return match self.body.len() {
+                8 => Ok(None),
+                _ => self.fields(16).map(|_| None),
+            };
+        }
+        let mut fields = self.fields(16)?;
+        let area = Area { size: fields.u64(), offset: fields.u64() };
+        Ok(Some((area, self.one_descriptor()?)))
+    }
+
+    fn inflight(&self) -> Result<InflightAt, MessageError> {
+        const BYTES: usize = 20;
+        const PADDED: usize = 24;
+        let padded = self.body.len() != BYTES;
+        let mut fields = self.fields(if padded { PADDED } else { BYTES })?;
+        let area = Area { size: fields.u64(), offset: fields.u64() };
+        let both = fields.u32().to_ne_bytes();
+        let half = |at: usize| u16::from_ne_bytes([both[at], both[at + 1]]);
+        Ok(InflightAt { area, queues: half(0), queue_size: half(2), padded })
+    }
+}
+
+/// Fields one after another. Whoever makes one has checked the length: beyond the end are zeroes.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let Some((first, rest)) = self.0.split_first_chunk() else { return [0; N] };
+        self.0 = rest;
+        *first
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_ne_bytes(self.take())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_ne_bytes(self.take())
+    }
+
+    fn region(&mut self) -> RegionAt {
+        RegionAt { guest: self.u64(), size: self.u64(), user: self.u64(), offset: self.u64() }
+    }
+}

@@ -1,0 +1,50 @@
+//! Answers to the front end's messages.
+
+use std::os::fd::OwnedFd;
+
+use super::message::{Area, HEADER_BYTES, Header, InflightAt, VringState};
+
+/// The body of an answer.
+#[derive(Debug)]
+pub enum Reply {
+    /// A number; in answer to a message that has no answer of its own (REPLY_ACK), 0 for success.
+    Number(u64),
+    /// Where a queue can go on.
+    State(VringState),
+    /// The log is in use.
+    Log(Area),
+    /// A place to note what was taken, and its file.
+    Inflight(InflightAt, OwnedFd),
+}
+
+impl Reply {
+    /// The answer to message number `request`: its bytes, and the descriptor beside them.
+    #[must_use]
+    pub fn encode(&self, request: u32) -> (Vec<u8>, Option<&OwnedFd>) {
+        let (mut body, mut file) = (Vec::with_capacity(HEADER_BYTES + 24), None);
+        body.extend_from_slice(&[0; HEADER_BYTES]);
+        match self {
+            Reply::Number(number) => body.extend_from_slice(&number.to_ne_bytes()),
+            Reply::State(state) => {
+                body.extend_from_slice(&state.queue.to_ne_bytes());
+                body.extend_from_slice(&state.number.to_ne_bytes());
+            }
+            Reply::Log(area) => put_area(&mut body, area),
+            Reply::Inflight(at, memory) => {
+                put_area(&mut body, &at.area);
+                body.extend_from_slice(&at.queues.to_ne_bytes());
+                body.extend_from_slice(&at.queue_size.to_ne_bytes());
+                body.resize(body.len() + if at.padded { 4 } else { 0 }, 0);
+                file = Some(memory);
+            }
+        }
+        let size = body.len() - HEADER_BYTES;
+        body[..HEADER_BYTES].copy_from_slice(&Header::of_reply(request, size));
+        (body, file)
+    }
+}
+
+fn put_area(body: &mut Vec<u8>, area: &Area) {
+    body.extend_from_slice(&area.size.to_ne_bytes());
+    body.extend_from_slice(&area.offset.to_ne_bytes());
+}

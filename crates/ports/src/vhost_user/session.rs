@@ -1,0 +1,437 @@
+//! One connection: what the front end has said, and what follows from it (vhost-user, "Communication", "Ring states").
+//!
+//! A session owns what the front end sent: its memory, its descriptors, what it said of each queue. It judges a request
+//! before it changes anything. A request that cannot be followed is answered with a failure where the front end asked
+//! for an answer (REPLY_ACK), and ends the connection where it did not: it would otherwise believe us to have followed.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::descriptor::{is_eventfd, is_memory};
+use super::device::{Device, StartError};
+use super::end::SessionEnd;
+use super::features::{LOG_ALL, PROTOCOL_FEATURES};
+use super::inflight::{Inflight, Taken};
+use super::message::{Area, Header, InflightAt, MOST_REGIONS, RegionAt, Request, VringFile, VringState};
+use super::reply::Reply;
+use super::vring::Vring;
+use crate::guest::{DirtyLog, GuestMemory, Region};
+use crate::virtqueue::F_RING_PACKED;
+
+/// Protocol features ("Protocol features").
+pub mod protocol {
+    pub const MQ: u64 = 1 << 0;
+    pub const LOG_SHMFD: u64 = 1 << 1;
+    pub const RARP: u64 = 1 << 2;
+    pub const REPLY_ACK: u64 = 1 << 3;
+    pub const NET_MTU: u64 = 1 << 4;
+    pub const INFLIGHT_SHMFD: u64 = 1 << 12;
+    pub const RESET_DEVICE: u64 = 1 << 13;
+    pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
+    pub const STATUS: u64 = 1 << 16;
+    /// What we offer.
+    pub const OFFERED: u64 =
+        MQ | LOG_SHMFD | RARP | REPLY_ACK | NET_MTU | INFLIGHT_SHMFD | RESET_DEVICE | CONFIGURE_MEM_SLOTS | STATUS;
+}
+
+const LARGEST_RING: u32 = 32_768;
+/// Least MTU (virtio 1.3, 5.1.4.1).
+const LEAST_MTU: u64 = 68;
+/// FEATURES_OK (virtio 1.3, 2.1).
+const FEATURES_OK: u8 = 8;
+/// Guest memory that one byte of the log stands for.
+const LOGGED_BY_BYTE: u64 = 8 * 4096;
+
+/// One connection.
+pub struct Session {
+    device: Arc<Device>,
+    /// Virtio features in use.
+    features: u64,
+    /// The last SET_FEATURES was refused.
+    features_refused: bool,
+    /// Protocol features in use.
+    protocol: u64,
+    status: u8,
+    memory: Arc<GuestMemory>,
+    log: Option<Arc<DirtyLog>>,
+    inflight: Option<Arc<Inflight>>,
+    vrings: Vec<Vring>,
+    /// Regions were removed, and others may come in their place: until then nothing runs.
+    unsettled: bool,
+    refused: Option<SessionEnd>,
+}
+
+impl Session {
+    /// A new connection to a device that was reset.
+    pub fn new(device: Arc<Device>) -> Session {
+        let vrings = (0..device.queues()).map(|_| Vring::default()).collect();
+        Session {
+            device,
+            features: 0,
+            features_refused: false,
+            protocol: 0,
+            status: 0,
+            memory: Arc::default(),
+            log: None,
+            inflight: None,
+            vrings,
+            unsettled: false,
+            refused: None,
+        }
+    }
+
+    /// Follows a request. The answer, if it has one.
+    ///
+    /// # Errors
+    /// The connection must end, and why.
+    pub fn handle(&mut self, header: Header, request: Request) -> Result<Option<Reply>, SessionEnd> {
+        if !matches!(request, Request::AddMemReg(..) | Request::RemMemReg(_)) {
+            self.settle()?;
+        }
+        // A failure can be told only where the answer is nothing but success or failure.
+        let answered = matches!(request, Request::GetVringBase(_) | Request::GetInflightFd(_) | Request::SetLogBase(_));
+        let result = self.follow(request);
+        let acknowledge = header.need_reply && self.protocol & protocol::REPLY_ACK != 0;
+        match result {
+            Ok(None) if acknowledge => Ok(Some(Reply::Number(0))),
+            Err(refusal) if acknowledge && !answered && refusal.changed_nothing() => {
+                self.refused.get_or_insert(refusal);
+                Ok(Some(Reply::Number(1)))
+            }
+            result => result,
+        }
+    }
+
+    /// The first request that was answered with a failure, once.
+    pub fn take_refusal(&mut self) -> Option<SessionEnd> {
+        self.refused.take()
+    }
+
+    /// Whether queues rest because memory may be on its way.
+    pub fn is_unsettled(&self) -> bool {
+        self.unsettled
+    }
+
+    /// The memory table is what it will be for now: what rested goes on.
+    ///
+    /// # Errors
+    /// A queue cannot be started.
+    pub fn settle(&mut self) -> Result<(), SessionEnd> {
+        if !std::mem::take(&mut self.unsettled) {
+            return Ok(());
+        }
+        self.resume_where_possible()
+    }
+
+    /// What tells the front end that this queue broke.
+    pub fn error_descriptor(&self, queue: u16) -> Option<&OwnedFd> {
+        self.vrings.get(usize::from(queue))?.error.as_ref()
+    }
+
+    fn follow(&mut self, request: Request) -> Result<Option<Reply>, SessionEnd> {
+        match request {
+            Request::GetFeatures => return Ok(Some(Reply::Number(self.device.offered()))),
+            Request::SetFeatures(features) => self.set_features(features)?,
+            // The first says that a session begins, which it has. The second is to be ignored, or to disable all rings; front
+            // ends that send it have stopped them before.
+            Request::SetOwner | Request::ResetOwner => {}
+            Request::GetProtocolFeatures => return Ok(Some(Reply::Number(protocol::OFFERED))),
+            Request::SetProtocolFeatures(features) => match features & !protocol::OFFERED {
+                0 => self.protocol = features,
+                others => return Err(SessionEnd::ProtocolFeatures(others)),
+            },
+            Request::GetQueueNum => return Ok(Some(Reply::Number(self.device.queues().into()))),
+            Request::GetMaxMemSlots => return Ok(Some(Reply::Number(MOST_REGIONS as u64))),
+            Request::SetMemTable(table) => self.set_memory(table)?,
+            Request::AddMemReg(region, file) => self.add_region(region, &file)?,
+            Request::RemMemReg(region) => self.remove_region(region)?,
+            Request::SetLogBase(log) => return self.set_log(log).map(Some),
+            // We may tell there that pages were marked; nobody waits for it.
+            Request::SetLogFd(file) => drop(eventfd("SET_LOG_FD", file)?),
+            Request::SetVringNum(state) => self.set_size(state)?,
+            Request::SetVringAddr(address) => {
+                let queue = self.queue("SET_VRING_ADDR", address.queue)?;
+                self.change(queue, |vring| vring.address = Some(address))?;
+            }
+            Request::SetVringBase(VringState { queue, number }) => {
+                let queue = self.queue("SET_VRING_BASE", queue)?;
+                self.change(queue, |vring| vring.base = number)?;
+            }
+            Request::GetVringBase(VringState { queue, .. }) => {
+                let number = self.queue("GET_VRING_BASE", queue)?;
+                let number = self.stop(number);
+                return Ok(Some(Reply::State(VringState { queue, number })));
+            }
+            Request::SetVringKick(VringFile { queue, file }) => {
+                let queue = self.queue("SET_VRING_KICK", queue)?;
+                let file = file.map(|file| eventfd("SET_VRING_KICK", file)).transpose()?;
+                let may_log = self.protocol & protocol::LOG_SHMFD != 0;
+                self.change(queue, |vring| {
+                    (vring.kick, vring.started, vring.waits_for_log) = (file, true, may_log);
+                })?;
+            }
+            Request::SetVringCall(VringFile { queue, file }) => {
+                let queue = self.queue("SET_VRING_CALL", queue)?;
+                let file = file.map(|file| eventfd("SET_VRING_CALL", file)).transpose()?;
+                let vring = &mut self.vrings[usize::from(queue)];
+                if vring.running {
+                    self.device.set_call(queue, file.as_ref().map(OwnedFd::try_clone).transpose()?);
+                }
+                vring.call = file;
+            }
+            Request::SetVringErr(VringFile { queue, file }) => {
+                let queue = self.queue("SET_VRING_ERR", queue)?;
+                let file = file.map(|file| eventfd("SET_VRING_ERR", file)).transpose()?;
+                self.vrings[usize::from(queue)].error = file;
+            }
+            Request::SetVringEnable(VringState { queue, number }) => {
+                let queue = self.queue("SET_VRING_ENABLE", queue)?;
+                if number > 1 {
+                    return Err(SessionEnd::Enable(number));
+                }
+                self.enable(queue, number == 1)?;
+            }
+            Request::SendRarp(mac) => {
+                if mac[0] & 1 != 0 || mac == [0; 6] {
+                    return Err(SessionEnd::Rarp);
+                }
+                self.device.announce(mac);
+            }
+            Request::NetSetMtu(mtu) => match u16::try_from(mtu) {
+                Ok(fits) if mtu >= LEAST_MTU && self.device.set_mtu(fits) => {}
+                _ => return Err(SessionEnd::Mtu(mtu)),
+            },
+            Request::GetInflightFd(at) => {
+                let (area, file) = Inflight::create(at.queues.clamp(1, self.device.queues()))?;
+                return Ok(Some(Reply::Inflight(InflightAt { area, ..at }, file)));
+            }
+            Request::SetInflightFd(at, file) => {
+                memory_file("inflight memory", &file)?;
+                let queues = at.queues.clamp(1, self.device.queues());
+                self.inflight = Some(Arc::new(Inflight::map(&file, at.area, queues)?));
+            }
+            Request::ResetDevice => self.reset(),
+            Request::SetStatus(status) => self.set_status(status)?,
+            Request::GetStatus => return Ok(Some(Reply::Number(self.status.into()))),
+            Request::Unknown(request) => return Err(SessionEnd::Unsupported(request)),
+        }
+        Ok(None)
+    }
+
+    /// The number of a queue that there is.
+    fn queue(&self, name: &'static str, queue: u32) -> Result<u16, SessionEnd> {
+        let queues = self.device.queues();
+        u16::try_from(queue).ok().filter(|&queue| queue < queues).ok_or(SessionEnd::NoQueue { name, queue, queues })
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<(), SessionEnd> {
+        let result = self.check_features(features);
+        self.features_refused = result.is_err();
+        result?;
+        self.features = features;
+        self.device.note_connection(true, features);
+        self.device.set_log(self.log_in_use());
+        // "SET_FEATURES ... without VHOST_USER_F_PROTOCOL_FEATURES set": all rings are enabled at once.
+        if features & PROTOCOL_FEATURES == 0 {
+            for queue in 0..self.device.queues() {
+                self.enable(queue, true)?;
+            }
+        }
+        self.resume()
+    }
+
+    fn check_features(&self, features: u64) -> Result<(), SessionEnd> {
+        let others = features & !self.device.offered();
+        if others != 0 {
+            return Err(SessionEnd::Features(others));
+        }
+        let (from, to) = (self.features, features);
+        if (from ^ to) & !LOG_ALL != 0 && self.vrings.iter().any(|vring| vring.running) {
+            return Err(SessionEnd::FeaturesChange { from, to });
+        }
+        Ok(())
+    }
+
+    fn set_status(&mut self, status: u64) -> Result<(), SessionEnd> {
+        let status = u8::try_from(status).map_err(|_| SessionEnd::Status(status))?;
+        if status == 0 {
+            for queue in 0..self.device.queues() {
+                self.stop(queue);
+            }
+        }
+        // FEATURES_OK stays away when the features are not (virtio 1.3, 3.1.1, step 6).
+        self.status = if self.features_refused { status & !FEATURES_OK } else { status };
+        Ok(())
+    }
+
+    /// Everything as it was at first, but the memory, which the front end does not send again, and what wakes it.
+    fn reset(&mut self) {
+        for queue in 0..self.device.queues() {
+            self.stop(queue);
+            let Vring { call, error, .. } = std::mem::take(&mut self.vrings[usize::from(queue)]);
+            self.vrings[usize::from(queue)] = Vring { call, error, ..Vring::default() };
+        }
+        (self.features, self.features_refused, self.status, self.inflight) = (0, false, 0, None);
+        self.device.note_connection(true, 0);
+    }
+
+    fn set_size(&mut self, state: VringState) -> Result<(), SessionEnd> {
+        let queue = self.queue("SET_VRING_NUM", state.queue)?;
+        let size = state.number;
+        let odd = !size.is_power_of_two() && self.features & F_RING_PACKED == 0 && self.features != 0;
+        if size == 0 || size > LARGEST_RING || odd {
+            return Err(SessionEnd::RingSize { queue, size });
+        }
+        self.change(queue, |vring| vring.size = size as u16)
+    }
+
+    fn enable(&mut self, queue: u16, on: bool) -> Result<(), SessionEnd> {
+        let vring = &mut self.vrings[usize::from(queue)];
+        (vring.enabled, vring.waits_for_log) = (on, vring.waits_for_log && !on);
+        if vring.running {
+            self.device.enable(queue, on);
+        }
+        self.start(queue)
+    }
+
+    /// Stops a queue for good. Returns where it can go on.
+    fn stop(&mut self, queue: u16) -> u32 {
+        self.pause(queue);
+        if let Some(taken) = self.taken(queue) {
+            taken.clear();
+        }
+        let vring = &mut self.vrings[usize::from(queue)];
+        (vring.started, vring.kick) = (false, None);
+        vring.base
+    }
+
+    /// Changes what is known of a queue; one that runs stops meanwhile, and goes on where it was.
+    fn change(&mut self, queue: u16, change: impl FnOnce(&mut Vring)) -> Result<(), SessionEnd> {
+        self.pause(queue);
+        change(&mut self.vrings[usize::from(queue)]);
+        self.start(queue)
+    }
+
+    fn pause(&mut self, queue: u16) {
+        let vring = &mut self.vrings[usize::from(queue)];
+        if std::mem::take(&mut vring.running)
+            && let Some(base) = self.device.stop(queue)
+        {
+            vring.base = base;
+        }
+    }
+
+    /// Starts a queue that the front end has started, if all is known of it and it does not run yet.
+    fn start(&mut self, queue: u16) -> Result<(), SessionEnd> {
+        let log = self.log_in_use().cloned();
+        let taken = self.taken(queue);
+        let vring = &mut self.vrings[usize::from(queue)];
+        let must_wait = vring.waits_for_log && self.features & LOG_ALL != 0 && log.is_none();
+        if vring.running || self.unsettled || must_wait || self.memory.regions().is_empty() {
+            return Ok(());
+        }
+        let Some(mut setup) = vring.setup()? else { return Ok(()) };
+        (setup.log, setup.taken) = (log, taken);
+        self.device.start(queue, setup, &self.memory, self.features)?;
+        vring.running = true;
+        self.device.enable(queue, vring.enabled);
+        Ok(())
+    }
+
+    fn resume(&mut self) -> Result<(), SessionEnd> {
+        (0..self.device.queues()).try_for_each(|queue| self.start(queue))
+    }
+
+    /// As `resume`, but a queue that is not in memory waits for it.
+    fn resume_where_possible(&mut self) -> Result<(), SessionEnd> {
+        (0..self.device.queues()).try_for_each(|queue| match self.start(queue) {
+            Err(SessionEnd::Start(StartError::NotInMemory { .. })) => Ok(()),
+            result => result,
+        })
+    }
+
+    fn taken(&self, queue: u16) -> Option<Taken> {
+        self.inflight.as_ref().and_then(|memory| Taken::of(memory, queue))
+    }
+
+    fn set_memory(&mut self, table: Vec<(RegionAt, OwnedFd)>) -> Result<(), SessionEnd> {
+        let mut regions = Vec::with_capacity(table.len());
+        for (at, file) in &table {
+            let region = map_region(at, file, &regions)?;
+            regions.push(region);
+        }
+        self.replace_memory(regions);
+        self.resume()
+    }
+
+    fn add_region(&mut self, at: RegionAt, file: &OwnedFd) -> Result<(), SessionEnd> {
+        let mut regions = self.memory.regions().to_vec();
+        if regions.len() >= MOST_REGIONS {
+            return Err(SessionEnd::TooManyRegions);
+        }
+        let region = map_region(&at, file, &regions)?;
+        regions.push(region);
+        self.replace_memory(regions);
+        self.resume_where_possible()
+    }
+
+    /// A front end that changes its memory removes regions first and adds others then, one message each. Meanwhile
+    /// buffers may be nowhere, so that queues rest until the last of these messages has come ([`Session::settle`]).
+    fn remove_region(&mut self, at: RegionAt) -> Result<(), SessionEnd> {
+        let RegionAt { guest, size, user, .. } = at;
+        let mut regions = self.memory.regions().to_vec();
+        let here = |region: &Arc<Region>| (region.guest(), region.size(), region.user()) == (guest, size, user);
+        let Some(place) = regions.iter().position(here) else { return Err(SessionEnd::NoRegion { guest, size }) };
+        regions.remove(place);
+        self.unsettled = true;
+        self.replace_memory(regions);
+        Ok(())
+    }
+
+    /// Exchanges the guest's memory while nothing runs.
+    fn replace_memory(&mut self, regions: Vec<Arc<Region>>) {
+        for queue in 0..self.device.queues() {
+            self.pause(queue);
+        }
+        self.memory = Arc::new(GuestMemory::new(regions));
+    }
+
+    /// The log, if pages are to be noted there.
+    fn log_in_use(&self) -> Option<&Arc<DirtyLog>> {
+        self.log.as_ref().filter(|_| self.features & LOG_ALL != 0)
+    }
+
+    fn set_log(&mut self, log: Option<(Area, OwnedFd)>) -> Result<Reply, SessionEnd> {
+        let Some((area, file)) = log.filter(|_| self.protocol & protocol::LOG_SHMFD != 0) else {
+            return Err(SessionEnd::LogFile);
+        };
+        memory_file("the dirty log", &file)?;
+        let end = self.memory.regions().iter().map(|region| region.guest() + region.size()).max().unwrap_or(0);
+        let right = end.div_ceil(LOGGED_BY_BYTE);
+        if area.size < right {
+            return Err(SessionEnd::LogSize { size: area.size, right });
+        }
+        self.log = Some(Arc::new(DirtyLog::map(&file, area.size, area.offset)?));
+        // From here on nothing is written to the log before it.
+        self.device.set_log(self.log_in_use());
+        self.resume()?;
+        Ok(Reply::Log(area))
+    }
+}
+
+fn eventfd(name: &'static str, file: OwnedFd) -> Result<OwnedFd, SessionEnd> {
+    if is_eventfd(&file)? { Ok(file) } else { Err(SessionEnd::NotEventfd(name)) }
+}
+
+fn memory_file(name: &'static str, file: &OwnedFd) -> Result<(), SessionEnd> {
+    if is_memory(file)? { Ok(()) } else { Err(SessionEnd::NotMemory(name)) }
+}
+
+fn map_region(at: &RegionAt, file: &OwnedFd, others: &[Arc<Region>]) -> Result<Arc<Region>, SessionEnd> {
+    memory_file("guest memory", file)?;
+    let region = Region::map(file, at.guest, at.size, at.user, at.offset)?;
+    match others.iter().any(|other| other.overlaps(&region)) {
+        false => Ok(Arc::new(region)),
+        true => Err(SessionEnd::Overlap(at.guest)),
+    }
+}
