@@ -73,7 +73,7 @@ pub struct Space<'m> {
 
 impl<'m> Space<'m> {
     /// `len` bytes at the guest physical address; `None` unless they are all in one region.
-    #[inline]
+    #[inline(always)]
     pub fn view(&mut self, address: u64, len: u32) -> Option<View<'m>> {
         // An address below the region becomes one far beyond its end.
         let offset = address.wrapping_sub(self.guest) as usize;

@@ -6,16 +6,16 @@ use ringway_memory::{View, prefetch_write};
 use ringway_switch::{DropReason, Frame, Offload};
 
 use super::fault::RingFault;
-use super::ring::{Chain, Descriptor, Head, INDIRECT, NEXT, Ring, WRITE, walk};
+use super::ring::{Chain, Descriptor, Head, INDIRECT, NEXT, RUN, Ring, WRITE, walk};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 
-/// How many chains ahead the first line of a buffer is prefetched for writing; its descriptor, twice as many.
-const PREFETCH_AHEAD: u16 = 16;
 /// Most pieces that the first bytes of a receive buffer may be in: every descriptor that holds some of the header has
 /// at least one byte of it.
 const MAX_HEADER: usize = 12;
-/// The second part of a header of 12 bytes that asks for nothing: `csum_offset` 0, `num_buffers` 1.
-const ONE_BUFFER: [u8; 4] = [0, 0, 1, 0];
+/// The last eight bytes of a header of 12 that asks for nothing: all zero but `num_buffers`, which is 1.
+const ONE_BUFFER: u64 = 1 << 48;
+/// Chains gathered first, for a batch of few frames; then twice as many each time.
+const FIRST_RUN: usize = 4;
 
 /// What became of the frames of one delivery.
 #[derive(Clone, Copy, Debug, Default)]
@@ -73,12 +73,38 @@ impl<R: Ring> Receive<R> {
         let refreshed = self.ring.refresh(memory);
         let mut space = guest.space();
         let mut result = refreshed;
+        let mut heads = [Head::default(); RUN];
+        // Heads that were gathered and not used yet: from `next` up to `count`.
+        let (mut next, mut count, mut want) = (0, 0, FIRST_RUN);
         for frame in frames {
-            if result.is_err() {
+            if next == count && result.is_ok() {
+                next = 0;
+                count = 0;
+                match self.ring.gather(memory, self.ring.first(), &mut heads[..want]) {
+                    Ok(gathered) => count = gathered,
+                    Err(fault) => result = Err(fault),
+                }
+                want = (2 * want).min(RUN);
+                for head in &heads[..count] {
+                    prefetch_write(space.address(head.first.address));
+                }
+            }
+            if result.is_err() || next == count {
                 tally.full += 1;
                 continue;
             }
-            match self.give(memory, &mut space, &frame) {
+            let head = heads[next];
+            next += 1;
+            let Descriptor { address, len, flags, .. } = head.first;
+            let total = self.header + frame.len;
+            let given = if flags & (NEXT | INDIRECT | WRITE) == WRITE && len as usize >= total {
+                self.give_one(memory, &mut space, &head, &frame)
+            } else {
+                // It may take several chains, or none.
+                count = next;
+                self.give_pieces(memory, &mut space, self.ring.first(), head, &frame)
+            };
+            match given {
                 Ok(None) => {
                     tally.frames += 1;
                     tally.bytes += frame.len as u64;
@@ -98,27 +124,19 @@ impl<R: Ring> Receive<R> {
         result
     }
 
-    #[inline]
-    fn give(
+    /// A frame that fits into one buffer of one descriptor.
+    #[inline(always)]
+    fn give_one(
         &mut self,
         memory: R::Memory<'_>,
         space: &mut Space<'_>,
+        head: &Head,
         frame: &Frame<'_, '_>,
     ) -> Result<Option<DropReason>, RingFault> {
-        let at = self.ring.first();
-        let Some(head) = self.ring.head(memory, at)? else { return Ok(Some(DropReason::ReceiverFull)) };
-        self.ring.prefetch(memory, at, 2 * PREFETCH_AHEAD);
-        if let Some(address) = self.ring.peek(memory, at, PREFETCH_AHEAD) {
-            prefetch_write(space.address(address));
-        }
-        let Descriptor { address, len, flags, .. } = head.first;
-        let total = self.header + frame.len;
-        if flags & (NEXT | INDIRECT | WRITE) != WRITE || (len as usize) < total {
-            return self.give_pieces(memory, space, at, head, frame);
-        }
+        let Descriptor { address, len, .. } = head.first;
         let buffer = space.view(address, len).ok_or(RingFault::BadAddress { address, len })?;
         write_header(buffer, self.header, frame.offload);
-        // Everything fits, as was checked above.
+        // Everything fits, as the caller has seen.
         let mut offset = self.header;
         let _ = buffer.sub(offset, frame.head_len).is_some_and(|to| to.write_head(frame.head, frame.head_len));
         offset += frame.head_len;
@@ -126,12 +144,12 @@ impl<R: Ring> Receive<R> {
             let _ = buffer.sub(offset, rest.len()).is_some_and(|to| to.copy_from(*rest));
             offset += rest.len();
         }
-        self.note(address, total as u32)?;
-        self.ring.give_back(memory, Chain { id: head.id, slots: 1 }, total as u32);
+        self.note(address, offset as u32)?;
+        self.ring.give_back(memory, Chain { id: head.id, slots: 1 }, offset as u32);
         Ok(None)
     }
 
-    #[inline]
+    #[inline(always)]
     fn note(&self, address: u64, len: u32) -> Result<(), RingFault> {
         self.log.as_ref().map_or(Ok(()), |log| log.mark_all([(address, len.into())]))
     }
@@ -188,17 +206,21 @@ impl<R: Ring> Receive<R> {
 
 /// Writes the header of a frame in one buffer, unless it is there already: its line then need not be fetched for writing
 /// by the driver, who may look at it only.
-#[inline]
+#[inline(always)]
 fn write_header(buffer: View<'_>, len: usize, offload: Option<&Offload>) {
-    let header = full_header(offload, 1);
-    let mut last = [0; 4];
-    let plain = offload.is_none()
+    // Twelve bytes, as two words that overlap.
+    let there = len == 12
+        && offload.is_none()
         && buffer.first_word() == Some(0)
-        && buffer.sub(8, 4).is_some_and(|tail| tail.read(&mut last))
-        && (last == ONE_BUFFER || len == 10 && last[..2] == [0, 0]);
-    if !plain {
-        let _ = buffer.write(&header[..len]);
+        && buffer.sub(4, 8).and_then(|tail| tail.first_word()) == Some(ONE_BUFFER);
+    if !there {
+        put_header(buffer, len, offload);
     }
+}
+
+#[cold]
+fn put_header(buffer: View<'_>, len: usize, offload: Option<&Offload>) {
+    let _ = buffer.write(&full_header(offload, 1)[..len]);
 }
 
 fn full_header(offload: Option<&Offload>, buffers: u16) -> [u8; MAX_HEADER] {
