@@ -68,7 +68,8 @@ impl DirtyLog {
         }
         let Some(words) = self.mapping.view(0, self.words * 4).and_then(|view| view.words32()) else { return false };
         for page in first..=last {
-            words[(page / 32) as usize].fetch_or((1u32 << (page % 32)).to_le(), Ordering::Relaxed);
+            // What was written is there before its bit is.
+            words[(page / 32) as usize].fetch_or((1u32 << (page % 32)).to_le(), Ordering::Release);
         }
         true
     }

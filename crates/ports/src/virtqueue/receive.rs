@@ -6,9 +6,12 @@ use ringway_memory::{View, prefetch_write};
 use ringway_switch::{DropReason, Frame, Offload};
 
 use super::fault::RingFault;
-use super::ring::{Chain, Descriptor, Head, INDIRECT, NEXT, RUN, Ring, WRITE, walk};
+use super::ring::{Chain, Descriptor, Head, INDIRECT, LONGEST_CHAIN, NEXT, RUN, Ring, WRITE, walk};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 
+/// What a frame pays for in descriptors of chains: so many, and one more per 16 bytes. When they are used up, frames are
+/// lost: buffers that no frame fits into would otherwise be gone through again for each of them.
+const STEPS_PER_FRAME: i64 = 32;
 /// Most pieces that the first bytes of a receive buffer may be in: every descriptor that holds some of the header has
 /// at least one byte of it.
 const MAX_HEADER: usize = 12;
@@ -42,6 +45,8 @@ pub struct Receive<R> {
     pub(crate) enabled: bool,
     /// Chains that a frame over several buffers takes, and the bytes in each.
     spans: Vec<(Chain, u32)>,
+    /// Descriptors of chains that this delivery may still go through.
+    steps: i64,
     log: Option<Arc<DirtyLog>>,
 }
 
@@ -49,8 +54,8 @@ impl<R: Ring> Receive<R> {
     /// A queue whose frames get `header` (10 or 12) bytes before them.
     #[must_use]
     pub fn new(ring: R, header: usize, mergeable: bool) -> Receive<R> {
-        let spans = Vec::with_capacity(64);
-        Receive { ring, header: header.min(MAX_HEADER), mergeable, enabled: false, spans, log: None }
+        let spans = Vec::with_capacity(LONGEST_CHAIN as usize);
+        Receive { ring, header: header.min(MAX_HEADER), mergeable, enabled: false, spans, steps: 0, log: None }
     }
 
     /// From now on notes what is written.
@@ -72,6 +77,7 @@ impl<R: Ring> Receive<R> {
         let memory = self.ring.memory(guest).ok_or(RingFault::MemoryLost)?;
         let refreshed = self.ring.refresh(memory);
         let mut space = guest.space();
+        self.steps = LONGEST_CHAIN.into();
         let mut result = refreshed;
         let mut heads = [Head::default(); RUN];
         // Heads that were gathered and not used yet: from `next` up to `count`.
@@ -164,29 +170,38 @@ impl<R: Ring> Receive<R> {
         mut head: Head,
         frame: &Frame<'_, '_>,
     ) -> Result<Option<DropReason>, RingFault> {
+        self.steps += STEPS_PER_FRAME + frame.len as i64 / 16;
+        if self.steps <= 0 {
+            return Ok(Some(DropReason::ReceiverFull));
+        }
+        let mut seen = 0;
         self.spans.clear();
         let mut source = Source { frame, in_head: 0, rest: 0, offset: 0, left: frame.len };
         let mut header = HeaderPlace { pieces: [None; MAX_HEADER], count: 0, left: self.header };
         loop {
             let mut written = 0;
+            let before = seen;
             let log = self.log.as_deref();
             let chain = walk(&self.ring, memory, space, at, head, |space, descriptor| {
+                seen += 1;
                 let Descriptor { address, len, flags, .. } = descriptor;
                 if flags & WRITE == 0 {
                     return Err(RingFault::ReadableInReceive);
                 }
                 let buffer = space.view(address, len).ok_or(RingFault::BadAddress { address, len })?;
-                let used = header.take(buffer);
+                let used = header.take(address, buffer);
                 let filled = buffer.sub(used, buffer.len() - used).map_or(0, |room| source.fill(room));
                 let used = (used + filled) as u32;
                 written += used;
                 log.map_or(Ok(()), |log| log.mark_all([(address, used.into())]))
             })?;
             self.spans.push((chain, written));
+            self.steps -= i64::from(seen - before);
             if header.left == 0 && source.left == 0 {
                 break;
             }
-            if !self.mergeable || header.left > 0 || self.spans.len() == self.ring.size().into() {
+            let end = seen >= LONGEST_CHAIN || self.spans.len() == self.ring.size().into();
+            if !self.mergeable || header.left > 0 || end {
                 return Ok(Some(DropReason::ReceiverTooSmall));
             }
             at = self.ring.after(at, chain.slots);
@@ -197,6 +212,10 @@ impl<R: Ring> Receive<R> {
             }
         }
         header.write(frame.offload, self.spans.len() as u16);
+        if let Some(log) = &self.log {
+            // The pages were noted when the frame was copied; the header is younger.
+            log.mark_all(header.places())?;
+        }
         for &(chain, len) in &self.spans {
             self.ring.give_back(memory, chain, len);
         }
@@ -234,17 +253,18 @@ fn full_header(offload: Option<&Offload>, buffers: u16) -> [u8; MAX_HEADER] {
 
 /// Where the header of a frame goes: it may be split over as many descriptors as it has bytes.
 struct HeaderPlace<'m> {
-    pieces: [Option<View<'m>>; MAX_HEADER],
+    /// Each with its guest physical address.
+    pieces: [Option<(u64, View<'m>)>; MAX_HEADER],
     count: usize,
     left: usize,
 }
 
 impl<'m> HeaderPlace<'m> {
     /// Takes its part of a buffer. Returns how many bytes that is.
-    fn take(&mut self, buffer: View<'m>) -> usize {
+    fn take(&mut self, address: u64, buffer: View<'m>) -> usize {
         let part = buffer.len().min(self.left);
         if part > 0 {
-            self.pieces[self.count] = buffer.sub(0, part);
+            self.pieces[self.count] = buffer.sub(0, part).map(|piece| (address, piece));
             self.count += 1;
             self.left -= part;
         }
@@ -254,10 +274,15 @@ impl<'m> HeaderPlace<'m> {
     fn write(&self, offload: Option<&Offload>, buffers: u16) {
         let header = full_header(offload, buffers);
         let mut at = 0;
-        for piece in self.pieces[..self.count].iter().flatten() {
+        for (_, piece) in self.pieces[..self.count].iter().flatten() {
             let _ = piece.write(&header[at..at + piece.len()]);
             at += piece.len();
         }
+    }
+
+    /// Guest physical addresses and lengths.
+    fn places(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.pieces[..self.count].iter().flatten().map(|(address, piece)| (*address, piece.len() as u64))
     }
 }
 

@@ -14,8 +14,8 @@ pub const WRITE: u16 = 2;
 /// VIRTQ_DESC_F_INDIRECT.
 pub const INDIRECT: u16 = 4;
 
-/// Most descriptors of one chain, direct and indirect, unless the ring has more.
-const LONGEST_CHAIN: u32 = 1024;
+/// Most descriptors of one chain, direct and indirect: what QEMU and Linux take, too. A ring may have more.
+pub const LONGEST_CHAIN: u32 = 1024;
 const DESCRIPTOR_BYTES: u32 = 16;
 
 /// Where a ring's three parts are, as guest physical addresses. Packed: descriptors, driver's and device's event suppression.
@@ -160,7 +160,7 @@ pub trait Ring: Send + 'static {
     /// Whether there is anything that was not taken.
     fn pending(&mut self, memory: Self::Memory<'_>) -> bool;
 
-    /// Asks for a kick from the next chain on.
+    /// Asks for a kick from the next chain on, visibly for the driver before what the caller looks at next.
     fn arm(&mut self, memory: Self::Memory<'_>);
 
     /// Asks for no kicks.
@@ -200,7 +200,6 @@ pub fn walk<'m, R: Ring>(
     head: Head,
     mut visit: impl FnMut(&mut Space<'m>, Descriptor) -> Result<(), RingFault>,
 ) -> Result<Chain, RingFault> {
-    let most = LONGEST_CHAIN.max(ring.size().into());
     let mut seen = 0;
     let mut slots = 0;
     let mut descriptor = head.first;
@@ -210,13 +209,13 @@ pub fn walk<'m, R: Ring>(
             return Err(RingFault::Endless(ring.size().into()));
         }
         if descriptor.flags & INDIRECT != 0 {
-            walk_table(ring, space, descriptor, &mut seen, most, &mut visit)?;
+            walk_table(ring, space, descriptor, &mut seen, &mut visit)?;
         } else {
             seen += 1;
             visit(space, descriptor)?;
         }
-        if seen > most {
-            return Err(RingFault::Endless(most));
+        if seen > LONGEST_CHAIN {
+            return Err(RingFault::Endless(LONGEST_CHAIN));
         }
         if descriptor.flags & NEXT == 0 {
             return Ok(Chain { id: ring.id_of(head, descriptor), slots });
@@ -230,7 +229,6 @@ fn walk_table<'m, R: Ring>(
     space: &mut Space<'m>,
     descriptor: Descriptor,
     seen: &mut u32,
-    most: u32,
     visit: &mut impl FnMut(&mut Space<'m>, Descriptor) -> Result<(), RingFault>,
 ) -> Result<(), RingFault> {
     if !ring.may_indirect() {
@@ -246,8 +244,8 @@ fn walk_table<'m, R: Ring>(
     let mut index = 0;
     loop {
         *seen += 1;
-        if *seen > most {
-            return Err(RingFault::Endless(most));
+        if *seen > LONGEST_CHAIN {
+            return Err(RingFault::Endless(LONGEST_CHAIN));
         }
         let entry = table.sub(index as usize * DESCRIPTOR_BYTES as usize, DESCRIPTOR_BYTES as usize);
         let words = entry.and_then(|entry| Some((entry.first_word()?, entry.sub(8, 8)?.first_word()?)));

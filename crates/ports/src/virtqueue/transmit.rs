@@ -12,8 +12,10 @@ use super::ring::{Chain, Descriptor, Head, INDIRECT, NEXT, RUN, Ring, WRITE, wal
 use crate::guest::{DirtyLog, GuestMemory, Space};
 use crate::vhost_user::Taken;
 
-/// Longest frame: 64 KiB of IP, an Ethernet header and two VLAN tags.
-const MAX_FRAME: usize = 65_535 + 22;
+/// Longest frame: an IPv6 header and 65,535 bytes, an Ethernet header and two VLAN tags.
+const MAX_FRAME: usize = 40 + 65_535 + 22;
+/// A batch ends after so many descriptors of chains: the ring may name the same long chain again and again.
+const MOST_STEPS: u32 = 4096;
 /// Most pieces of a frame that stay where they are; frames of more are copied together first.
 const MAX_PIECES: usize = 60;
 const BOUNCE_BYTES: usize = 4 * (MAX_FRAME + 64);
@@ -155,6 +157,7 @@ impl<R: Ring> Transmit<R> {
         self.ring.refresh(memory)?;
         let mut space = guest.space();
         let mut heads = [Head::default(); RUN];
+        let mut steps = 0;
         loop {
             let room = if self.discard { RUN } else { batch.room() };
             let want = RUN.min(room).min(self.taken.capacity() - self.taken.len());
@@ -167,15 +170,19 @@ impl<R: Ring> Transmit<R> {
                     self.take_one(&mut space, head.first, batch)?;
                     Chain { id: head.id, slots: 1 }
                 } else {
-                    match self.take_chain(memory, &mut space, *at, *head, bounce, batch)? {
+                    match self.take_chain(memory, &mut space, *at, *head, bounce, batch, &mut steps)? {
                         Some(chain) => chain,
                         None => return Ok(()),
                     }
                 };
                 *at = self.ring.after(*at, chain.slots);
                 self.taken.push(chain);
+                if steps >= MOST_STEPS {
+                    return Ok(());
+                }
             }
-            if count < want || want == 0 {
+            let is_chain = |head: &Head| head.first.flags & NEXT != 0;
+            if want == 0 || count < want && !heads[..count].last().is_some_and(is_chain) {
                 return Ok(());
             }
         }
@@ -241,8 +248,9 @@ impl<R: Ring> Transmit<R> {
         }
     }
 
-    /// A frame in a chain of any framing; `None` when it has to wait for the next batch.
+    /// A frame in a chain of any framing; `None` when it has to wait for the next batch. Adds its descriptors to `steps`.
     #[cold]
+    #[allow(clippy::too_many_arguments)]
     fn take_chain<'m>(
         &self,
         memory: R::Memory<'_>,
@@ -251,9 +259,11 @@ impl<R: Ring> Transmit<R> {
         head: Head,
         bounce: &'m Bounce,
         batch: &mut Batch<'m>,
+        steps: &mut u32,
     ) -> Result<Option<Chain>, RingFault> {
         let mut gather = Gather::new(self.header, bounce);
         let chain = walk(&self.ring, memory, space, at, head, |space, descriptor| {
+            *steps += 1;
             let Descriptor { address, len, flags, .. } = descriptor;
             if flags & WRITE != 0 {
                 return Err(RingFault::WritableInTransmit);
@@ -269,6 +279,7 @@ impl<R: Ring> Transmit<R> {
         header.copy_from_slice(&gather.header[..10]);
         match &gather.end {
             End::Wait => return Ok(None),
+            End::TooLong if self.discard => {}
             End::TooLong => batch.refuse(DropReason::Oversize),
             End::Pieces => self.push(batch, &header, gather.len, |batch, offload| {
                 let pieces = gather.pieces[..gather.count].iter().flatten().copied();
