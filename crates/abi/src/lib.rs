@@ -25,6 +25,7 @@ pub mod attach;
 pub mod doorbell;
 pub mod layout;
 pub mod slot;
+pub mod suppression;
 
 pub use layout::{Layout, LayoutError, Shape};
 pub use slot::Slot;

@@ -1,7 +1,6 @@
 //! Frames from the guest: its transmit queues.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 use parking_lot::lock_api::ArcMutexGuard;
 use parking_lot::{Mutex, RawMutex};
@@ -86,8 +85,6 @@ impl Input for VhostInput {
         let Some(mut side) = self.side.try_lock() else { return true };
         side.armed = true;
         side.queues.iter_mut().flatten().for_each(|queue| queue.arm());
-        // The wish is visible before the last look (virtio 1.3, 2.7.10.1 and 2.8.21.3.1).
-        fence(Ordering::SeqCst);
         side.announce.is_some() || side.fault.is_none() && side.queues.iter_mut().flatten().any(|q| q.pending())
     }
 

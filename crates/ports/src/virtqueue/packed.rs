@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
+use ringway_abi::suppression::PackedWish;
 use ringway_memory::prefetch_read;
 
 use super::fault::RingFault;
@@ -13,10 +14,7 @@ use crate::guest::GuestMemory;
 const AVAIL: u16 = 1 << 7;
 /// VIRTQ_DESC_F_USED.
 const USED: u16 = 1 << 15;
-/// RING_EVENT_FLAGS_ENABLE, DISABLE and DESC.
-const ENABLE: u16 = 0;
-const DISABLE: u16 = 1;
-const DESC: u16 = 2;
+/// Words of the event suppression structures.
 const OFFSET: usize = 0;
 const FLAGS: usize = 1;
 /// The wrap counter in an event's offset word, and in GET_VRING_BASE's halves.
@@ -50,8 +48,9 @@ pub struct Packed {
     indirect: bool,
     /// The first chain that was not given back.
     next: Place,
-    /// Where it was when it was last considered whether to call; `None`: never.
-    told: Option<Place>,
+    /// Whether it was ever considered whether to call, and the descriptors given back since.
+    considered: bool,
+    untold: u32,
     /// The first descriptor given back since the last publication, held back: where, and its second word.
     held: Option<(u16, u64)>,
 }
@@ -85,7 +84,8 @@ impl Packed {
             in_order: features & F_IN_ORDER != 0,
             indirect: features & F_INDIRECT_DESC != 0,
             next,
-            told: None,
+            considered: false,
+            untold: 0,
             held: None,
         };
         ring.memory(guest)?;
@@ -109,6 +109,17 @@ impl Packed {
         let sum = u32::from(at.slot) + u32::from(slots);
         let size = u32::from(self.size);
         if sum >= size { Place { slot: (sum - size) as u16, wrap: !at.wrap } } else { Place { slot: sum as u16, ..at } }
+    }
+
+    #[inline(always)]
+    fn pass_by(&mut self, slots: u16) {
+        self.next = self.advance(self.next, slots);
+        self.untold = self.untold.saturating_add(slots.into());
+    }
+
+    /// What one side asks for.
+    fn wish<'m>(&self, area: &'m [AtomicU16]) -> PackedWish<'m> {
+        PackedWish { place: &area[OFFSET], flags: &area[FLAGS], event_idx: self.event_idx }
     }
 
     #[inline(always)]
@@ -203,7 +214,7 @@ impl Ring for Packed {
     #[inline(always)]
     fn give_back(&mut self, memory: PackedMemory<'_>, chain: Chain, len: u32) {
         self.write_used(memory, chain.id, len);
-        self.next = self.advance(self.next, chain.slots);
+        self.pass_by(chain.slots);
     }
 
     #[inline]
@@ -212,7 +223,7 @@ impl Ring for Packed {
             // In order, one used descriptor stands for all: it names the last (2.8.9).
             [_, .., last] if self.in_order => {
                 self.write_used(memory, last.id, 0);
-                self.next = chains.iter().fold(self.next, |at, chain| self.advance(at, chain.slots));
+                chains.iter().for_each(|chain| self.pass_by(chain.slots));
             }
             _ => chains.iter().for_each(|&chain| self.give_back(memory, chain, 0)),
         }
@@ -232,38 +243,20 @@ impl Ring for Packed {
     }
 
     fn arm(&mut self, memory: PackedMemory<'_>) {
-        if self.event_idx {
-            memory.device[OFFSET].store(self.next.to_base().to_le(), Ordering::Relaxed);
-            memory.device[FLAGS].store(DESC.to_le(), Ordering::Release);
-        } else {
-            memory.device[FLAGS].store(ENABLE.to_le(), Ordering::Relaxed);
-        }
+        self.wish(memory.device).ask(self.next.to_base());
     }
 
     fn disarm(&mut self, memory: PackedMemory<'_>) {
-        memory.device[FLAGS].store(DISABLE.to_le(), Ordering::Relaxed);
+        self.wish(memory.device).decline();
     }
 
     #[inline]
     fn call_wanted(&mut self, memory: PackedMemory<'_>) -> bool {
-        let new = self.next;
-        let Some(old) = self.told.replace(new) else { return true };
-        if new == old {
-            return false;
+        let passed = std::mem::take(&mut self.untold);
+        if !std::mem::replace(&mut self.considered, true) {
+            return true;
         }
-        match u16::from_le(memory.driver[FLAGS].load(Ordering::Acquire)) & 3 {
-            DISABLE => false,
-            DESC if self.event_idx => {
-                let event = Place::from_base(u16::from_le(memory.driver[OFFSET].load(Ordering::Relaxed)));
-                // Distances back from where we are: positions of the lap before are one ring's size lower.
-                let back = |to: Place| {
-                    let lap = if to.wrap == new.wrap { 0 } else { u32::from(self.size) };
-                    (u32::from(new.slot) + lap).wrapping_sub(u32::from(to.slot))
-                };
-                back(event).wrapping_sub(1) < back(old)
-            }
-            _ => true,
-        }
+        self.wish(memory.driver).is_wanted(passed, self.next.to_base(), self.size)
     }
 
     #[inline]

@@ -101,7 +101,7 @@ impl<R: Ring> Receive<R> {
             }
             let head = heads[next];
             next += 1;
-            let Descriptor { address, len, flags, .. } = head.first;
+            let Descriptor { len, flags, .. } = head.first;
             let total = self.header + frame.len;
             let given = if flags & (NEXT | INDIRECT | WRITE) == WRITE && len as usize >= total {
                 self.give_one(memory, &mut space, &head, &frame)

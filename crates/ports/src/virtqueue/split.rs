@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use ringway_abi::suppression::SplitWish;
 use ringway_memory::prefetch_read;
 
 use super::fault::RingFault;
@@ -9,10 +10,6 @@ use super::ring::{self, Addresses, Chain, Descriptor, Head, NEXT, Ring};
 use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
 use crate::guest::GuestMemory;
 
-/// VIRTQ_AVAIL_F_NO_INTERRUPT.
-const NO_INTERRUPT: u16 = 1;
-/// VIRTQ_USED_F_NO_NOTIFY.
-const NO_NOTIFY: u16 = 1;
 /// Before the available ring's entries: flags and index.
 const IDX: usize = 1;
 const RING: usize = 2;
@@ -79,6 +76,11 @@ impl Split {
 
     fn available_bytes(&self) -> u32 {
         4 + 2 * u32::from(self.size) + if self.event_idx { 2 } else { 0 }
+    }
+
+    fn own_wish<'m>(&self, memory: SplitMemory<'m>) -> SplitWish<'m> {
+        let event = self.event_idx.then(|| &memory.used[RING + 4 * usize::from(self.size)]);
+        SplitWish { flags: &memory.used[0], event }
     }
 
     fn used_bytes(&self) -> u32 {
@@ -212,33 +214,19 @@ impl Ring for Split {
     }
 
     fn arm(&mut self, memory: SplitMemory<'_>) {
-        if self.event_idx {
-            memory.used[RING + 4 * usize::from(self.size)].store(self.next.to_le(), Ordering::Relaxed);
-        } else {
-            memory.used[0].store(0, Ordering::Relaxed);
-        }
+        self.own_wish(memory).ask(self.next);
     }
 
     fn disarm(&mut self, memory: SplitMemory<'_>) {
-        // With an event index there is nothing to do: it stays where it was, and is passed once in 65,536 chains.
-        if !self.event_idx {
-            memory.used[0].store(NO_NOTIFY.to_le(), Ordering::Relaxed);
-        }
+        self.own_wish(memory).decline();
     }
 
     #[inline]
     fn call_wanted(&mut self, memory: SplitMemory<'_>) -> bool {
         let new = self.used;
         let Some(old) = self.told.replace(new) else { return true };
-        if new == old {
-            return false;
-        }
-        if self.event_idx {
-            let event = u16::from_le(memory.available[RING + usize::from(self.size)].load(Ordering::Relaxed));
-            new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
-        } else {
-            u16::from_le(memory.available[0].load(Ordering::Relaxed)) & NO_INTERRUPT == 0
-        }
+        let event = self.event_idx.then(|| &memory.available[RING + usize::from(self.size)]);
+        SplitWish { flags: &memory.available[0], event }.is_wanted(old, new)
     }
 
     #[inline]
