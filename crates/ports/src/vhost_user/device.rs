@@ -1,7 +1,8 @@
 //! The device of one port: its queues, which a session starts and stops while pollers work on them.
 //!
-//! Each direction is behind a lock that a poller holds for a batch at most, and never waits for: while the session has
-//! it, the direction rests. What a session gets back from a poller is therefore never in use.
+//! Each direction is behind a lock that a poller holds for a batch at most. While the session has it, nothing is taken
+//! from the guest, and frames for the guest wait: the session has it for a few instructions, and frames are not to be lost
+//! because somebody looks. What a session gets back from a poller is therefore never in use.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -149,12 +150,13 @@ impl Device {
         self.stop(queue);
         let addresses = addresses(queue, &setup, memory, features)?;
         let header = features::header_bytes(features);
+        let ring = make_ring(queue, &setup, memory, addresses, features)?;
+        // Last of what may fail: a descriptor that the front end keeps open stays added until it is removed.
         if let Some(kick) = &setup.kick
             && !queue.is_multiple_of(2)
         {
             self.kicks.add(kick).map_err(|error| StartError::Kick(queue, error))?;
         }
-        let ring = make_ring(queue, &setup, memory, addresses, features)?;
         let place = usize::from(queue / 2);
         let memory = Arc::clone(memory);
         if queue.is_multiple_of(2) {
@@ -170,6 +172,7 @@ impl Device {
             let _ = started.call_if_wanted();
             let mut side = self.output.lock();
             side.accepts = features::accepts(features);
+            started.set_longest(side.longest);
             side.queues[place] = Some(started);
         } else {
             let queue = match ring {
@@ -270,7 +273,9 @@ impl Device {
         let longest = usize::from(mtu) + FRAME_OVERHEAD;
         let fits = longest <= self.longest;
         if fits {
-            self.output.lock().longest = longest;
+            let mut side = self.output.lock();
+            side.longest = longest;
+            side.queues.iter_mut().flatten().for_each(|queue| queue.set_longest(longest));
         }
         fits
     }

@@ -8,6 +8,7 @@ use ringway_memory::Mapping;
 use ringway_switch::{Batch, Input, PortFault};
 
 use super::device::{Device, Fault, InputSide};
+use crate::virtqueue::RingFault;
 
 /// A reverse ARP request, without padding (RFC 903): what a back end broadcasts for a guest that cannot announce itself.
 const RARP_BYTES: usize = 42;
@@ -85,6 +86,14 @@ impl Input for VhostInput {
         let Some(mut side) = self.side.try_lock() else { return true };
         side.armed = true;
         side.queues.iter_mut().flatten().for_each(|queue| queue.arm());
+        // Memory that was lost is zeroes: nothing else would be seen in it ever again.
+        if side.fault.is_none()
+            && let Some(number) =
+                side.queues.iter().position(|queue| queue.as_ref().is_some_and(|q| q.memory.is_lost()))
+        {
+            side.fault = Some(Fault { queue: 2 * number as u16 + 1, what: RingFault::MemoryLost });
+            self.device.report_broken();
+        }
         side.announce.is_some() || side.fault.is_none() && side.queues.iter_mut().flatten().any(|q| q.pending())
     }
 

@@ -1,5 +1,6 @@
 //! Frames to the guest: its receive queues.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use ringway_switch::{Accepts, Counters, DropReason, Frames, MAX_BATCH, Output, PortFault};
@@ -12,30 +13,32 @@ pub(super) struct VhostOutput {
     device: Arc<Device>,
     /// Which queue each frame of a batch goes to.
     picks: Box<[u8]>,
+    /// What was said to be accepted since the last delivery. The session may have changed it meanwhile.
+    said: Cell<Accepts>,
 }
 
 impl VhostOutput {
     pub(super) fn new(device: Arc<Device>) -> VhostOutput {
-        VhostOutput { device, picks: vec![0; MAX_BATCH].into() }
+        VhostOutput { device, picks: vec![0; MAX_BATCH].into(), said: Cell::new(Accepts::NOTHING) }
     }
 }
 
 impl Output for VhostOutput {
     fn accepts(&self) -> Accepts {
-        self.device.output.try_lock().map_or(Accepts::NOTHING, |side| side.accepts)
+        let accepts = self.device.output.lock().accepts;
+        self.said.set(accepts);
+        accepts
     }
 
     #[inline]
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
-        let Some(mut side) = self.device.output.try_lock() else {
-            counters.drop_out(DropReason::ReceiverDown, frames.count() as u64);
-            return Ok(());
-        };
-        let OutputSide { queues, fault, .. } = &mut *side;
+        let mut side = self.device.output.lock();
+        let OutputSide { queues, fault, accepts, .. } = &mut *side;
+        let said = self.said.take();
         let enabled =
             |queue: &&mut Option<_>| matches!(queue, Some(queue) if super::queue::ReceiveQueue::is_enabled(queue));
         let many = queues.iter_mut().filter(enabled).count();
-        if many == 0 || fault.is_some() {
+        if many == 0 || fault.is_some() || !accepts.contains(said) {
             counters.drop_out(DropReason::ReceiverDown, frames.count() as u64);
             return Ok(());
         }
@@ -61,7 +64,11 @@ impl Output for VhostOutput {
             turn += 1;
         }
         counters.add_out(tally.frames, tally.bytes);
-        for (reason, lost) in [(DropReason::ReceiverFull, tally.full), (DropReason::ReceiverTooSmall, tally.small)] {
+        for (reason, lost) in [
+            (DropReason::ReceiverFull, tally.full),
+            (DropReason::ReceiverTooSmall, tally.small),
+            (DropReason::Oversize, tally.long),
+        ] {
             if lost > 0 {
                 counters.drop_out(reason, lost);
             }

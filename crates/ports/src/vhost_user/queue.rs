@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use ringway_engine::Called;
 use ringway_switch::{Batch, Frame};
@@ -63,7 +64,13 @@ impl TransmitQueue {
     #[inline]
     pub(super) fn release(&mut self) -> Result<(), RingFault> {
         let memory = &*self.memory;
-        either!(&mut self.queue, queue => queue.release(memory))
+        let discards = either!(&mut self.queue, queue => { queue.release(memory)?; queue.discard });
+        if discards {
+            // No frame goes on that would make anybody ask the driver later.
+            fence(Ordering::SeqCst);
+            self.call_if_wanted()?;
+        }
+        Ok(())
     }
 
     #[inline]
@@ -74,12 +81,18 @@ impl TransmitQueue {
 
     pub(super) fn arm(&mut self) {
         let memory = &*self.memory;
-        either!(&mut self.queue, queue => if let Some(memory) = queue.ring.memory(memory) { queue.ring.arm(memory) });
+        either!(&mut self.queue, queue => if let Some(memory) = queue.ring.memory(memory) {
+            queue.ring.arm(memory);
+            queue.note_ring();
+        });
     }
 
     pub(super) fn disarm(&mut self) {
         let memory = &*self.memory;
-        either!(&mut self.queue, queue => if let Some(memory) = queue.ring.memory(memory) { queue.ring.disarm(memory) });
+        either!(&mut self.queue, queue => if let Some(memory) = queue.ring.memory(memory) {
+            queue.ring.disarm(memory);
+            queue.note_ring();
+        });
     }
 
     #[inline]
@@ -136,6 +149,11 @@ impl ReceiveQueue {
         either!(&self.queue, queue => queue.enabled)
     }
 
+    /// Longer frames, segmented ones apart, are not given.
+    pub(super) fn set_longest(&mut self, longest: usize) {
+        either!(&mut self.queue, queue => queue.longest = longest);
+    }
+
     pub(super) fn set_enabled(&mut self, on: bool) {
         either!(&mut self.queue, queue => queue.enabled = on);
     }
@@ -147,7 +165,10 @@ impl ReceiveQueue {
     /// The driver of a receive queue need not say when it has put buffers there.
     pub(super) fn disarm(&mut self) {
         let memory = &*self.memory;
-        either!(&mut self.queue, queue => if let Some(memory) = queue.ring.memory(memory) { queue.ring.disarm(memory) });
+        either!(&mut self.queue, queue => if let Some(memory) = queue.ring.memory(memory) {
+            queue.ring.disarm(memory);
+            queue.note_ring();
+        });
     }
 
     pub(super) fn base(&self) -> u32 {

@@ -31,6 +31,8 @@ pub struct Tally {
     pub full: u64,
     /// Frames too long for a buffer.
     pub small: u64,
+    /// Frames longer than the MTU allows.
+    pub long: u64,
 }
 
 /// One receive queue.
@@ -41,6 +43,8 @@ pub struct Receive<R> {
     header: usize,
     /// A frame may take several buffers (VIRTIO_NET_F_MRG_RXBUF).
     mergeable: bool,
+    /// Longest frame that the MTU allows; segmented ones may be longer (virtio 1.3, 5.1.4.1).
+    pub(crate) longest: usize,
     /// Frames may be given: the queue is enabled.
     pub(crate) enabled: bool,
     /// Chains that a frame over several buffers takes, and the bytes in each.
@@ -55,12 +59,29 @@ impl<R: Ring> Receive<R> {
     #[must_use]
     pub fn new(ring: R, header: usize, mergeable: bool) -> Receive<R> {
         let spans = Vec::with_capacity(LONGEST_CHAIN as usize);
-        Receive { ring, header: header.min(MAX_HEADER), mergeable, enabled: false, spans, steps: 0, log: None }
+        Receive {
+            ring,
+            header: header.min(MAX_HEADER),
+            mergeable,
+            longest: usize::MAX,
+            enabled: false,
+            spans,
+            steps: 0,
+            log: None,
+        }
     }
 
     /// From now on notes what is written.
     pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
         self.log = log;
+    }
+
+    /// Notes that what the ring tells the driver about itself was written.
+    pub fn note_ring(&self) {
+        if let Some(log) = &self.log {
+            // A log that is too small is met again with the next chain.
+            let _ = log.mark_all(self.ring.written());
+        }
     }
 
     /// Gives frames to the driver, in order, with one publication.
@@ -83,6 +104,10 @@ impl<R: Ring> Receive<R> {
         // Heads that were gathered and not used yet: from `next` up to `count`.
         let (mut next, mut count, mut want) = (0, 0, FIRST_RUN);
         for frame in frames {
+            if frame.len > self.longest && frame.offload.is_none_or(|offload| offload.gso_size == 0) {
+                tally.long += 1;
+                continue;
+            }
             if next == count && result.is_ok() {
                 next = 0;
                 count = 0;

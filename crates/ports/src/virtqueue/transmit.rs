@@ -99,6 +99,14 @@ impl<R: Ring> Transmit<R> {
         self.log = log;
     }
 
+    /// Notes that what the ring tells the driver about itself was written.
+    pub fn note_ring(&self) {
+        if let Some(log) = &self.log {
+            // A log that is too small is met again with the next chain.
+            let _ = log.mark_all(self.ring.written());
+        }
+    }
+
     /// From now on notes how far frames were taken. What a predecessor took and did not give back is given back unsent:
     /// true when there was any. A note that does not agree with the ring means nothing.
     pub fn set_noted(&mut self, guest: &GuestMemory, noted: Option<Taken>) -> bool {
