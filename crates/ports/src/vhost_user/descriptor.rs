@@ -5,7 +5,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{FsWord, fstatfs};
+use rustix::fs::{FileType, FsWord, fstat, fstatfs};
 
 /// Whether it is an eventfd: the name of such a file is the kernel's own, and that of a file in a file system begins
 /// with a slash or is a number in brackets behind another word (proc(5), "/proc/pid/fd/").
@@ -22,7 +22,9 @@ pub fn is_eventfd(file: &OwnedFd) -> std::io::Result<bool> {
 /// # Errors
 /// The kernel does not say.
 pub fn is_memory(file: &OwnedFd) -> std::io::Result<bool> {
-    // TMPFS_MAGIC (memfd too), HUGETLBFS_MAGIC, RAMFS_MAGIC, EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC: statfs(2).
+    // statfs(2): TMPFS_MAGIC (memfd, too), HUGETLBFS_MAGIC, RAMFS_MAGIC, EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC,
+    // BTRFS_SUPER_MAGIC. Devices are in a tmpfs, too.
     const LOCAL: [FsWord; 6] = [0x0102_1994, 0x9584_58f6, 0x8584_58f6, 0xef53, 0x5846_5342, 0x9123_683e];
-    Ok(LOCAL.contains(&fstatfs(file)?.f_type))
+    let regular = FileType::from_raw_mode(fstat(file)?.st_mode) == FileType::RegularFile;
+    Ok(regular && LOCAL.contains(&fstatfs(file)?.f_type))
 }

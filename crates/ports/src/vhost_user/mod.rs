@@ -27,6 +27,13 @@ mod socket;
 mod steer;
 mod vring;
 
+#[cfg(test)]
+mod message_tests;
+#[cfg(test)]
+mod session_tests;
+#[cfg(any(test, fuzzing))]
+mod testing;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,0 +1,486 @@
+//! Sessions: rings start, rest and stop as the specification has it; what cannot be followed changes nothing.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::device::Device;
+use super::features::{LOG_ALL, PROTOCOL_FEATURES};
+use super::message::{Area, InflightAt, MOST_REGIONS, RegionAt, Request, VringAddress, VringFile};
+use super::reply::Reply;
+use super::session::protocol;
+use super::testing::{
+    Front, GUEST, Guest, MEMORY, RING, USER, address, count, file, memfd, new_eventfd, settings, state,
+};
+use crate::virtqueue::{F_RING_PACKED, F_VERSION_1};
+
+const TX: u16 = 1;
+
+fn number(reply: Result<Option<Reply>, super::end::SessionEnd>) -> u64 {
+    match reply {
+        Ok(Some(Reply::Number(number))) => number,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_front_end_learns_what_is_offered() {
+    let mut front = Front::new();
+    assert_eq!(number(front.ask(Request::GetFeatures)), front.device.offered());
+    assert_eq!(number(front.ask(Request::GetProtocolFeatures)), 0x1_b01f);
+    assert_eq!(number(front.ask(Request::GetQueueNum)), 4);
+    assert_eq!(number(front.ask(Request::GetMaxMemSlots)), MOST_REGIONS as u64);
+    assert_eq!(number(front.ask(Request::GetStatus)), 0);
+    assert_eq!(front.ends(Request::SetFeatures(1 << 63)), "bad_features");
+    assert_eq!(front.ends(Request::SetProtocolFeatures(1 << 5)), "bad_features");
+    assert_eq!(front.ends(Request::Unknown(24)), "unsupported_message");
+}
+
+#[test]
+fn a_ring_starts_with_its_kick_descriptor_and_stops_when_its_base_is_asked_for() {
+    let mut front = Front::ready();
+    front.guest.send(TX, 0, 3);
+    front.does(Request::SetVringNum(state(TX, RING.into())));
+    front.does(Request::SetVringAddr(address(TX)));
+    front.does(Request::SetVringEnable(state(TX, 1)));
+    assert_eq!(front.poll(), 0, "the ring has no kick descriptor yet");
+    front.does(Request::SetVringKick(file(TX, &new_eventfd())));
+    assert_eq!((front.poll(), front.guest.used(TX)), (3, 3));
+    assert_eq!(front.base(TX), 3);
+    front.guest.send(TX, 3, 5);
+    assert_eq!(front.poll(), 0, "a stopped ring is left alone");
+    assert_eq!(front.base(TX), 3, "asked twice, the same");
+    front.does(Request::SetVringKick(VringFile { queue: TX.into(), file: None }));
+    assert_eq!((front.poll(), front.guest.used(TX)), (2, 5), "it goes on where it stopped, polled");
+}
+
+#[test]
+fn the_order_of_what_is_said_of_a_ring_does_not_matter() {
+    let mut front = Front::new();
+    front.does(Request::SetVringEnable(state(TX, 1)));
+    front.does(Request::SetVringKick(file(TX, &new_eventfd())));
+    front.does(Request::SetVringAddr(address(TX)));
+    front.does(Request::SetVringBase(state(TX, 0)));
+    front.negotiate(0);
+    front.guest.send(TX, 0, 4);
+    assert_eq!(front.poll(), 0, "its size is not known");
+    front.does(Request::SetVringNum(state(TX, RING.into())));
+    assert_eq!(front.poll(), 4);
+}
+
+#[test]
+fn a_disabled_ring_is_emptied_and_nothing_passes() {
+    let mut front = Front::ready();
+    front.start(TX);
+    front.does(Request::SetVringEnable(state(TX, 0)));
+    front.guest.send(TX, 0, 3);
+    assert_eq!((front.poll(), front.guest.used(TX)), (0, 3), "taken and thrown away");
+    front.does(Request::SetVringEnable(state(TX, 1)));
+    front.guest.send(TX, 3, 5);
+    assert_eq!(front.poll(), 2);
+    assert_eq!(front.base(TX), 5);
+    front.does(Request::SetVringKick(file(TX, &new_eventfd())));
+    front.guest.send(TX, 5, 6);
+    assert_eq!(front.poll(), 1, "that it is enabled outlives a stop");
+    assert_eq!(front.ends(Request::SetVringEnable(state(TX, 2))), "bad_enable");
+}
+
+#[test]
+fn without_protocol_features_a_ring_is_enabled_from_the_start() {
+    let mut front = Front::new();
+    front.does(Request::SetFeatures(F_VERSION_1));
+    front.does(Request::SetMemTable(vec![front.guest.region()]));
+    front.does(Request::SetVringNum(state(TX, RING.into())));
+    front.does(Request::SetVringAddr(address(TX)));
+    front.does(Request::SetVringKick(file(TX, &new_eventfd())));
+    front.guest.send(TX, 0, 3);
+    assert_eq!(front.poll(), 3);
+}
+
+#[test]
+fn what_changes_a_running_ring_lets_it_go_on_where_it_was() {
+    let mut front = Front::ready();
+    front.start(TX);
+    let flows = |front: &mut Front, what: &str| {
+        let sent = front.guest.used(TX);
+        front.guest.send(TX, sent, sent + 7);
+        assert_eq!((front.poll(), front.guest.used(TX)), (7, sent + 7), "{what}");
+    };
+    flows(&mut front, "at first");
+    front.does(Request::SetVringAddr(VringAddress { flags: 1, ..address(TX) }));
+    flows(&mut front, "with other flags");
+    front.does(Request::SetVringNum(state(TX, RING.into())));
+    flows(&mut front, "with the same size");
+    front.does(Request::SetMemTable(vec![front.guest.region()]));
+    flows(&mut front, "with new memory");
+    front.does(Request::SetVringKick(file(TX, &new_eventfd())));
+    flows(&mut front, "with another kick descriptor");
+    front.does(Request::SetVringCall(file(TX, &new_eventfd())));
+    flows(&mut front, "with another call descriptor");
+    let other = RegionAt { guest: GUEST + MEMORY, size: 4096, user: USER + MEMORY, offset: 0 };
+    front.does(Request::AddMemReg(other, memfd(4096)));
+    flows(&mut front, "with more memory");
+    front.does(Request::SetFeatures(F_VERSION_1 | PROTOCOL_FEATURES));
+    flows(&mut front, "with the same features, as QEMU sends them for each queue pair");
+    front.does(Request::SetVringBase(state(TX, 8 * 7)));
+    flows(&mut front, "with its own base");
+    assert_eq!(front.base(TX), 9 * 7);
+}
+
+#[test]
+fn while_regions_are_exchanged_rings_rest() {
+    let mut front = Front::ready();
+    front.start(TX);
+    front.guest.send(TX, 0, 3);
+    let (region, memory) = front.guest.region();
+    front.does(Request::RemMemReg(region));
+    assert!(front.session.is_unsettled());
+    assert_eq!(front.poll(), 0, "the ring's memory is gone");
+    front.does(Request::AddMemReg(region, memory));
+    assert_eq!(front.poll(), 0, "there may be more to come");
+    front.session.settle().expect("settled");
+    assert_eq!((front.poll(), front.session.is_unsettled()), (3, false));
+
+    front.does(Request::RemMemReg(region));
+    front.session.settle().expect("a ring without memory rests");
+    front.guest.send(TX, 3, 5);
+    assert_eq!(front.poll(), 0);
+    front.does(Request::AddMemReg(region, front.guest.region().1));
+    assert_eq!(front.poll(), 2, "it goes on when its memory is there");
+    front.does(Request::RemMemReg(region));
+    assert_eq!(front.base(TX), 5, "stopped while it rests");
+}
+
+#[test]
+fn rings_of_impossible_sizes_are_refused() {
+    let mut front = Front::ready();
+    for size in [0, 3, 255, 32_769, 65_536, u32::MAX] {
+        assert_eq!(front.ends(Request::SetVringNum(state(TX, size))), "ring_size", "{size}");
+    }
+    let mut front = Front::new();
+    front.negotiate(F_RING_PACKED);
+    front.does(Request::SetVringNum(state(TX, 3)));
+    assert_eq!(front.ends(Request::SetVringNum(state(TX, 32_769))), "ring_size");
+    // A size that only later features make impossible.
+    let mut front = Front::new();
+    front.does(Request::SetVringNum(state(TX, 3)));
+    front.negotiate(0);
+    front.does(Request::SetVringAddr(address(TX)));
+    assert_eq!(front.ends(Request::SetVringKick(file(TX, &new_eventfd()))), "ring_size");
+}
+
+#[test]
+fn queues_that_are_not_there_are_refused() {
+    let mut front = Front::ready();
+    for queue in [4, 255, 65_536 + 1] {
+        let wrong = super::message::VringState { queue, number: 1 };
+        assert_eq!(front.ends(Request::SetVringNum(wrong)), "no_such_queue");
+        assert_eq!(front.ends(Request::SetVringBase(wrong)), "no_such_queue");
+        assert_eq!(front.ends(Request::GetVringBase(wrong)), "no_such_queue");
+        assert_eq!(front.ends(Request::SetVringEnable(wrong)), "no_such_queue");
+        assert_eq!(front.ends(Request::SetVringAddr(VringAddress { queue, ..address(0) })), "no_such_queue");
+        for request in [Request::SetVringKick, Request::SetVringCall, Request::SetVringErr] {
+            assert_eq!(front.ends(request(VringFile { queue, file: None })), "no_such_queue");
+        }
+    }
+}
+
+#[test]
+fn rings_outside_their_memory_are_refused() {
+    for wrong in [
+        VringAddress { descriptors: USER + MEMORY - 8, ..address(TX) },
+        VringAddress { available: USER - 2, ..address(TX) },
+        VringAddress { used: u64::MAX - 5, ..address(TX) },
+        VringAddress { used: 0, ..address(TX) },
+        VringAddress { descriptors: USER + 1, ..address(TX) },
+    ] {
+        let mut front = Front::ready();
+        front.does(Request::SetVringNum(state(TX, RING.into())));
+        front.does(Request::SetVringAddr(wrong));
+        assert_eq!(front.ends(Request::SetVringKick(file(TX, &new_eventfd()))), "ring_place", "{wrong:?}");
+    }
+    let mut front = Front::ready();
+    front.start(TX);
+    let elsewhere = RegionAt { guest: 0, size: 4096, user: 0, offset: 0 };
+    assert_eq!(front.ends(Request::SetMemTable(vec![(elsewhere, memfd(4096))])), "ring_place");
+}
+
+#[test]
+fn memory_tables_that_cannot_be_are_refused_and_the_old_one_stays() {
+    let mut front = Front::ready();
+    front.start(TX);
+    let right = RegionAt { guest: 0x1000, size: 0x2000, user: 0x10_1000, offset: 0 };
+    let wrong = [
+        vec![RegionAt { size: 0, ..right }],
+        vec![RegionAt { guest: u64::MAX - 4095, ..right }],
+        vec![RegionAt { user: u64::MAX - 8, ..right }],
+        vec![RegionAt { offset: u64::MAX - 4095, ..right }],
+        vec![RegionAt { size: u64::MAX, ..right }],
+        vec![RegionAt { size: 0x4000, ..right }],
+        vec![RegionAt { offset: 0x2000, ..right }],
+        vec![right, right],
+        vec![right, RegionAt { guest: 0x2fff, user: 0x20_0000, size: 0x1000, ..right }],
+    ];
+    for table in wrong {
+        let what = format!("{table:x?}");
+        let table = table.into_iter().map(|at| (at, memfd(0x3000))).collect();
+        assert_eq!(front.ends(Request::SetMemTable(table)), "bad_memory_table", "{what}");
+    }
+    for not_memory in
+        [new_eventfd(), std::io::pipe().expect("a pipe").0.into(), open("/proc/self/maps"), open("/dev/zero")]
+    {
+        assert_eq!(front.ends(Request::SetMemTable(vec![(right, not_memory)])), "not_memory");
+    }
+    assert_eq!(front.ends(Request::RemMemReg(right)), "bad_memory_table");
+    assert_eq!(front.ends(Request::AddMemReg(front.guest.region().0, memfd(MEMORY))), "bad_memory_table");
+    front.guest.send(TX, 0, 3);
+    assert_eq!(front.poll(), 3, "none of that touched the ring");
+}
+
+#[test]
+fn no_more_regions_than_were_offered() {
+    let mut front = Front::ready();
+    let at = |n: u64| RegionAt { guest: n << 20, size: 4096, user: n << 20, offset: 0 };
+    for n in 1..MOST_REGIONS as u64 {
+        front.does(Request::AddMemReg(at(n), memfd(4096)));
+    }
+    assert_eq!(front.ends(Request::AddMemReg(at(100), memfd(4096))), "bad_memory_table");
+    front.does(Request::RemMemReg(at(1)));
+    front.does(Request::AddMemReg(at(100), memfd(4096)));
+}
+
+fn open(path: &str) -> OwnedFd {
+    std::fs::File::open(path).expect(path).into()
+}
+
+#[test]
+fn only_eventfds_are_waited_for_and_written() {
+    let mut front = Front::ready();
+    let wrong: [fn() -> OwnedFd; 4] = [
+        || std::io::pipe().expect("a pipe").1.into(),
+        || memfd(8),
+        || open("/dev/null"),
+        || rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC).expect("an epoll instance"),
+    ];
+    for wrong in wrong {
+        for request in [Request::SetVringKick, Request::SetVringCall, Request::SetVringErr] {
+            assert_eq!(front.ends(request(VringFile { queue: 0, file: Some(wrong()) })), "not_an_eventfd");
+        }
+        assert_eq!(front.ends(Request::SetLogFd(wrong())), "not_an_eventfd");
+    }
+    front.does(Request::SetLogFd(new_eventfd()));
+    front.does(Request::SetVringErr(file(TX, &new_eventfd())));
+    assert!(front.session.error_descriptor(TX).is_some());
+}
+
+#[test]
+fn answers_are_given_where_they_were_asked_for_and_a_failure_changes_nothing() {
+    let mut front = Front::ready();
+    assert_eq!(front.asks(Request::SetOwner), 0);
+    assert_eq!(front.asks(Request::SetVringNum(state(TX, 3))), 1);
+    assert_eq!(front.session.take_refusal().map(|end| end.name()), Some("ring_size"));
+    assert!(front.session.take_refusal().is_none(), "told once");
+    assert_eq!(front.asks(Request::NetSetMtu(67)), 1);
+    assert_eq!(front.asks(Request::NetSetMtu(1501)), 1);
+    assert_eq!(front.asks(Request::NetSetMtu(1 << 32 | 1400)), 1);
+    assert_eq!(front.asks(Request::NetSetMtu(1400)), 0);
+    assert_eq!(front.asks(Request::Unknown(23)), 1);
+    assert_eq!(front.asks(Request::GetQueueNum), 4, "its own answer, and no other");
+    let wrong = super::message::VringState { queue: 9, number: 0 };
+    let header = super::message::Header { request: 11, size: 8, need_reply: true };
+    assert!(front.session.handle(header, Request::GetVringBase(wrong)).is_err(), "an answer that cannot say no");
+    // Without the protocol feature nobody waits for an answer.
+    let mut front = Front::new();
+    assert!(matches!(front.session.handle(header, Request::SetOwner), Ok(None)));
+    assert_eq!(front.asks(Request::SetProtocolFeatures(protocol::REPLY_ACK)), 0, "from this message on");
+}
+
+#[test]
+fn features_change_only_while_nothing_runs() {
+    let mut front = Front::ready();
+    front.start(TX);
+    assert_eq!(front.ends(Request::SetFeatures(F_VERSION_1 | PROTOCOL_FEATURES | F_RING_PACKED)), "bad_features");
+    front.does(Request::SetStatus(0xf));
+    assert_eq!(number(front.ask(Request::GetStatus)), 0x7, "features that were refused are not confirmed");
+    front.base(TX);
+    front.does(Request::SetFeatures(PROTOCOL_FEATURES));
+    front.does(Request::SetStatus(0xf));
+    assert_eq!(number(front.ask(Request::GetStatus)), 0xf);
+    assert_eq!(front.ends(Request::SetStatus(0x100)), "bad_status");
+}
+
+#[test]
+fn status_zero_stops_and_a_reset_forgets_all_but_the_memory() {
+    let mut front = Front::ready();
+    front.start(TX);
+    front.guest.send(TX, 0, 3);
+    front.does(Request::SetStatus(0));
+    assert_eq!(front.poll(), 0);
+    front.does(Request::SetVringKick(file(TX, &new_eventfd())));
+    assert_eq!(front.poll(), 3);
+    front.does(Request::ResetDevice);
+    front.guest.send(TX, 3, 5);
+    assert_eq!(front.poll(), 0);
+    assert_eq!(front.base(TX), 0, "forgotten");
+    front.does(Request::SetFeatures(F_VERSION_1 | PROTOCOL_FEATURES));
+    front.start(TX);
+    assert_eq!(front.poll(), 5, "from the beginning, in the memory that was there");
+    front.does(Request::ResetOwner);
+    front.guest.send(TX, 5, 6);
+    assert_eq!(front.poll(), 1, "which is to be ignored");
+}
+
+/// Pages of the log that are marked, as the front end sees them.
+fn marked(log: &OwnedFd) -> Vec<u64> {
+    let mut bytes = vec![0; 64 << 10];
+    rustix::io::pread(log, &mut bytes, 0).expect("readable");
+    let bits = (0..).zip(bytes).flat_map(|(at, byte)| (0..8).map(move |bit| (8 * at + bit, byte >> bit & 1)));
+    bits.filter(|(_, bit)| *bit == 1).map(|(page, _)| page).collect()
+}
+
+#[test]
+fn pages_are_logged_from_when_it_is_asked_for_until_it_is_not() {
+    let mut front = Front::ready();
+    front.start(TX);
+    let (log, area) = (memfd(64 << 10), Area { size: 64 << 10, offset: 0 });
+    let ring_page = (GUEST + (u64::from(TX) << 16) + 0x8000) >> 12;
+    let base = Request::SetLogBase(Some((area, log.try_clone().expect("a descriptor"))));
+    assert!(matches!(front.ask(base), Ok(Some(Reply::Log(at))) if at == area));
+    front.guest.send(TX, 0, 3);
+    assert_eq!((front.poll(), marked(&log)), (3, vec![]), "LOG_ALL was not asked for");
+    front.does(Request::SetFeatures(F_VERSION_1 | PROTOCOL_FEATURES | LOG_ALL));
+    front.guest.send(TX, 3, 6);
+    assert_eq!((front.poll(), marked(&log)), (3, vec![ring_page]));
+    front.does(Request::SetFeatures(F_VERSION_1 | PROTOCOL_FEATURES));
+    rustix::io::pwrite(&log, &[0; 64 << 10], 0).expect("cleared");
+    front.guest.send(TX, 6, 9);
+    assert_eq!((front.poll(), marked(&log)), (3, vec![]));
+}
+
+#[test]
+fn a_ring_that_is_to_be_logged_waits_for_the_log_or_for_being_enabled() {
+    let log = || Request::SetLogBase(Some((Area { size: 64 << 10, offset: 0 }, memfd(64 << 10))));
+    for by_log in [true, false] {
+        let mut front = Front::new();
+        front.negotiate(LOG_ALL);
+        front.guest.send(TX, 0, 3);
+        front.does(Request::SetVringNum(state(TX, RING.into())));
+        front.does(Request::SetVringAddr(address(TX)));
+        front.does(Request::SetVringKick(file(TX, &new_eventfd())));
+        assert_eq!((front.poll(), front.guest.used(TX)), (0, 0), "a write that nobody would copy");
+        if by_log {
+            assert!(matches!(front.ask(log()), Ok(Some(Reply::Log(_)))));
+        } else {
+            front.does(Request::SetVringEnable(state(TX, 1)));
+        }
+        front.poll();
+        assert_eq!(front.guest.used(TX), 3);
+    }
+}
+
+#[test]
+fn logs_that_do_not_cover_the_memory_are_refused() {
+    let mut front = Front::ready();
+    let needed = (GUEST + MEMORY) >> 15;
+    let wrong = [(needed - 1, 0, 1 << 20), (u64::MAX, 0, 1 << 20), (needed, 4097, 1 << 20), (needed, 1 << 20, 1 << 20)];
+    for (size, offset, bytes) in wrong {
+        let log = Some((Area { size, offset }, memfd(bytes)));
+        assert_eq!(front.ends(Request::SetLogBase(log)), "bad_log", "{size} {offset}");
+    }
+    assert_eq!(front.ends(Request::SetLogBase(None)), "bad_log");
+    let pipe = std::io::pipe().expect("a pipe").0.into();
+    assert_eq!(front.ends(Request::SetLogBase(Some((Area { size: needed, offset: 0 }, pipe)))), "not_memory");
+    let right = Some((Area { size: needed, offset: 4096 }, memfd(4096 + needed)));
+    assert!(matches!(front.ask(Request::SetLogBase(right)), Ok(Some(Reply::Log(_)))));
+}
+
+#[test]
+fn a_guest_that_moved_here_is_announced() {
+    let mut front = Front::ready();
+    front.does(Request::SendRarp([2, 0, 0, 0, 0, 7]));
+    assert_eq!(front.poll(), 1);
+    assert_eq!(front.ends(Request::SendRarp([3, 0, 0, 0, 0, 7])), "bad_rarp");
+    assert_eq!(front.ends(Request::SendRarp([0; 6])), "bad_rarp");
+    assert_eq!(front.poll(), 0);
+}
+
+fn inflight(front: &mut Front) -> (InflightAt, OwnedFd) {
+    let area = Area { size: 0, offset: 0 };
+    let at = InflightAt { area, queues: 4, queue_size: RING, padded: true };
+    match front.ask(Request::GetInflightFd(at)) {
+        Ok(Some(Reply::Inflight(at, file))) => (at, file),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A front end whose back end took `taken` of `sent` frames and died; the memory it kept.
+fn died_with(taken: u16, sent: u16) -> (Guest, InflightAt, OwnedFd) {
+    let mut front = Front::ready();
+    let (at, memory) = inflight(&mut front);
+    front.does(Request::SetInflightFd(at, memory.try_clone().expect("a descriptor")));
+    front.start(TX);
+    front.guest.send(TX, 0, taken);
+    assert_eq!(front.poll_and_die(), usize::from(taken));
+    assert_eq!(front.guest.used(TX), 0, "nothing was given back");
+    front.guest.send(TX, taken, sent);
+    (front.guest, at, memory)
+}
+
+fn restarted(guest: Guest, at: InflightAt, memory: OwnedFd) -> Front {
+    let mut front = Front::of(Arc::new(Device::new(&settings()).expect("a device")), guest);
+    front.negotiate(0);
+    front.does(Request::SetInflightFd(at, memory));
+    front
+}
+
+#[test]
+fn frames_that_a_dead_predecessor_took_are_given_back_and_not_sent_again() {
+    let (guest, at, memory) = died_with(5, 8);
+    let mut front = restarted(guest, at, memory);
+    let call = new_eventfd();
+    front.does(Request::SetVringCall(file(TX, &call)));
+    front.start(TX);
+    assert_eq!(front.guest.used(TX), 5, "given back at the start");
+    assert!(count(&call) > 0, "a guest that waits for room is told");
+    assert_eq!((front.poll(), front.guest.used(TX)), (3, 8), "only what nobody took is sent");
+    assert_eq!(front.base(TX), 8);
+}
+
+#[test]
+fn inflight_memory_of_any_content_only_delays_what_the_guest_sends() {
+    for content in [0u64, u64::MAX, 0x5257_4e4f_0000_0009, 0x5257_4e4f_0000_ffff, 0x5257_4e4f_ffff_0005, 5] {
+        let (guest, at, memory) = died_with(5, 8);
+        rustix::io::pwrite(&memory, &content.to_le_bytes(), 64).expect("written");
+        let mut front = restarted(guest, at, memory);
+        front.start(TX);
+        assert_eq!((front.poll(), front.guest.used(TX)), (8, 8), "{content:x}: all is sent, some of it again");
+    }
+}
+
+#[test]
+fn a_ring_that_was_stopped_leaves_nothing_in_flight() {
+    let mut front = Front::ready();
+    let (at, memory) = inflight(&mut front);
+    front.does(Request::SetInflightFd(at, memory.try_clone().expect("a descriptor")));
+    front.start(TX);
+    front.guest.send(TX, 0, 5);
+    assert_eq!((front.poll(), front.base(TX)), (5, 5));
+    let mut word = [1; 8];
+    rustix::io::pread(&memory, &mut word, 64).expect("readable");
+    assert_eq!(word, [0; 8]);
+}
+
+#[test]
+fn inflight_memory_that_cannot_be_is_refused() {
+    let mut front = Front::ready();
+    let right = InflightAt { area: Area { size: 4096, offset: 0 }, queues: 4, queue_size: RING, padded: false };
+    for (size, offset) in [(0, 0), (255, 0), (4096, 1), (4096, 4096), (u64::MAX, 4096), (4097, 0)] {
+        let at = InflightAt { area: Area { size, offset }, ..right };
+        assert_eq!(front.ends(Request::SetInflightFd(at, memfd(4096))), "bad_inflight", "{size} {offset}");
+    }
+    assert_eq!(front.ends(Request::SetInflightFd(right, new_eventfd())), "not_memory");
+    let many = InflightAt { queues: u16::MAX, ..right };
+    front.does(Request::SetInflightFd(many, memfd(4096)));
+    assert!(
+        matches!(front.ask(Request::GetInflightFd(many)), Ok(Some(Reply::Inflight(at, _))) if at.area.size == 4096)
+    );
+}
