@@ -5,13 +5,14 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// How long a program may take to stop, go on or end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A child process. Dropping it ends it, whatever state it is in, and waits for its end.
+/// A child process. Dropping it ends it, whatever state it is in, and waits for its end; it is killed with the thread that
+/// started it, should that end without dropping it.
 pub struct Program {
     child: Child,
     name: String,
@@ -25,6 +26,8 @@ impl Program {
     /// The program cannot be started; the message names it.
     pub fn start(command: &mut Command) -> io::Result<Program> {
         let name = command.get_program().to_string_lossy().into_owned();
+        // SAFETY: one system call, which allocates nothing and takes no lock: it may be made between fork and exec.
+        unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
         let child = command
             .process_group(0)
             .spawn()
@@ -135,6 +138,19 @@ mod tests {
         let pid = program.pid();
         drop(program);
         assert_eq!(state(pid), "");
+    }
+
+    #[test]
+    fn a_program_ends_with_the_thread_that_started_it() {
+        let start = || std::mem::ManuallyDrop::new(Program::start(Command::new("sleep").arg("100")).unwrap());
+        let mut program = std::thread::spawn(start).join().unwrap();
+        let since = Instant::now();
+        while program.child().try_wait().unwrap().is_none() && since.elapsed() < PATIENCE {
+            std::thread::yield_now();
+        }
+        let ended = program.child().try_wait().unwrap().is_some();
+        drop(std::mem::ManuallyDrop::into_inner(program));
+        assert!(ended);
     }
 
     #[test]

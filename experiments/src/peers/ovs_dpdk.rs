@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::child::Program;
+use crate::peers::find_program;
 use crate::peers::hugepages::HugePages;
 use crate::peers::vhost::VhostSwitch;
-use crate::peers::{find_program, netns};
 use crate::placement::Cores;
 use crate::scratch::Scratch;
 
@@ -53,10 +53,10 @@ impl OvsDpdk {
             Ok(Some(status)) => io::Error::other(format!("ovsdb-server ended: {status}")),
             _ => error,
         })?;
-        let mut switch = own.command(SWITCH);
-        switch.arg(format!("unix:{}", own.path("db.sock")));
         // The bridge has a device of its own: no other network may have one of that name.
-        let switch = netns::inside_new(move || own.start(&mut switch, "ovs-vswitchd", &PORTS))?;
+        let mut switch = own.command("unshare");
+        switch.args(["--net", SWITCH, &format!("unix:{}", own.path("db.sock"))]);
+        let switch = own.start(&mut switch, "ovs-vswitchd", &PORTS)?;
         Ok(OvsDpdk { switch, _database: database, scratch, _pages: pages })
     }
 }
