@@ -12,9 +12,11 @@
 
 mod guard;
 mod mapping;
+mod sum;
 mod view;
 #[cfg(test)]
 mod view_tests;
 
 pub use mapping::{Mapping, SharedMemory};
+pub use sum::ones_sum;
 pub use view::{HEAD_BYTES, Head, Pieces, View, prefetch_read, prefetch_write};

@@ -10,8 +10,8 @@ use crate::offload::{self, Accepts, Offload};
 pub const MAX_BATCH: usize = 1024;
 /// Shortest frame: an Ethernet header.
 const MIN_FRAME: usize = 14;
-/// Pieces of one frame that there is always memory for.
-const MAX_PIECES: usize = 64;
+/// Most pieces of a frame behind its first 128 bytes. Finishing it may take a few more.
+const MAX_RESTS: u8 = 250;
 /// A batch with more bytes is full, so that no source's turn takes much longer than another's.
 const MAX_BYTES: u64 = 2 << 20;
 /// What a segment to be cut counts towards that, in bytes.
@@ -115,7 +115,7 @@ impl BatchStorage {
             heads: vec![Head::default(); limit],
             entries: vec![EMPTY; limit],
             // See `room`: a frame of most pieces may follow the last look, and one more piece per other frame.
-            rests: Vec::with_capacity(limit * 5 + MAX_PIECES),
+            rests: Vec::with_capacity(limit * 5 + usize::from(u8::MAX)),
             offloads: Vec::with_capacity(limit),
             needs: Accepts::NOTHING,
             count: 0,
@@ -150,7 +150,11 @@ impl<'m> Batch<'m> {
             heads: self.heads,
             entries: self.entries,
             // Collecting an emptied vector into one of the same element size reuses its allocation.
-            rests: self.rests.into_iter().map(|_| -> View<'n> { unreachable!("the vector is empty") }).collect(),
+            rests: self
+                .rests
+                .into_iter()
+                .map(|_| -> View<'n> { unreachable!("the vector is empty") })
+                .collect(),
             offloads: self.offloads,
             needs: Accepts::NOTHING,
             count: 0,
@@ -201,7 +205,10 @@ impl<'m> Batch<'m> {
             self.refuse(DropReason::Runt);
             return;
         }
-        let (Some(head), Some(entry)) = (self.heads.get_mut(self.count), self.entries.get_mut(self.count)) else {
+        let (Some(head), Some(entry)) = (
+            self.heads.get_mut(self.count),
+            self.entries.get_mut(self.count),
+        ) else {
             return;
         };
         let first_rest = self.rests.len() as u32;
@@ -215,12 +222,18 @@ impl<'m> Batch<'m> {
             rests = 1;
         }
         let head_len = buffer.read_head(len, head) as u8;
-        *entry = Entry { len: len as u32, first_rest, rests, head_len, ..EMPTY };
+        *entry = Entry {
+            len: len as u32,
+            first_rest,
+            rests,
+            head_len,
+            ..EMPTY
+        };
         self.count += 1;
         self.bytes += len as u64;
     }
 
-    /// Adds a frame that lies in several pieces, in order. The caller has checked `room`. More than 255 pieces behind the
+    /// Adds a frame that lies in several pieces, in order. The caller has checked `room`. More than 250 pieces behind the
     /// first 128 bytes are refused.
     pub fn push_pieces(&mut self, pieces: impl IntoIterator<Item = View<'m>, IntoIter: Clone>) {
         let pieces = pieces.into_iter();
@@ -229,7 +242,10 @@ impl<'m> Batch<'m> {
             self.refuse(DropReason::Runt);
             return;
         }
-        let (Some(head), Some(entry)) = (self.heads.get_mut(self.count), self.entries.get_mut(self.count)) else {
+        let (Some(head), Some(entry)) = (
+            self.heads.get_mut(self.count),
+            self.entries.get_mut(self.count),
+        ) else {
             return;
         };
         let first_rest = self.rests.len();
@@ -240,16 +256,26 @@ impl<'m> Batch<'m> {
                 continue;
             }
             head_len += part;
-            if let Some(rest) = piece.sub(part, piece.len() - part).filter(|rest| rest.len() > 0) {
+            if let Some(rest) = piece
+                .sub(part, piece.len() - part)
+                .filter(|rest| rest.len() > 0)
+            {
                 self.rests.push(rest);
             }
         }
-        let Ok(rests) = u8::try_from(self.rests.len() - first_rest) else {
+        let rests = u8::try_from(self.rests.len() - first_rest).unwrap_or(u8::MAX);
+        if rests > MAX_RESTS {
             self.rests.truncate(first_rest);
             self.refuse(DropReason::Oversize);
             return;
+        }
+        *entry = Entry {
+            len: len as u32,
+            first_rest: first_rest as u32,
+            rests,
+            head_len: head_len as u8,
+            ..EMPTY
         };
-        *entry = Entry { len: len as u32, first_rest: first_rest as u32, rests, head_len: head_len as u8, ..EMPTY };
         self.count += 1;
         self.bytes += len as u64;
     }
@@ -272,9 +298,49 @@ impl<'m> Batch<'m> {
         self.attach(index, offload);
     }
 
+    /// What the offloads of all frames need, together.
+    #[inline]
+    pub(crate) fn needs(&self) -> Accepts {
+        self.needs
+    }
+
+    /// Where the next finished frame is drafted: its first bytes, and the others behind those of the frames before it.
+    #[inline]
+    pub(crate) fn draft(&mut self) -> (&mut Head, &mut Vec<View<'m>>) {
+        (&mut self.heads[self.count], &mut self.rests)
+    }
+
+    /// Adds what was drafted: `head_len` bytes of the head and all views since the frame before. The caller has checked
+    /// `room`.
+    #[inline]
+    pub(crate) fn seal(&mut self, head_len: usize, offload: Option<Offload>) {
+        let before = self.count.checked_sub(1).map(|last| &self.entries[last]);
+        let first_rest = before.map_or(0, |entry| {
+            entry.first_rest as usize + usize::from(entry.rests)
+        });
+        let rests = &self.rests[first_rest..];
+        let len = head_len + rests.iter().map(View::len).sum::<usize>();
+        let entry = Entry {
+            len: len as u32,
+            first_rest: first_rest as u32,
+            rests: rests.len() as u8,
+            head_len: head_len as u8,
+            ..EMPTY
+        };
+        self.entries[self.count] = entry;
+        if let Some(offload) = offload {
+            self.entries[self.count].offload = self.offloads.len() as u16;
+            self.offloads.push(offload);
+        }
+        self.count += 1;
+        self.bytes += len as u64;
+    }
+
     /// Gives frame `index`, the last one, its offload, or takes it back out. It is not there when it was refused.
     fn attach(&mut self, index: usize, offload: Offload) {
-        let Some(entry) = self.entries[..self.count].get_mut(index) else { return };
+        let Some(entry) = self.entries[..self.count].get_mut(index) else {
+            return;
+        };
         let len = entry.len as usize;
         match offload::admit(&self.heads[index].0, len, offload) {
             Ok((offload, segments)) => {
@@ -301,8 +367,14 @@ impl<'m> Batch<'m> {
 
     /// What was refused while collecting.
     pub(crate) fn refused(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        let all: &[DropReason] = if self.refused.total > 0 { DropReason::ALL } else { &[] };
-        all.iter().map(|&reason| (reason, u64::from(self.refused.counts[reason as usize]))).filter(|&(_, n)| n > 0)
+        let all: &[DropReason] = if self.refused.total > 0 {
+            DropReason::ALL
+        } else {
+            &[]
+        };
+        all.iter()
+            .map(|&reason| (reason, u64::from(self.refused.counts[reason as usize])))
+            .filter(|&(_, n)| n > 0)
     }
 
     /// The private copy of the beginning of frame `index`. Bytes beyond the frame are unspecified.
@@ -345,7 +417,10 @@ impl<'m> Batch<'m> {
     #[inline]
     pub(crate) fn run(&self, first: usize) -> Option<(Destination, usize)> {
         let (entry, others) = self.entries[..self.count].get(first..)?.split_first()?;
-        let more = others.iter().take_while(|other| other.destination == entry.destination).count();
+        let more = others
+            .iter()
+            .take_while(|other| other.destination == entry.destination)
+            .count();
         Some((entry.destination.unpack(), first + 1 + more))
     }
 

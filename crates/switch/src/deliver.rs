@@ -2,9 +2,11 @@
 
 use crate::batch::{Batch, Destination, Frame};
 use crate::counters::DropReason;
+use crate::offload::{Accepts, Finisher};
+use crate::port::Output;
 use crate::switch::{MAX_PORTS, Member, Switch};
 
-const NONE: u16 = u16::MAX;
+pub(crate) const NONE: u16 = u16::MAX;
 
 /// The frames for one destination, in the order in which they came.
 #[derive(Clone, Debug)]
@@ -13,6 +15,18 @@ pub struct Frames<'b, 'm> {
     next: &'b [u16],
     own: u16,
     flood: u16,
+}
+
+impl<'b, 'm> Frames<'b, 'm> {
+    /// The frames of a batch as linked from the first on.
+    pub(crate) fn of(batch: &'b Batch<'m>, next: &'b [u16]) -> Self {
+        Self {
+            batch,
+            next,
+            own: 0,
+            flood: NONE,
+        }
+    }
 }
 
 impl<'b, 'm> Iterator for Frames<'b, 'm> {
@@ -43,7 +57,10 @@ struct List {
     last: u16,
 }
 
-const EMPTY: List = List { first: NONE, last: NONE };
+const EMPTY: List = List {
+    first: NONE,
+    last: NONE,
+};
 
 /// Lists by destination, kept between passes; only those that were used are reset.
 #[derive(Debug)]
@@ -52,6 +69,7 @@ pub(crate) struct Lists {
     ports: Vec<List>,
     used: Vec<u16>,
     flood: List,
+    finisher: Finisher,
     /// Ports that were given frames in this pass.
     pub(crate) served: Vec<u16>,
 }
@@ -63,6 +81,7 @@ impl Lists {
             ports: vec![EMPTY; MAX_PORTS],
             used: Vec::with_capacity(batch_limit),
             flood: EMPTY,
+            finisher: Finisher::new(),
             served: Vec::with_capacity(MAX_PORTS),
         }
     }
@@ -90,11 +109,18 @@ impl Lists {
         while let Some((destination, end)) = batch.run(first) {
             match destination {
                 Destination::Port(port) => match self.admit(port, from, switch) {
-                    Ok(()) => Self::link(&mut self.next, &mut self.ports[usize::from(port)], first, end),
+                    Ok(()) => Self::link(
+                        &mut self.next,
+                        &mut self.ports[usize::from(port)],
+                        first,
+                        end,
+                    ),
                     Err(reason) => from.port.counters().drop_in(reason, (end - first) as u64),
                 },
                 Destination::Flood => Self::link(&mut self.next, &mut self.flood, first, end),
-                Destination::Drop(reason) => from.port.counters().drop_in(reason, (end - first) as u64),
+                Destination::Drop(reason) => {
+                    from.port.counters().drop_in(reason, (end - first) as u64)
+                }
             }
             first = end;
         }
@@ -125,13 +151,19 @@ impl Lists {
         let flood = self.flood.first;
         for place in 0..self.used.len() {
             let port = self.used[place];
-            let flood_too = if flood != NONE && may_flood(switch.member(port), from) { flood } else { NONE };
+            let flood_too = if flood != NONE && may_flood(switch.member(port), from) {
+                flood
+            } else {
+                NONE
+            };
             heard |= flood_too != NONE;
             fault |= self.serve(batch, switch, port, flood_too);
         }
         if flood != NONE {
             for &port in switch.present() {
-                if self.ports[usize::from(port)].first == NONE && may_flood(switch.member(port), from) {
+                if self.ports[usize::from(port)].first == NONE
+                    && may_flood(switch.member(port), from)
+                {
                     fault |= self.serve(batch, switch, port, flood);
                     heard = true;
                 }
@@ -150,10 +182,24 @@ impl Lists {
 
     #[inline]
     fn serve(&mut self, batch: &Batch<'_>, switch: &Switch, port: u16, flood: u16) -> bool {
-        let Some(member) = switch.member(port) else { return false };
-        let frames = Frames { batch, next: &self.next, own: self.ports[usize::from(port)].first, flood };
+        let Some(member) = switch.member(port) else {
+            return false;
+        };
+        let frames = Frames {
+            batch,
+            next: &self.next,
+            own: self.ports[usize::from(port)].first,
+            flood,
+        };
         self.served.push(port);
-        match member.port.output().deliver(frames, member.port.counters()) {
+        let mut output = member.port.output();
+        let delivered = if output_takes_all(batch, &**output) {
+            output.deliver(frames, member.port.counters())
+        } else {
+            self.finisher
+                .deliver(frames, &mut **output, member.port.counters())
+        };
+        match delivered {
             Ok(()) => false,
             Err(fault) => {
                 member.port.fail(fault);
@@ -171,8 +217,16 @@ impl Lists {
             frames += 1;
             index = self.next[usize::from(index)];
         }
-        from.port.counters().drop_in(DropReason::NoDestination, frames);
+        from.port
+            .counters()
+            .drop_in(DropReason::NoDestination, frames);
     }
+}
+
+/// Whether no frame of the batch has to be finished for this output.
+#[inline]
+fn output_takes_all(batch: &Batch<'_>, output: &dyn Output) -> bool {
+    batch.needs() == Accepts::NOTHING || output.accepts().contains(batch.needs())
 }
 
 #[inline]

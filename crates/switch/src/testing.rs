@@ -7,8 +7,9 @@ use ringway_memory::Mapping;
 
 pub(crate) use crate::Mac;
 use crate::{
-    Batch, Bell, Counters, CountersReading, DropReason, Forward, Frames, Input, Learning, MacMap, MacTable, Member,
-    News, Output, Owner, Passed, Port, PortFault, Spreads, Switch, Workspace, pass,
+    Accepts, Batch, Bell, Counters, CountersReading, DropReason, Forward, Frames, Input, Learning,
+    MacMap, MacTable, Member, News, Offload, Output, Owner, Passed, Port, PortFault, Spreads,
+    Switch, Workspace, pass,
 };
 
 /// Station `n`'s address.
@@ -23,9 +24,16 @@ pub(crate) fn group(n: u8) -> Mac {
 
 /// A frame of `len` bytes (14 or more) with a number in its payload, as far as there is room, and a pattern after it.
 pub(crate) fn frame(to: Mac, from: Mac, len: usize, number: u32) -> Vec<u8> {
-    let mut bytes: Vec<u8> = to.octets().into_iter().chain(from.octets()).chain([0x88, 0xb5]).collect();
+    let mut bytes: Vec<u8> = to
+        .octets()
+        .into_iter()
+        .chain(from.octets())
+        .chain([0x88, 0xb5])
+        .collect();
     bytes.extend(number.to_be_bytes());
-    bytes.extend((18..len.max(18)).map(|at| (at as u32).wrapping_mul(31).wrapping_add(number) as u8));
+    bytes.extend(
+        (18..len.max(18)).map(|at| (at as u32).wrapping_mul(31).wrapping_add(number) as u8),
+    );
     bytes.truncate(len);
     bytes
 }
@@ -35,10 +43,13 @@ pub(crate) fn number(frame: &[u8]) -> u32 {
     u32::from_be_bytes([frame[14], frame[15], frame[16], frame[17]])
 }
 
-/// Frames waiting in a client's memory, each as the places of its pieces.
+/// The places of a frame's pieces, and what is left to do with it.
+type Waiting = (Vec<(usize, usize)>, Option<Offload>);
+
+/// Frames waiting in a client's memory.
 pub(crate) struct Offer {
     pub(crate) memory: Arc<Mapping>,
-    waiting: VecDeque<Vec<(usize, usize)>>,
+    waiting: VecDeque<Waiting>,
     end: usize,
     taken: usize,
     /// What the port refuses with the next batch.
@@ -52,12 +63,30 @@ impl Offer {
     pub(crate) fn new(bytes: usize) -> Offer {
         let memory = Arc::new(Mapping::private(bytes).expect("memory"));
         let (refuse, waiting) = (Vec::new(), VecDeque::new());
-        Offer { memory, waiting, end: 0, taken: 0, refuse, fault: None, releases: 0 }
+        Offer {
+            memory,
+            waiting,
+            end: 0,
+            taken: 0,
+            refuse,
+            fault: None,
+            releases: 0,
+        }
     }
 
     /// Puts a frame into memory, in pieces of these lengths and then the rest. Each frame begins on a line of its own,
     /// and there is something else between any two pieces.
     pub(crate) fn put(&mut self, frame: &[u8], pieces: &[usize]) {
+        self.put_offloaded(frame, pieces, None);
+    }
+
+    /// The same with work left to do.
+    pub(crate) fn put_offloaded(
+        &mut self,
+        frame: &[u8],
+        pieces: &[usize],
+        offload: Option<Offload>,
+    ) {
         if self.waiting.is_empty() {
             self.end = 0;
         }
@@ -67,14 +96,17 @@ impl Offer {
             let (piece, others) = left.split_at(len.min(left.len()));
             if !piece.is_empty() {
                 let at = self.end.next_multiple_of(64);
-                let place = self.memory.view(at, piece.len()).expect("room in the test's memory");
+                let place = self
+                    .memory
+                    .view(at, piece.len())
+                    .expect("room in the test's memory");
                 assert!(place.write(piece));
                 places.push((at, piece.len()));
                 self.end = at + piece.len() + 64;
             }
             left = others;
         }
-        self.waiting.push_back(places);
+        self.waiting.push_back((places, offload));
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -84,16 +116,28 @@ impl Offer {
 
 impl Input for Offer {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
-        let Self { memory, waiting, taken, refuse, fault, .. } = self;
+        let Self {
+            memory,
+            waiting,
+            taken,
+            refuse,
+            fault,
+            ..
+        } = self;
         refuse.drain(..).for_each(|reason| batch.refuse(reason));
-        for places in waiting.iter() {
+        for (places, offload) in waiting.iter() {
             if batch.room() == 0 {
                 break;
             }
-            let view = |&(at, len): &(usize, usize)| memory.view(at, len).expect("a place in memory");
-            match places.as_slice() {
-                [whole] => batch.push(view(whole), whole.1),
-                pieces => batch.push_pieces(pieces.iter().map(view)),
+            let view =
+                |&(at, len): &(usize, usize)| memory.view(at, len).expect("a place in memory");
+            match (places.as_slice(), *offload) {
+                ([whole], None) => batch.push(view(whole), whole.1),
+                ([whole], Some(offload)) => batch.push_offloaded(view(whole), whole.1, offload),
+                (pieces, None) => batch.push_pieces(pieces.iter().map(view)),
+                (pieces, Some(offload)) => {
+                    batch.push_pieces_offloaded(pieces.iter().map(view), offload)
+                }
             }
             *taken += 1;
         }
@@ -123,6 +167,9 @@ pub(crate) struct Sink(Arc<Mutex<Kept>>);
 
 pub(crate) struct Kept {
     pub(crate) frames: Vec<Vec<u8>>,
+    /// What was left to do with each.
+    pub(crate) offloads: Vec<Option<Offload>>,
+    pub(crate) accepts: Accepts,
     pub(crate) room: usize,
     pub(crate) fault: Option<PortFault>,
     /// Frames per delivery.
@@ -132,8 +179,17 @@ pub(crate) struct Kept {
 
 impl Sink {
     fn new() -> Sink {
-        let (frames, deliveries) = (Vec::new(), Vec::new());
-        Sink(Arc::new(Mutex::new(Kept { frames, room: usize::MAX, fault: None, deliveries, rings: 0 })))
+        let (frames, offloads, deliveries) = (Vec::new(), Vec::new(), Vec::new());
+        let (accepts, room) = (Accepts::NOTHING, usize::MAX);
+        Sink(Arc::new(Mutex::new(Kept {
+            frames,
+            offloads,
+            accepts,
+            room,
+            fault: None,
+            deliveries,
+            rings: 0,
+        })))
     }
 
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Kept) -> T) -> T {
@@ -142,6 +198,10 @@ impl Sink {
 }
 
 impl Output for Sink {
+    fn accepts(&self) -> Accepts {
+        self.with(|kept| kept.accepts)
+    }
+
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         self.with(|kept| {
             let before = kept.frames.len();
@@ -156,9 +216,14 @@ impl Output for Sink {
                     bytes.resize(at + rest.len(), 0);
                     assert!(rest.read(&mut bytes[at..]));
                 }
-                assert_eq!(bytes.len(), frame.len, "head and rest are together the frame's length");
+                assert_eq!(
+                    bytes.len(),
+                    frame.len,
+                    "head and rest are together the frame's length"
+                );
                 counters.add_out(1, frame.len as u64);
                 kept.frames.push(bytes);
+                kept.offloads.push(frame.offload.copied());
             }
             kept.deliveries.push(kept.frames.len() - before);
             kept.fault.map_or(Ok(()), Err)
@@ -196,7 +261,14 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(ports: u16) -> Plan {
         let (spreads, isolated) = (Spreads::default(), Vec::new());
-        Plan { ports, batch: 256, spreads, isolated, bytes: 1 << 20, port_limit: u32::MAX }
+        Plan {
+            ports,
+            batch: 256,
+            spreads,
+            isolated,
+            bytes: 1 << 20,
+            port_limit: u32::MAX,
+        }
     }
 
     pub(crate) fn learning(self) -> Lan {
@@ -214,17 +286,27 @@ impl Plan {
             .zip(&sinks)
             .map(|(index, sink)| Member {
                 owner: Owner::new(index, 0),
-                port: Arc::new(Port::new(format!("p{index}"), Box::new(sink.clone()), Box::new(sink.clone()))),
+                port: Arc::new(Port::new(
+                    format!("p{index}"),
+                    Box::new(sink.clone()),
+                    Box::new(sink.clone()),
+                )),
                 isolated: self.isolated.contains(&index),
                 macs: vec![mac(index.into())],
             })
             .collect();
-        let table = Arc::new(MacTable::new(8192, self.port_limit, [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344]));
+        let table = Arc::new(MacTable::new(
+            8192,
+            self.port_limit,
+            [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344],
+        ));
         let forward = forward(&members);
         Lan {
             switch: Switch::new("lan0", members, table, forward, self.spreads),
             // Most ports of a large switch never send.
-            offers: (0..self.ports).map(|port| Offer::new(if port < 8 { self.bytes } else { 4096 })).collect(),
+            offers: (0..self.ports)
+                .map(|port| Offer::new(if port < 8 { self.bytes } else { 4096 }))
+                .collect(),
             sinks,
             work: Workspace::new(self.batch),
             now: 1,
@@ -236,7 +318,13 @@ impl Lan {
     /// One pass of port `from`.
     pub(crate) fn pass(&mut self, from: u16) -> Passed {
         let member = self.switch.member(from).expect("a port");
-        pass(&self.switch, member, &mut self.offers[usize::from(from)], &mut self.work, self.now)
+        pass(
+            &self.switch,
+            member,
+            &mut self.offers[usize::from(from)],
+            &mut self.work,
+            self.now,
+        )
     }
 
     /// Sends frames, each in one piece, in as many passes as it takes.
@@ -255,16 +343,33 @@ impl Lan {
 
     /// What a port was given since the last look.
     pub(crate) fn received(&self, port: u16) -> Vec<Vec<u8>> {
-        self.sink(port, |kept| std::mem::take(&mut kept.frames))
+        self.received_offloaded(port)
+            .into_iter()
+            .map(|(frame, _)| frame)
+            .collect()
+    }
+
+    /// The same, with what was left to do.
+    pub(crate) fn received_offloaded(&self, port: u16) -> Vec<(Vec<u8>, Option<Offload>)> {
+        self.sink(port, |kept| {
+            kept.frames.drain(..).zip(kept.offloads.drain(..)).collect()
+        })
     }
 
     /// The ports that were given something since the last look.
     pub(crate) fn hearers(&self) -> Vec<u16> {
-        (0..self.sinks.len() as u16).filter(|&port| !self.received(port).is_empty()).collect()
+        (0..self.sinks.len() as u16)
+            .filter(|&port| !self.received(port).is_empty())
+            .collect()
     }
 
     pub(crate) fn counters(&self, port: u16) -> CountersReading {
-        self.switch.member(port).expect("a port").port.counters().read()
+        self.switch
+            .member(port)
+            .expect("a port")
+            .port
+            .counters()
+            .read()
     }
 
     pub(crate) fn dropped(&self, port: u16, reason: DropReason) -> u64 {

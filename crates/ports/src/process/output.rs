@@ -130,7 +130,7 @@ impl RxRing {
         let (mut delivered, mut bytes) = (0, 0);
         for frame in frames {
             if frame.len > buffer_size {
-                match fill_slots(&self.ring, &memory, next, room, &frame) {
+                match fill_slots(&self.ring, &memory, next, room, frame) {
                     Ok(slots) => {
                         next = self.ring.after(next, slots);
                         room -= slots;
@@ -200,7 +200,7 @@ fn fill_slots(
     memory: &RingMemory<'_>,
     at: u32,
     room: u32,
-    frame: &Frame<'_, '_>,
+    frame: Frame<'_, '_>,
 ) -> Result<u32, DropReason> {
     let buffer_size = ring.buffer_size as usize;
     let slots = frame.len.div_ceil(buffer_size);
@@ -227,14 +227,14 @@ fn fill_slots(
 }
 
 /// Where copying a frame has come to.
-struct Pieces<'f, 'b, 'm> {
-    frame: &'f Frame<'b, 'm>,
+struct Pieces<'b, 'm> {
+    frame: Frame<'b, 'm>,
     rest: usize,
     offset: usize,
     in_head: bool,
 }
 
-impl Pieces<'_, '_, '_> {
+impl Pieces<'_, '_> {
     /// Copies the next `len` bytes to the beginning of `target`.
     fn copy(&mut self, target: ringway_memory::View<'_>, len: usize) -> Option<()> {
         let mut done = 0;

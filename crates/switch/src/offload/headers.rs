@@ -12,6 +12,7 @@ pub(crate) const MAX_SEGMENTS: usize = 1024;
 
 const ETHERNET: usize = 14;
 const MAX_TAGS: usize = 2;
+pub(super) const IPV6_BYTES: usize = 40;
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
 const VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
@@ -30,7 +31,7 @@ pub(super) struct Headers {
     /// Beginning of the TCP or UDP header.
     pub(super) transport: usize,
     pub(super) protocol: u8,
-    /// First byte of the last extension header's type, or of the IPv6 header's own: what names the transport.
+    /// Where the byte is that names the transport.
     pub(super) next_header: usize,
     /// End of the TCP or UDP header.
     pub(super) end: usize,
@@ -64,7 +65,7 @@ impl Headers {
                 }
                 (ip + 9, ip + words * 4)
             }
-            (IPV6, 6) => (ip + 6, ip + 40),
+            (IPV6, 6) => (ip + 6, ip + IPV6_BYTES),
             _ => return None,
         };
         let v6 = kind == IPV6;
@@ -81,7 +82,14 @@ impl Headers {
             },
             _ => return None,
         };
-        (end <= HEAD_BYTES).then_some(Headers { ip, v6, transport, protocol, next_header, end })
+        (end <= HEAD_BYTES).then_some(Headers {
+            ip,
+            v6,
+            transport,
+            protocol,
+            next_header,
+            end,
+        })
     }
 
     /// Whether the offload's kind and sum are this protocol's.
@@ -97,7 +105,7 @@ impl Headers {
     }
 }
 
-/// Bytes that each segment, or fragment, carries of the frame from its `first_byte` on.
+/// From where on a frame is cut, and into how many bytes each.
 pub(super) fn cut(headers: &Headers, offload: &Offload) -> (usize, usize) {
     match offload.gso {
         // Fragments begin at multiples of 8 bytes.
@@ -110,12 +118,18 @@ pub(super) fn cut(headers: &Headers, offload: &Offload) -> (usize, usize) {
 ///
 /// # Errors
 /// [`DropReason::Oversize`] or [`DropReason::BadOffload`].
-pub(crate) fn admit(head: &[u8; HEAD_BYTES], len: usize, mut offload: Offload) -> Result<(Offload, usize), DropReason> {
+pub(crate) fn admit(
+    head: &[u8; HEAD_BYTES],
+    len: usize,
+    mut offload: Offload,
+) -> Result<(Offload, usize), DropReason> {
     if len > MAX_FRAME {
         return Err(DropReason::Oversize);
     }
     let start = usize::from(offload.csum_start);
-    if offload.needs_csum && (start < ETHERNET || start + usize::from(offload.csum_offset) + 2 > len) {
+    if offload.needs_csum
+        && (start < ETHERNET || start + usize::from(offload.csum_offset) + 2 > len)
+    {
         return Err(DropReason::BadOffload);
     }
     if offload.gso == Gso::None {
@@ -124,9 +138,15 @@ pub(crate) fn admit(head: &[u8; HEAD_BYTES], len: usize, mut offload: Offload) -
     }
     let headers = Headers::find(head).filter(|found| found.end <= len && found.fit(&offload));
     let headers = headers.ok_or(DropReason::BadOffload)?;
-    let (first_byte, size) = cut(&headers, &offload);
-    match (len - first_byte).checked_div(size) {
-        Some(whole) if whole < MAX_SEGMENTS => {
+    let (first, size) = cut(&headers, &offload);
+    // What an IP header must be able to say is long; of fragments it is the whole that must come together again.
+    let longest = match offload.gso {
+        Gso::Udp4Frag => len,
+        _ => len.min(first + size),
+    };
+    let ip_bytes = longest - headers.ip - if headers.v6 { IPV6_BYTES } else { 0 };
+    match (len - first).checked_div(size) {
+        Some(whole) if whole < MAX_SEGMENTS && ip_bytes <= 0xffff => {
             offload.hdr_len = headers.end as u16;
             Ok((offload, whole + 1))
         }

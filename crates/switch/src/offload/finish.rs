@@ -1,0 +1,166 @@
+//! Delivery to an output that does not take a frame as it is (VPE §4.6).
+
+use ringway_memory::View;
+
+use super::segment::{Cursor, Cut, FragmentNumbers, TAIL_BYTES, Tail, sum_from};
+use super::{Accepts, Gso, Offload};
+use crate::batch::{Batch, BatchStorage, Frame};
+use crate::counters::Counters;
+use crate::deliver::{Frames, NONE};
+use crate::port::{Output, PortFault};
+
+/// Frames that are finished before they are delivered.
+const CHUNK: usize = 128;
+
+/// What a poller needs for finishing frames, kept between passes.
+#[derive(Debug)]
+pub(crate) struct Finisher {
+    chunk: Option<BatchStorage>,
+    /// Each frame of a chunk is followed by the one after it.
+    next: Box<[u16]>,
+    tails: Box<[Tail]>,
+    numbers: FragmentNumbers,
+}
+
+impl Finisher {
+    pub(crate) fn new() -> Self {
+        Self {
+            chunk: Some(BatchStorage::new(CHUNK)),
+            next: (1..=CHUNK as u16).collect(),
+            tails: [[0; TAIL_BYTES]; CHUNK].into(),
+            numbers: FragmentNumbers::new(),
+        }
+    }
+
+    /// Delivers `frames`, finished as far as `output` needs it, a chunk at a time.
+    ///
+    /// # Errors
+    /// The first of the output's.
+    #[cold]
+    pub(crate) fn deliver(
+        &mut self,
+        frames: Frames<'_, '_>,
+        output: &mut dyn Output,
+        counters: &Counters,
+    ) -> Result<(), PortFault> {
+        let accepts = output.accepts();
+        let is_unfinished = |frame: Frame<'_, '_>| {
+            frame
+                .offload
+                .is_some_and(|offload| !accepts.covers(offload))
+        };
+        if !frames.clone().any(is_unfinished) {
+            return output.deliver(frames, counters);
+        }
+        let mut queue = Queue {
+            frames,
+            accepts,
+            cut: None,
+            numbers: &mut self.numbers,
+        };
+        let mut result = Ok(());
+        loop {
+            let mut chunk = self
+                .chunk
+                .take()
+                .unwrap_or_else(|| BatchStorage::new(CHUNK))
+                .into_batch();
+            let mut tails = self.tails.iter_mut();
+            while chunk.room() > 0
+                && tails
+                    .next()
+                    .is_some_and(|tail| queue.finish_one(&mut chunk, tail))
+            {}
+            let count = chunk.len();
+            if count > 0 {
+                self.next[count - 1] = NONE;
+                // An output that failed counts what else it is given as lost.
+                result = result.and(output.deliver(Frames::of(&chunk, &self.next), counters));
+                self.next[count - 1] = count as u16;
+            }
+            self.chunk = Some(chunk.into_storage());
+            if count == 0 {
+                return result;
+            }
+        }
+    }
+}
+
+/// Frames on their way through a [`Finisher`].
+struct Queue<'b, 'm, 'f> {
+    frames: Frames<'b, 'm>,
+    accepts: Accepts,
+    /// The frame that is being cut.
+    cut: Option<Cut<'b, 'm>>,
+    numbers: &'f mut FragmentNumbers,
+}
+
+impl<'m> Queue<'_, 'm, '_> {
+    /// Adds the next finished frame to `chunk`; false when there is none.
+    fn finish_one<'x>(&mut self, chunk: &mut Batch<'x>, tail: &'x mut Tail) -> bool
+    where
+        'm: 'x,
+    {
+        if self.cut.is_none() {
+            let Some(frame) = self.frames.next() else {
+                return false;
+            };
+            match frame.offload {
+                Some(offload) if !self.accepts.covers(offload) => match offload.gso {
+                    Gso::None => return checksum(&frame, offload, chunk, tail),
+                    _ => self.cut = Cut::new(frame, *offload, self.numbers),
+                },
+                offload => return copy(&frame, offload, chunk),
+            }
+        }
+        let Some(cut) = &mut self.cut else {
+            return true;
+        };
+        if cut.segment(chunk, tail, self.accepts) {
+            self.cut = None;
+        }
+        true
+    }
+}
+
+/// Adds a frame as it is.
+fn copy<'m>(frame: &Frame<'_, 'm>, offload: Option<&Offload>, chunk: &mut Batch<'m>) -> bool {
+    let (head, rests) = chunk.draft();
+    *head = *frame.head;
+    rests.extend_from_slice(frame.rest);
+    chunk.seal(frame.head_len, offload.copied());
+    true
+}
+
+/// Adds a frame with its checksum.
+fn checksum<'m>(
+    frame: &Frame<'_, 'm>,
+    offload: &Offload,
+    chunk: &mut Batch<'m>,
+    tail: &'m mut Tail,
+) -> bool {
+    let start = usize::from(offload.csum_start);
+    let field = start + usize::from(offload.csum_offset);
+    let value = sum_from(frame, start).checksum();
+    let (head, rests) = chunk.draft();
+    *head = *frame.head;
+    let near = frame.head_len.saturating_sub(field).min(value.len());
+    let (near, far) = value.split_at(near);
+    if !near.is_empty() {
+        head.0[field..field + near.len()].copy_from_slice(near);
+    }
+    let mut cursor = Cursor::default();
+    if !far.is_empty() {
+        // The source's memory is not written to: two bytes of it are replaced on the way.
+        cursor.take(frame.rest, (field + near.len()) - frame.head_len, |view| {
+            rests.push(view)
+        });
+        let bytes = &mut tail[..far.len()];
+        bytes.copy_from_slice(far);
+        rests.push(View::private(bytes));
+        cursor.take(frame.rest, far.len(), drop);
+    }
+    cursor.take(frame.rest, frame.len, |view| rests.push(view));
+    chunk.seal(frame.head_len, None);
+    true
+}
