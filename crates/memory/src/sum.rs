@@ -61,12 +61,7 @@ mod tests {
     use crate::Mapping;
 
     fn by_the_book(bytes: &[u8]) -> u16 {
-        let word = |pair: &[u8]| {
-            u32::from(u16::from_ne_bytes([
-                pair[0],
-                pair.get(1).copied().unwrap_or(0),
-            ]))
-        };
+        let word = |pair: &[u8]| u32::from(u16::from_ne_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));
         bytes.chunks(2).map(word).fold(0, |sum, word| {
             let sum = sum + word;
             (sum & 0xffff) + (sum >> 16)
@@ -77,28 +72,13 @@ mod tests {
     fn the_sum_is_that_of_the_definition_at_every_length_and_alignment() {
         let memory = Mapping::private(4096).expect("memory");
         for fill in [0, 1, 0x80, 0xfe, 0xff] {
-            let bytes: Vec<u8> = (0..4096u32)
-                .map(|n| {
-                    if fill == 1 {
-                        ((n * n) >> 3) as u8
-                    } else {
-                        fill
-                    }
-                })
-                .collect();
+            let bytes: Vec<u8> = (0..4096u32).map(|n| if fill == 1 { ((n * n) >> 3) as u8 } else { fill }).collect();
             assert!(memory.whole().write(&bytes));
             for start in 0..9 {
                 for len in (0..140).chain([1448, 1449, 4000]) {
                     let part = &bytes[start..start + len];
-                    assert_eq!(
-                        ones_sum(part),
-                        by_the_book(part),
-                        "{len} bytes of {fill} from {start}"
-                    );
-                    assert_eq!(
-                        memory.view(start, len).expect("inside").ones_sum(),
-                        ones_sum(part)
-                    );
+                    assert_eq!(ones_sum(part), by_the_book(part), "{len} bytes of {fill} from {start}");
+                    assert_eq!(memory.view(start, len).expect("inside").ones_sum(), ones_sum(part));
                 }
             }
         }

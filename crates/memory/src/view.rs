@@ -40,11 +40,7 @@ impl<'m> View<'m> {
     /// `len` bytes at `start` stay mapped, readable and writable for `'m`, and no Rust reference to them exists.
     #[inline]
     pub(crate) unsafe fn new(start: *mut u8, len: usize) -> Self {
-        Self {
-            start,
-            len,
-            mapping: PhantomData,
-        }
+        Self { start, len, mapping: PhantomData }
     }
 
     /// Bytes of this process alone, borrowed until nobody has the view any more.
@@ -80,12 +76,7 @@ impl<'m> View<'m> {
     #[must_use]
     pub fn pieces(&self, size: usize) -> Option<Pieces<'m>> {
         let count = self.len.checked_div(size)?;
-        Some(Pieces {
-            start: self.start,
-            count,
-            size,
-            mapping: PhantomData,
-        })
+        Some(Pieces { start: self.start, count, size, mapping: PhantomData })
     }
 
     /// The whole as 64-bit words; `None` unless aligned and a multiple of 8 long.
@@ -177,11 +168,7 @@ impl<'m> View<'m> {
         // SAFETY: the caller keeps `target` no longer than the view. `black_box` keeps the compiler from reading the
         // source again later; bytes that change during the copy end up old or new, each of which is acceptable.
         unsafe {
-            ptr::copy_nonoverlapping(
-                std::hint::black_box(self.start.cast_const()),
-                target.as_mut_ptr(),
-                target.len(),
-            )
+            ptr::copy_nonoverlapping(std::hint::black_box(self.start.cast_const()), target.as_mut_ptr(), target.len())
         };
     }
 

@@ -150,11 +150,7 @@ impl<'m> Batch<'m> {
             heads: self.heads,
             entries: self.entries,
             // Collecting an emptied vector into one of the same element size reuses its allocation.
-            rests: self
-                .rests
-                .into_iter()
-                .map(|_| -> View<'n> { unreachable!("the vector is empty") })
-                .collect(),
+            rests: self.rests.into_iter().map(|_| -> View<'n> { unreachable!("the vector is empty") }).collect(),
             offloads: self.offloads,
             needs: Accepts::NOTHING,
             count: 0,
@@ -205,10 +201,7 @@ impl<'m> Batch<'m> {
             self.refuse(DropReason::Runt);
             return;
         }
-        let (Some(head), Some(entry)) = (
-            self.heads.get_mut(self.count),
-            self.entries.get_mut(self.count),
-        ) else {
+        let (Some(head), Some(entry)) = (self.heads.get_mut(self.count), self.entries.get_mut(self.count)) else {
             return;
         };
         let first_rest = self.rests.len() as u32;
@@ -222,13 +215,7 @@ impl<'m> Batch<'m> {
             rests = 1;
         }
         let head_len = buffer.read_head(len, head) as u8;
-        *entry = Entry {
-            len: len as u32,
-            first_rest,
-            rests,
-            head_len,
-            ..EMPTY
-        };
+        *entry = Entry { len: len as u32, first_rest, rests, head_len, ..EMPTY };
         self.count += 1;
         self.bytes += len as u64;
     }
@@ -242,10 +229,7 @@ impl<'m> Batch<'m> {
             self.refuse(DropReason::Runt);
             return;
         }
-        let (Some(head), Some(entry)) = (
-            self.heads.get_mut(self.count),
-            self.entries.get_mut(self.count),
-        ) else {
+        let (Some(head), Some(entry)) = (self.heads.get_mut(self.count), self.entries.get_mut(self.count)) else {
             return;
         };
         let first_rest = self.rests.len();
@@ -256,10 +240,7 @@ impl<'m> Batch<'m> {
                 continue;
             }
             head_len += part;
-            if let Some(rest) = piece
-                .sub(part, piece.len() - part)
-                .filter(|rest| rest.len() > 0)
-            {
+            if let Some(rest) = piece.sub(part, piece.len() - part).filter(|rest| rest.len() > 0) {
                 self.rests.push(rest);
             }
         }
@@ -269,13 +250,7 @@ impl<'m> Batch<'m> {
             self.refuse(DropReason::Oversize);
             return;
         }
-        *entry = Entry {
-            len: len as u32,
-            first_rest: first_rest as u32,
-            rests,
-            head_len: head_len as u8,
-            ..EMPTY
-        };
+        *entry = Entry { len: len as u32, first_rest: first_rest as u32, rests, head_len: head_len as u8, ..EMPTY };
         self.count += 1;
         self.bytes += len as u64;
     }
@@ -315,9 +290,7 @@ impl<'m> Batch<'m> {
     #[inline]
     pub(crate) fn seal(&mut self, head_len: usize, offload: Option<Offload>) {
         let before = self.count.checked_sub(1).map(|last| &self.entries[last]);
-        let first_rest = before.map_or(0, |entry| {
-            entry.first_rest as usize + usize::from(entry.rests)
-        });
+        let first_rest = before.map_or(0, |entry| entry.first_rest as usize + usize::from(entry.rests));
         let rests = &self.rests[first_rest..];
         let len = head_len + rests.iter().map(View::len).sum::<usize>();
         let entry = Entry {
@@ -338,9 +311,7 @@ impl<'m> Batch<'m> {
 
     /// Gives frame `index`, the last one, its offload, or takes it back out. It is not there when it was refused.
     fn attach(&mut self, index: usize, offload: Offload) {
-        let Some(entry) = self.entries[..self.count].get_mut(index) else {
-            return;
-        };
+        let Some(entry) = self.entries[..self.count].get_mut(index) else { return };
         let len = entry.len as usize;
         match offload::admit(&self.heads[index].0, len, offload) {
             Ok((offload, segments)) => {
@@ -367,14 +338,8 @@ impl<'m> Batch<'m> {
 
     /// What was refused while collecting.
     pub(crate) fn refused(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        let all: &[DropReason] = if self.refused.total > 0 {
-            DropReason::ALL
-        } else {
-            &[]
-        };
-        all.iter()
-            .map(|&reason| (reason, u64::from(self.refused.counts[reason as usize])))
-            .filter(|&(_, n)| n > 0)
+        let all: &[DropReason] = if self.refused.total > 0 { DropReason::ALL } else { &[] };
+        all.iter().map(|&reason| (reason, u64::from(self.refused.counts[reason as usize]))).filter(|&(_, n)| n > 0)
     }
 
     /// The private copy of the beginning of frame `index`. Bytes beyond the frame are unspecified.
@@ -417,10 +382,7 @@ impl<'m> Batch<'m> {
     #[inline]
     pub(crate) fn run(&self, first: usize) -> Option<(Destination, usize)> {
         let (entry, others) = self.entries[..self.count].get(first..)?.split_first()?;
-        let more = others
-            .iter()
-            .take_while(|other| other.destination == entry.destination)
-            .count();
+        let more = others.iter().take_while(|other| other.destination == entry.destination).count();
         Some((entry.destination.unpack(), first + 1 + more))
     }
 

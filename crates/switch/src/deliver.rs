@@ -20,12 +20,7 @@ pub struct Frames<'b, 'm> {
 impl<'b, 'm> Frames<'b, 'm> {
     /// The frames of a batch as linked from the first on.
     pub(crate) fn of(batch: &'b Batch<'m>, next: &'b [u16]) -> Self {
-        Self {
-            batch,
-            next,
-            own: 0,
-            flood: NONE,
-        }
+        Self { batch, next, own: 0, flood: NONE }
     }
 }
 
@@ -57,10 +52,7 @@ struct List {
     last: u16,
 }
 
-const EMPTY: List = List {
-    first: NONE,
-    last: NONE,
-};
+const EMPTY: List = List { first: NONE, last: NONE };
 
 /// Lists by destination, kept between passes; only those that were used are reset.
 #[derive(Debug)]
@@ -109,18 +101,11 @@ impl Lists {
         while let Some((destination, end)) = batch.run(first) {
             match destination {
                 Destination::Port(port) => match self.admit(port, from, switch) {
-                    Ok(()) => Self::link(
-                        &mut self.next,
-                        &mut self.ports[usize::from(port)],
-                        first,
-                        end,
-                    ),
+                    Ok(()) => Self::link(&mut self.next, &mut self.ports[usize::from(port)], first, end),
                     Err(reason) => from.port.counters().drop_in(reason, (end - first) as u64),
                 },
                 Destination::Flood => Self::link(&mut self.next, &mut self.flood, first, end),
-                Destination::Drop(reason) => {
-                    from.port.counters().drop_in(reason, (end - first) as u64)
-                }
+                Destination::Drop(reason) => from.port.counters().drop_in(reason, (end - first) as u64),
             }
             first = end;
         }
@@ -151,19 +136,13 @@ impl Lists {
         let flood = self.flood.first;
         for place in 0..self.used.len() {
             let port = self.used[place];
-            let flood_too = if flood != NONE && may_flood(switch.member(port), from) {
-                flood
-            } else {
-                NONE
-            };
+            let flood_too = if flood != NONE && may_flood(switch.member(port), from) { flood } else { NONE };
             heard |= flood_too != NONE;
             fault |= self.serve(batch, switch, port, flood_too);
         }
         if flood != NONE {
             for &port in switch.present() {
-                if self.ports[usize::from(port)].first == NONE
-                    && may_flood(switch.member(port), from)
-                {
+                if self.ports[usize::from(port)].first == NONE && may_flood(switch.member(port), from) {
                     fault |= self.serve(batch, switch, port, flood);
                     heard = true;
                 }
@@ -182,22 +161,14 @@ impl Lists {
 
     #[inline]
     fn serve(&mut self, batch: &Batch<'_>, switch: &Switch, port: u16, flood: u16) -> bool {
-        let Some(member) = switch.member(port) else {
-            return false;
-        };
-        let frames = Frames {
-            batch,
-            next: &self.next,
-            own: self.ports[usize::from(port)].first,
-            flood,
-        };
+        let Some(member) = switch.member(port) else { return false };
+        let frames = Frames { batch, next: &self.next, own: self.ports[usize::from(port)].first, flood };
         self.served.push(port);
         let mut output = member.port.output();
         let delivered = if output_takes_all(batch, &**output) {
             output.deliver(frames, member.port.counters())
         } else {
-            self.finisher
-                .deliver(frames, &mut **output, member.port.counters())
+            self.finisher.deliver(frames, &mut **output, member.port.counters())
         };
         match delivered {
             Ok(()) => false,
@@ -217,9 +188,7 @@ impl Lists {
             frames += 1;
             index = self.next[usize::from(index)];
         }
-        from.port
-            .counters()
-            .drop_in(DropReason::NoDestination, frames);
+        from.port.counters().drop_in(DropReason::NoDestination, frames);
     }
 }
 

@@ -7,9 +7,8 @@ use ringway_memory::Mapping;
 
 pub(crate) use crate::Mac;
 use crate::{
-    Accepts, Batch, Bell, Counters, CountersReading, DropReason, Forward, Frames, Input, Learning,
-    MacMap, MacTable, Member, News, Offload, Output, Owner, Passed, Port, PortFault, Spreads,
-    Switch, Workspace, pass,
+    Accepts, Batch, Bell, Counters, CountersReading, DropReason, Forward, Frames, Input, Learning, MacMap, MacTable,
+    Member, News, Offload, Output, Owner, Passed, Port, PortFault, Spreads, Switch, Workspace, pass,
 };
 
 /// Station `n`'s address.
@@ -24,16 +23,9 @@ pub(crate) fn group(n: u8) -> Mac {
 
 /// A frame of `len` bytes (14 or more) with a number in its payload, as far as there is room, and a pattern after it.
 pub(crate) fn frame(to: Mac, from: Mac, len: usize, number: u32) -> Vec<u8> {
-    let mut bytes: Vec<u8> = to
-        .octets()
-        .into_iter()
-        .chain(from.octets())
-        .chain([0x88, 0xb5])
-        .collect();
+    let mut bytes: Vec<u8> = to.octets().into_iter().chain(from.octets()).chain([0x88, 0xb5]).collect();
     bytes.extend(number.to_be_bytes());
-    bytes.extend(
-        (18..len.max(18)).map(|at| (at as u32).wrapping_mul(31).wrapping_add(number) as u8),
-    );
+    bytes.extend((18..len.max(18)).map(|at| (at as u32).wrapping_mul(31).wrapping_add(number) as u8));
     bytes.truncate(len);
     bytes
 }
@@ -63,15 +55,7 @@ impl Offer {
     pub(crate) fn new(bytes: usize) -> Offer {
         let memory = Arc::new(Mapping::private(bytes).expect("memory"));
         let (refuse, waiting) = (Vec::new(), VecDeque::new());
-        Offer {
-            memory,
-            waiting,
-            end: 0,
-            taken: 0,
-            refuse,
-            fault: None,
-            releases: 0,
-        }
+        Offer { memory, waiting, end: 0, taken: 0, refuse, fault: None, releases: 0 }
     }
 
     /// Puts a frame into memory, in pieces of these lengths and then the rest. Each frame begins on a line of its own,
@@ -81,12 +65,7 @@ impl Offer {
     }
 
     /// The same with work left to do.
-    pub(crate) fn put_offloaded(
-        &mut self,
-        frame: &[u8],
-        pieces: &[usize],
-        offload: Option<Offload>,
-    ) {
+    pub(crate) fn put_offloaded(&mut self, frame: &[u8], pieces: &[usize], offload: Option<Offload>) {
         if self.waiting.is_empty() {
             self.end = 0;
         }
@@ -96,10 +75,7 @@ impl Offer {
             let (piece, others) = left.split_at(len.min(left.len()));
             if !piece.is_empty() {
                 let at = self.end.next_multiple_of(64);
-                let place = self
-                    .memory
-                    .view(at, piece.len())
-                    .expect("room in the test's memory");
+                let place = self.memory.view(at, piece.len()).expect("room in the test's memory");
                 assert!(place.write(piece));
                 places.push((at, piece.len()));
                 self.end = at + piece.len() + 64;
@@ -116,28 +92,18 @@ impl Offer {
 
 impl Input for Offer {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
-        let Self {
-            memory,
-            waiting,
-            taken,
-            refuse,
-            fault,
-            ..
-        } = self;
+        let Self { memory, waiting, taken, refuse, fault, .. } = self;
         refuse.drain(..).for_each(|reason| batch.refuse(reason));
         for (places, offload) in waiting.iter() {
             if batch.room() == 0 {
                 break;
             }
-            let view =
-                |&(at, len): &(usize, usize)| memory.view(at, len).expect("a place in memory");
+            let view = |&(at, len): &(usize, usize)| memory.view(at, len).expect("a place in memory");
             match (places.as_slice(), *offload) {
                 ([whole], None) => batch.push(view(whole), whole.1),
                 ([whole], Some(offload)) => batch.push_offloaded(view(whole), whole.1, offload),
                 (pieces, None) => batch.push_pieces(pieces.iter().map(view)),
-                (pieces, Some(offload)) => {
-                    batch.push_pieces_offloaded(pieces.iter().map(view), offload)
-                }
+                (pieces, Some(offload)) => batch.push_pieces_offloaded(pieces.iter().map(view), offload),
             }
             *taken += 1;
         }
@@ -181,15 +147,7 @@ impl Sink {
     fn new() -> Sink {
         let (frames, offloads, deliveries) = (Vec::new(), Vec::new(), Vec::new());
         let (accepts, room) = (Accepts::NOTHING, usize::MAX);
-        Sink(Arc::new(Mutex::new(Kept {
-            frames,
-            offloads,
-            accepts,
-            room,
-            fault: None,
-            deliveries,
-            rings: 0,
-        })))
+        Sink(Arc::new(Mutex::new(Kept { frames, offloads, accepts, room, fault: None, deliveries, rings: 0 })))
     }
 
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Kept) -> T) -> T {
@@ -216,11 +174,7 @@ impl Output for Sink {
                     bytes.resize(at + rest.len(), 0);
                     assert!(rest.read(&mut bytes[at..]));
                 }
-                assert_eq!(
-                    bytes.len(),
-                    frame.len,
-                    "head and rest are together the frame's length"
-                );
+                assert_eq!(bytes.len(), frame.len, "head and rest are together the frame's length");
                 counters.add_out(1, frame.len as u64);
                 kept.frames.push(bytes);
                 kept.offloads.push(frame.offload.copied());
@@ -261,14 +215,7 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn new(ports: u16) -> Plan {
         let (spreads, isolated) = (Spreads::default(), Vec::new());
-        Plan {
-            ports,
-            batch: 256,
-            spreads,
-            isolated,
-            bytes: 1 << 20,
-            port_limit: u32::MAX,
-        }
+        Plan { ports, batch: 256, spreads, isolated, bytes: 1 << 20, port_limit: u32::MAX }
     }
 
     pub(crate) fn learning(self) -> Lan {
@@ -286,27 +233,17 @@ impl Plan {
             .zip(&sinks)
             .map(|(index, sink)| Member {
                 owner: Owner::new(index, 0),
-                port: Arc::new(Port::new(
-                    format!("p{index}"),
-                    Box::new(sink.clone()),
-                    Box::new(sink.clone()),
-                )),
+                port: Arc::new(Port::new(format!("p{index}"), Box::new(sink.clone()), Box::new(sink.clone()))),
                 isolated: self.isolated.contains(&index),
                 macs: vec![mac(index.into())],
             })
             .collect();
-        let table = Arc::new(MacTable::new(
-            8192,
-            self.port_limit,
-            [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344],
-        ));
+        let table = Arc::new(MacTable::new(8192, self.port_limit, [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344]));
         let forward = forward(&members);
         Lan {
             switch: Switch::new("lan0", members, table, forward, self.spreads),
             // Most ports of a large switch never send.
-            offers: (0..self.ports)
-                .map(|port| Offer::new(if port < 8 { self.bytes } else { 4096 }))
-                .collect(),
+            offers: (0..self.ports).map(|port| Offer::new(if port < 8 { self.bytes } else { 4096 })).collect(),
             sinks,
             work: Workspace::new(self.batch),
             now: 1,
@@ -318,13 +255,7 @@ impl Lan {
     /// One pass of port `from`.
     pub(crate) fn pass(&mut self, from: u16) -> Passed {
         let member = self.switch.member(from).expect("a port");
-        pass(
-            &self.switch,
-            member,
-            &mut self.offers[usize::from(from)],
-            &mut self.work,
-            self.now,
-        )
+        pass(&self.switch, member, &mut self.offers[usize::from(from)], &mut self.work, self.now)
     }
 
     /// Sends frames, each in one piece, in as many passes as it takes.
@@ -343,33 +274,21 @@ impl Lan {
 
     /// What a port was given since the last look.
     pub(crate) fn received(&self, port: u16) -> Vec<Vec<u8>> {
-        self.received_offloaded(port)
-            .into_iter()
-            .map(|(frame, _)| frame)
-            .collect()
+        self.received_offloaded(port).into_iter().map(|(frame, _)| frame).collect()
     }
 
     /// The same, with what was left to do.
     pub(crate) fn received_offloaded(&self, port: u16) -> Vec<(Vec<u8>, Option<Offload>)> {
-        self.sink(port, |kept| {
-            kept.frames.drain(..).zip(kept.offloads.drain(..)).collect()
-        })
+        self.sink(port, |kept| kept.frames.drain(..).zip(kept.offloads.drain(..)).collect())
     }
 
     /// The ports that were given something since the last look.
     pub(crate) fn hearers(&self) -> Vec<u16> {
-        (0..self.sinks.len() as u16)
-            .filter(|&port| !self.received(port).is_empty())
-            .collect()
+        (0..self.sinks.len() as u16).filter(|&port| !self.received(port).is_empty()).collect()
     }
 
     pub(crate) fn counters(&self, port: u16) -> CountersReading {
-        self.switch
-            .member(port)
-            .expect("a port")
-            .port
-            .counters()
-            .read()
+        self.switch.member(port).expect("a port").port.counters().read()
     }
 
     pub(crate) fn dropped(&self, port: u16, reason: DropReason) -> u64 {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ringway_memory::Mapping;
 use ringway_switch::{
-    Batch, Bell, Counters, DropReason, Frames, Gso, Input, Learning, Mac, MacTable, Member, News,
-    Offload, Output, Owner, Port, PortFault, Spreads, Switch, Workspace, pass,
+    Batch, Bell, Counters, DropReason, Frames, Gso, Input, Learning, Mac, MacTable, Member, News, Offload, Output,
+    Owner, Port, PortFault, Spreads, Switch, Workspace, pass,
 };
 
 struct Counting;
@@ -57,10 +57,8 @@ const SEGMENTED: Offload = Offload {
     csum_offset: 16,
 };
 /// Its Ethernet type, its IPv4 header, and its TCP header as far as it matters.
-const HEADERS: [u8; 35] = [
-    8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 1, 0, 2, 0, 0, 0, 0,
-    0, 0, 0, 0, 0x50,
-];
+const HEADERS: [u8; 35] =
+    [8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0x50];
 
 /// Offers first some frames of 64 pieces and then whole ones, as many as there is room for.
 struct Endless {
@@ -135,60 +133,26 @@ impl Bell for Count {
 fn a_workspace_allocates_nothing_after_its_first_pass() {
     let member = |index: u16| Member {
         owner: Owner::new(index, 0),
-        port: Arc::new(Port::new(
-            format!("p{index}"),
-            Box::new(Count),
-            Box::new(Count),
-        )),
+        port: Arc::new(Port::new(format!("p{index}"), Box::new(Count), Box::new(Count))),
         isolated: false,
         macs: Vec::new(),
     };
-    let table = Arc::new(MacTable::new(
-        8192,
-        1024,
-        [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3211],
-    ));
+    let table = Arc::new(MacTable::new(8192, 1024, [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3211]));
     let present = |_: Owner| true;
     for station in 1..1000u16 {
         let [a, b] = station.to_be_bytes();
         // Every third station is unknown, so that its frames are flooded.
         if station % 3 != 0 {
-            table.learn(
-                Mac::new([2, 0, 0, 0, a, b]),
-                Owner::new(station, 0),
-                1,
-                present,
-            );
+            table.learn(Mac::new([2, 0, 0, 0, a, b]), Owner::new(station, 0), 1, present);
         }
     }
-    let switch = Switch::new(
-        "lan0",
-        (0..1000).map(member),
-        table,
-        Box::new(Learning),
-        Spreads::default(),
-    );
+    let switch = Switch::new("lan0", (0..1000).map(member), table, Box::new(Learning), Spreads::default());
     let from = switch.member(0).expect("a port");
 
     let memory = Mapping::private(1 << 16).expect("memory");
-    assert!(
-        memory
-            .whole()
-            .write(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0x88, 0xb5])
-    );
-    assert!(
-        memory
-            .view(12, HEADERS.len())
-            .expect("inside")
-            .write(&HEADERS)
-    );
-    let mut input = Endless {
-        memory,
-        in_pieces: 0,
-        unfinished: false,
-        destinations: 1,
-        number: 0,
-    };
+    assert!(memory.whole().write(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0x88, 0xb5]));
+    assert!(memory.view(12, HEADERS.len()).expect("inside").write(&HEADERS));
+    let mut input = Endless { memory, in_pieces: 0, unfinished: false, destinations: 1, number: 0 };
     let mut moved = 0;
     for limit in [1, 2, 64, 255, 256, 1024] {
         let mut work = Workspace::new(limit);
@@ -205,8 +169,5 @@ fn a_workspace_allocates_nothing_after_its_first_pass() {
         assert_eq!(allocations, 0, "batches of up to {limit} frames");
     }
     assert!(moved > 100_000, "{moved} frames moved");
-    assert_eq!(
-        from.port.counters().read().dropped(DropReason::BadOffload),
-        0
-    );
+    assert_eq!(from.port.counters().read().dropped(DropReason::BadOffload), 0);
 }

@@ -44,33 +44,16 @@ impl Finisher {
         counters: &Counters,
     ) -> Result<(), PortFault> {
         let accepts = output.accepts();
-        let is_unfinished = |frame: Frame<'_, '_>| {
-            frame
-                .offload
-                .is_some_and(|offload| !accepts.covers(offload))
-        };
+        let is_unfinished = |frame: Frame<'_, '_>| frame.offload.is_some_and(|offload| !accepts.covers(offload));
         if !frames.clone().any(is_unfinished) {
             return output.deliver(frames, counters);
         }
-        let mut queue = Queue {
-            frames,
-            accepts,
-            cut: None,
-            numbers: &mut self.numbers,
-        };
+        let mut queue = Queue { frames, accepts, cut: None, numbers: &mut self.numbers };
         let mut result = Ok(());
         loop {
-            let mut chunk = self
-                .chunk
-                .take()
-                .unwrap_or_else(|| BatchStorage::new(CHUNK))
-                .into_batch();
+            let mut chunk = self.chunk.take().unwrap_or_else(|| BatchStorage::new(CHUNK)).into_batch();
             let mut tails = self.tails.iter_mut();
-            while chunk.room() > 0
-                && tails
-                    .next()
-                    .is_some_and(|tail| queue.finish_one(&mut chunk, tail))
-            {}
+            while chunk.room() > 0 && tails.next().is_some_and(|tail| queue.finish_one(&mut chunk, tail)) {}
             let count = chunk.len();
             if count > 0 {
                 self.next[count - 1] = NONE;
@@ -102,9 +85,7 @@ impl<'m> Queue<'_, 'm, '_> {
         'm: 'x,
     {
         if self.cut.is_none() {
-            let Some(frame) = self.frames.next() else {
-                return false;
-            };
+            let Some(frame) = self.frames.next() else { return false };
             match frame.offload {
                 Some(offload) if !self.accepts.covers(offload) => match offload.gso {
                     Gso::None => return checksum(&frame, offload, chunk, tail),
@@ -113,9 +94,7 @@ impl<'m> Queue<'_, 'm, '_> {
                 offload => return copy(&frame, offload, chunk),
             }
         }
-        let Some(cut) = &mut self.cut else {
-            return true;
-        };
+        let Some(cut) = &mut self.cut else { return true };
         if cut.segment(chunk, tail, self.accepts) {
             self.cut = None;
         }
@@ -133,12 +112,7 @@ fn copy<'m>(frame: &Frame<'_, 'm>, offload: Option<&Offload>, chunk: &mut Batch<
 }
 
 /// Adds a frame with its checksum.
-fn checksum<'m>(
-    frame: &Frame<'_, 'm>,
-    offload: &Offload,
-    chunk: &mut Batch<'m>,
-    tail: &'m mut Tail,
-) -> bool {
+fn checksum<'m>(frame: &Frame<'_, 'm>, offload: &Offload, chunk: &mut Batch<'m>, tail: &'m mut Tail) -> bool {
     let start = usize::from(offload.csum_start);
     let field = start + usize::from(offload.csum_offset);
     let value = sum_from(frame, start).checksum();
@@ -152,9 +126,7 @@ fn checksum<'m>(
     let mut cursor = Cursor::default();
     if !far.is_empty() {
         // The source's memory is not written to: two bytes of it are replaced on the way.
-        cursor.take(frame.rest, (field + near.len()) - frame.head_len, |view| {
-            rests.push(view)
-        });
+        cursor.take(frame.rest, (field + near.len()) - frame.head_len, |view| rests.push(view));
         let bytes = &mut tail[..far.len()];
         bytes.copy_from_slice(far);
         rests.push(View::private(bytes));

@@ -7,21 +7,10 @@ use super::{Accepts, Gso, Offload};
 use crate::testing::{Lan, Plan, frame, mac};
 use crate::{DropReason, Mac};
 
-const ALL: [Accepts; 6] = [
-    Accepts::CSUM,
-    Accepts::TSO4,
-    Accepts::TSO6,
-    Accepts::ECN,
-    Accepts::UFO,
-    Accepts::USO,
-];
+const ALL: [Accepts; 6] = [Accepts::CSUM, Accepts::TSO4, Accepts::TSO6, Accepts::ECN, Accepts::UFO, Accepts::USO];
 
 fn lan(ports: u16) -> Lan {
-    Plan {
-        bytes: 8 << 20,
-        ..Plan::new(ports)
-    }
-    .map()
+    Plan { bytes: 8 << 20, ..Plan::new(ports) }.map()
 }
 
 fn gsos() -> impl Strategy<Value = (Gso, bool)> {
@@ -37,49 +26,17 @@ fn gsos() -> impl Strategy<Value = (Gso, bool)> {
 fn samples() -> impl Strategy<Value = Sample> {
     let payload = prop_oneof![4 => 0..300usize, 4 => 1000..9000usize, 1 => 40_000..64_000usize];
     let shape = (0..3usize, 0..11usize, 0..11usize, 0..3usize);
-    (
-        gsos(),
-        shape,
-        payload,
-        64..3000u16,
-        any::<(u8, bool, u16, u32)>(),
+    (gsos(), shape, payload, 64..3000u16, any::<(u8, bool, u16, u32)>()).prop_map(
+        |((gso, v6), (tags, words, tcp_options, pairs), payload, gso_size, (flags, tcp, id, sequence))| {
+            let ip_options = if v6 { pairs } else { words };
+            // Headers of at most 128 bytes.
+            let others = 14 + 4 * tags + if v6 { 40 + 8 * ip_options } else { 20 + 4 * ip_options } + 20;
+            let tcp_options = tcp_options.min((128 - others) / 4);
+            let bytes = |n: usize| (n as u32).wrapping_mul(sequence | 1).to_be_bytes()[0];
+            let payload = (0..payload).map(bytes).collect();
+            Sample { tags, v6, ip_options, tcp_options, flags, gso, tcp, gso_size, payload, id, sequence }
+        },
     )
-        .prop_map(
-            |(
-                (gso, v6),
-                (tags, words, tcp_options, pairs),
-                payload,
-                gso_size,
-                (flags, tcp, id, sequence),
-            )| {
-                let ip_options = if v6 { pairs } else { words };
-                // Headers of at most 128 bytes.
-                let others = 14
-                    + 4 * tags
-                    + if v6 {
-                        40 + 8 * ip_options
-                    } else {
-                        20 + 4 * ip_options
-                    }
-                    + 20;
-                let tcp_options = tcp_options.min((128 - others) / 4);
-                let bytes = |n: usize| (n as u32).wrapping_mul(sequence | 1).to_be_bytes()[0];
-                let payload = (0..payload).map(bytes).collect();
-                Sample {
-                    tags,
-                    v6,
-                    ip_options,
-                    tcp_options,
-                    flags,
-                    gso,
-                    tcp,
-                    gso_size,
-                    payload,
-                    id,
-                    sequence,
-                }
-            },
-        )
 }
 
 proptest! {
@@ -151,16 +108,8 @@ proptest! {
 #[test]
 fn frames_keep_their_order_among_the_finished_ones() {
     let mut lan = lan(2);
-    let (segmented, asks) = Sample {
-        payload: vec![9; 20_000],
-        ..Sample::default()
-    }
-    .build();
-    let (unsummed, sum) = Sample {
-        gso: Gso::None,
-        ..Sample::default()
-    }
-    .build();
+    let (segmented, asks) = Sample { payload: vec![9; 20_000], ..Sample::default() }.build();
+    let (unsummed, sum) = Sample { gso: Gso::None, ..Sample::default() }.build();
     for n in 0..20 {
         lan.offers[0].put(&frame(mac(1), mac(0), 100, n), &[]);
         lan.offers[0].put_offloaded(&segmented, &[600, 1], Some(asks));
@@ -171,24 +120,10 @@ fn frames_keep_their_order_among_the_finished_ones() {
     assert_eq!(received.len(), 20 * (1 + 14 + 1));
     for (n, frames) in received.chunks(16).enumerate() {
         assert_eq!(frames[0], frame(mac(1), mac(0), 100, n as u32));
-        Sample {
-            payload: vec![9; 20_000],
-            ..Sample::default()
-        }
-        .check(&frames[1..15]);
-        Sample {
-            gso: Gso::None,
-            ..Sample::default()
-        }
-        .check(&frames[15..]);
+        Sample { payload: vec![9; 20_000], ..Sample::default() }.check(&frames[1..15]);
+        Sample { gso: Gso::None, ..Sample::default() }.check(&frames[15..]);
     }
-    assert!(
-        lan.sink(1, |kept| kept
-            .deliveries
-            .iter()
-            .all(|&frames| frames <= 128)),
-        "in chunks"
-    );
+    assert!(lan.sink(1, |kept| kept.deliveries.iter().all(|&frames| frames <= 128)), "in chunks");
 }
 
 #[test]
@@ -203,11 +138,7 @@ fn a_flooded_frame_is_finished_only_for_those_that_need_it() {
     lan.offers[0].put_offloaded(&bytes, &[], Some(offload));
     lan.pass(0);
     for port in [1, 3] {
-        assert_eq!(
-            lan.received_offloaded(port),
-            [(bytes.clone(), Some(offload))],
-            "port {port}"
-        );
+        assert_eq!(lan.received_offloaded(port), [(bytes.clone(), Some(offload))], "port {port}");
     }
     let to_station = |mut bytes: Vec<u8>| {
         bytes[..6].copy_from_slice(&mac(1).octets());
@@ -240,19 +171,12 @@ fn a_flooded_frame_is_finished_only_for_those_that_need_it() {
 fn a_receiver_without_room_loses_segments_and_no_others() {
     let mut lan = lan(2);
     lan.sink(1, |kept| kept.room = 10);
-    let (bytes, offload) = Sample {
-        payload: vec![1; 14_480 * 2],
-        ..Sample::default()
-    }
-    .build();
+    let (bytes, offload) = Sample { payload: vec![1; 14_480 * 2], ..Sample::default() }.build();
     lan.offers[0].put_offloaded(&bytes, &[], Some(offload));
     lan.pass(0);
     assert_eq!(lan.received(1).len(), 10);
     assert_eq!(lan.dropped(1, DropReason::ReceiverFull), 10);
-    assert_eq!(
-        (lan.counters(0).in_frames, lan.counters(1).out_frames),
-        (1, 10)
-    );
+    assert_eq!((lan.counters(0).in_frames, lan.counters(1).out_frames), (1, 10));
 }
 
 #[test]
@@ -261,12 +185,7 @@ fn a_checksum_field_anywhere_is_filled_in() {
         for pieces in [&[][..], &[128], &[129], &[127, 1, 1, 1], &[200, 30]] {
             let mut lan = lan(2);
             let mut sent = frame(mac(1), mac(0), 1514, 3);
-            let offload = Offload {
-                needs_csum: true,
-                csum_start: 14,
-                csum_offset: at - 14,
-                ..Offload::default()
-            };
+            let offload = Offload { needs_csum: true, csum_start: 14, csum_offset: at - 14, ..Offload::default() };
             lan.offers[0].put_offloaded(&sent, pieces, Some(offload));
             lan.pass(0);
             complete(&mut sent, &offload);
@@ -280,12 +199,7 @@ fn a_sum_that_begins_behind_the_first_128_bytes_is_right() {
     for start in 120..140 {
         let mut lan = lan(2);
         let mut sent = frame(mac(1), mac(0), 400, 3);
-        let offload = Offload {
-            needs_csum: true,
-            csum_start: start,
-            csum_offset: 3,
-            ..Offload::default()
-        };
+        let offload = Offload { needs_csum: true, csum_start: start, csum_offset: 3, ..Offload::default() };
         lan.offers[0].put_offloaded(&sent, &[129, 4, 7], Some(offload));
         lan.pass(0);
         complete(&mut sent, &offload);
@@ -299,17 +213,8 @@ fn a_sum_of_zero_is_written_as_its_other_name() {
     let mut sent = frame(mac(1), mac(0), 60, 3);
     sent[14..].fill(0);
     sent[20..22].fill(0xff);
-    let offload = Offload {
-        needs_csum: true,
-        csum_start: 14,
-        csum_offset: 20,
-        ..Offload::default()
-    };
+    let offload = Offload { needs_csum: true, csum_start: 14, csum_offset: 20, ..Offload::default() };
     lan.offers[0].put_offloaded(&sent, &[], Some(offload));
     lan.pass(0);
-    assert_eq!(
-        lan.received(1)[0][34..36],
-        [0xff, 0xff],
-        "zero would mean that there is none"
-    );
+    assert_eq!(lan.received(1)[0][34..36], [0xff, 0xff], "zero would mean that there is none");
 }

@@ -20,45 +20,19 @@ const TCP4: Offload = Offload {
 fn a_header_comes_back_as_it_was_written_but_for_its_length() {
     for gso in [Gso::None, Gso::Tcp4, Gso::Tcp6, Gso::Udp4Frag, Gso::UdpL4] {
         let gso_size = if gso == Gso::None { 0 } else { 1448 };
-        let offload = Offload {
-            gso,
-            gso_size,
-            ecn: gso == Gso::Tcp6,
-            ..TCP4
-        };
+        let offload = Offload { gso, gso_size, ecn: gso == Gso::Tcp6, ..TCP4 };
         let header = Offload::encode(Some(&offload));
-        assert_eq!(
-            Offload::decode(&header),
-            Ok(Some(Offload {
-                hdr_len: 0,
-                ..offload
-            })),
-            "{header:?}"
-        );
+        assert_eq!(Offload::decode(&header), Ok(Some(Offload { hdr_len: 0, ..offload })), "{header:?}");
     }
     assert_eq!(Offload::decode(&Offload::encode(None)), Ok(None));
-    assert_eq!(
-        Offload::encode(Some(&TCP4)),
-        [1, 1, 54, 0, 100, 0, 34, 0, 16, 0]
-    );
+    assert_eq!(Offload::encode(Some(&TCP4)), [1, 1, 54, 0, 100, 0, 34, 0, 16, 0]);
 }
 
 #[test]
 fn flags_of_later_versions_and_fields_without_meaning_are_ignored() {
-    assert_eq!(
-        Offload::decode(&[0xfe, 0, 9, 9, 9, 9, 9, 9, 9, 9]),
-        Ok(None)
-    );
+    assert_eq!(Offload::decode(&[0xfe, 0, 9, 9, 9, 9, 9, 9, 9, 9]), Ok(None));
     let header = Offload::decode(&[0xff, 0, 9, 9, 9, 9, 14, 0, 2, 0]);
-    assert_eq!(
-        header,
-        Ok(Some(Offload {
-            needs_csum: true,
-            csum_start: 14,
-            csum_offset: 2,
-            ..Offload::default()
-        }))
-    );
+    assert_eq!(header, Ok(Some(Offload { needs_csum: true, csum_start: 14, csum_offset: 2, ..Offload::default() })));
 }
 
 #[test]
@@ -72,10 +46,7 @@ fn a_header_that_contradicts_itself_is_refused() {
     assert!(!with(&[]));
     assert!(with(&[(0, 0)]), "segmentation without a checksum");
     assert!(with(&[(4, 0)]), "segments of no bytes");
-    assert!(
-        with(&[(1, 0x80)]) && with(&[(1, 0x83)]) && with(&[(1, 0x85)]),
-        "ECN without TCP"
-    );
+    assert!(with(&[(1, 0x80)]) && with(&[(1, 0x83)]) && with(&[(1, 0x85)]), "ECN without TCP");
     for unknown in (0..=0x7f).filter(|kind| ![0, 1, 3, 4, 5].contains(kind)) {
         assert!(with(&[(1, unknown)]), "kind {unknown}");
     }
@@ -85,11 +56,7 @@ fn a_header_that_contradicts_itself_is_refused() {
 fn a_receiver_is_given_only_what_it_accepts_all_of() {
     assert!(Accepts::EVERYTHING.covers(&TCP4));
     assert!((Accepts::CSUM | Accepts::TSO4).covers(&TCP4));
-    assert!(
-        !Accepts::TSO4.covers(&TCP4)
-            && !Accepts::CSUM.covers(&TCP4)
-            && !Accepts::NOTHING.covers(&TCP4)
-    );
+    assert!(!Accepts::TSO4.covers(&TCP4) && !Accepts::CSUM.covers(&TCP4) && !Accepts::NOTHING.covers(&TCP4));
     let ecn = Offload { ecn: true, ..TCP4 };
     assert!(!(Accepts::CSUM | Accepts::TSO4).covers(&ecn));
     assert!((Accepts::CSUM | Accepts::TSO4 | Accepts::ECN).covers(&ecn));
@@ -109,20 +76,14 @@ fn pushed(bytes: &[u8], offload: Offload) -> Result<Offload, DropReason> {
     let memory = Mapping::private(bytes.len().max(1)).expect("memory");
     assert!(memory.whole().write(bytes));
     let mut batch = BatchStorage::new(4).into_batch();
-    batch.push_offloaded(
-        memory.view(0, bytes.len()).expect("inside"),
-        bytes.len(),
-        offload,
-    );
+    batch.push_offloaded(memory.view(0, bytes.len()).expect("inside"), bytes.len(), offload);
     let whole = batch.len();
     let refused = batch.refused().next();
     batch.push_pieces_offloaded(
-        bytes
-            .chunks(40.max(bytes.len() / 100))
-            .scan(0, |at, piece| {
-                *at += piece.len();
-                memory.view(*at - piece.len(), piece.len())
-            }),
+        bytes.chunks(40.max(bytes.len() / 100)).scan(0, |at, piece| {
+            *at += piece.len();
+            memory.view(*at - piece.len(), piece.len())
+        }),
         offload,
     );
     assert_eq!(batch.len(), 2 * whole, "in pieces as in one");
@@ -137,112 +98,38 @@ fn pushed(bytes: &[u8], offload: Offload) -> Result<Offload, DropReason> {
 
 #[test]
 fn a_frame_that_is_what_its_offload_says_is_taken_and_its_headers_measured() {
-    assert_eq!(
-        pushed(&tcp4(1514), Offload { hdr_len: 9, ..TCP4 }),
-        Ok(TCP4)
-    );
+    assert_eq!(pushed(&tcp4(1514), Offload { hdr_len: 9, ..TCP4 }), Ok(TCP4));
     assert_eq!(pushed(&tcp4(54), TCP4), Ok(TCP4), "headers alone");
-    let csum = Offload {
-        gso: Gso::None,
-        gso_size: 0,
-        ..TCP4
-    };
+    let csum = Offload { gso: Gso::None, gso_size: 0, ..TCP4 };
     assert_eq!(pushed(&tcp4(60), csum), Ok(Offload { hdr_len: 0, ..csum }));
 }
 
 #[test]
 fn a_frame_that_is_not_what_its_offload_says_is_refused_by_name() {
-    let refused =
-        |bytes: &[u8], offload| assert_eq!(pushed(bytes, offload), Err(DropReason::BadOffload));
-    for (csum_start, csum_offset) in [
-        (13, 1),
-        (0, 0),
-        (60, 0),
-        (58, 1),
-        (34, 25),
-        (65_535, 65_535),
-        (14, 65_535),
-    ] {
-        refused(
-            &tcp4(60),
-            Offload {
-                needs_csum: true,
-                csum_start,
-                csum_offset,
-                ..Offload::default()
-            },
-        );
+    let refused = |bytes: &[u8], offload| assert_eq!(pushed(bytes, offload), Err(DropReason::BadOffload));
+    for (csum_start, csum_offset) in [(13, 1), (0, 0), (60, 0), (58, 1), (34, 25), (65_535, 65_535), (14, 65_535)] {
+        refused(&tcp4(60), Offload { needs_csum: true, csum_start, csum_offset, ..Offload::default() });
     }
-    refused(
-        &tcp4(1514),
-        Offload {
-            csum_start: 35,
-            ..TCP4
-        },
-    );
-    refused(
-        &tcp4(1514),
-        Offload {
-            csum_offset: 6,
-            ..TCP4
-        },
-    );
-    refused(
-        &tcp4(1514),
-        Offload {
-            gso_size: 0,
-            ..TCP4
-        },
-    );
-    refused(
-        &tcp4(1514),
-        Offload {
-            gso_size: 1,
-            ..TCP4
-        },
-    );
-    refused(
-        &tcp4(1514),
-        Offload {
-            needs_csum: false,
-            ..TCP4
-        },
-    );
+    refused(&tcp4(1514), Offload { csum_start: 35, ..TCP4 });
+    refused(&tcp4(1514), Offload { csum_offset: 6, ..TCP4 });
+    refused(&tcp4(1514), Offload { gso_size: 0, ..TCP4 });
+    refused(&tcp4(1514), Offload { gso_size: 1, ..TCP4 });
+    refused(&tcp4(1514), Offload { needs_csum: false, ..TCP4 });
     refused(&tcp4(53), TCP4);
     // A segment longer than its IP header can say.
-    refused(
-        &tcp4(65_589),
-        Offload {
-            gso_size: 65_535,
-            ..TCP4
-        },
-    );
+    refused(&tcp4(65_589), Offload { gso_size: 65_535, ..TCP4 });
     assert_eq!(pushed(&tcp4(65_589), TCP4), Ok(TCP4));
     for gso in [Gso::Tcp6, Gso::Udp4Frag, Gso::UdpL4] {
         refused(&tcp4(1514), Offload { gso, ..TCP4 });
     }
-    for (at, byte) in [
-        (13, 1),
-        (14, 0x44),
-        (14, 0x65),
-        (20, 0x20),
-        (21, 1),
-        (23, 17),
-        (46, 0x40),
-    ] {
+    for (at, byte) in [(13, 1), (14, 0x44), (14, 0x65), (20, 0x20), (21, 1), (23, 17), (46, 0x40)] {
         let mut bytes = tcp4(1514);
         bytes[at] = byte;
         refused(&bytes, TCP4);
     }
     let mut long = tcp4(1514);
     (long[14], long[86]) = (0x4f, 0xf0);
-    refused(
-        &long,
-        Offload {
-            csum_start: 74,
-            ..TCP4
-        },
-    );
+    refused(&long, Offload { csum_start: 74, ..TCP4 });
     assert_eq!(pushed(&tcp4(65_590), TCP4), Err(DropReason::Oversize));
 }
 
@@ -253,11 +140,7 @@ fn a_batch_with_much_to_copy_or_to_cut_ends_early() {
     let frames = |len, gso_size| {
         let mut batch = BatchStorage::new(1024).into_batch();
         while batch.room() > 0 {
-            batch.push_offloaded(
-                memory.view(0, len).expect("inside"),
-                len,
-                Offload { gso_size, ..TCP4 },
-            );
+            batch.push_offloaded(memory.view(0, len).expect("inside"), len, Offload { gso_size, ..TCP4 });
         }
         batch.len()
     };

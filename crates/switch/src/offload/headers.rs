@@ -82,14 +82,7 @@ impl Headers {
             },
             _ => return None,
         };
-        (end <= HEAD_BYTES).then_some(Headers {
-            ip,
-            v6,
-            transport,
-            protocol,
-            next_header,
-            end,
-        })
+        (end <= HEAD_BYTES).then_some(Headers { ip, v6, transport, protocol, next_header, end })
     }
 
     /// Whether the offload's kind and sum are this protocol's.
@@ -118,18 +111,12 @@ pub(super) fn cut(headers: &Headers, offload: &Offload) -> (usize, usize) {
 ///
 /// # Errors
 /// [`DropReason::Oversize`] or [`DropReason::BadOffload`].
-pub(crate) fn admit(
-    head: &[u8; HEAD_BYTES],
-    len: usize,
-    mut offload: Offload,
-) -> Result<(Offload, usize), DropReason> {
+pub(crate) fn admit(head: &[u8; HEAD_BYTES], len: usize, mut offload: Offload) -> Result<(Offload, usize), DropReason> {
     if len > MAX_FRAME {
         return Err(DropReason::Oversize);
     }
     let start = usize::from(offload.csum_start);
-    if offload.needs_csum
-        && (start < ETHERNET || start + usize::from(offload.csum_offset) + 2 > len)
-    {
+    if offload.needs_csum && (start < ETHERNET || start + usize::from(offload.csum_offset) + 2 > len) {
         return Err(DropReason::BadOffload);
     }
     if offload.gso == Gso::None {

@@ -79,10 +79,7 @@ impl Offload {
         }
         let [flags, kind, _, _, ref numbers @ ..] = *header;
         let number = |at: usize| u16::from_le_bytes([numbers[at], numbers[at + 1]]);
-        let (gso, ecn) = (
-            Gso::from_number(kind & !ECN).ok_or(BadOffload)?,
-            kind & ECN != 0,
-        );
+        let (gso, ecn) = (Gso::from_number(kind & !ECN).ok_or(BadOffload)?, kind & ECN != 0);
         let gso_size = if gso == Gso::None { 0 } else { number(0) };
         if flags & NEEDS_CSUM == 0
             || (gso != Gso::None && gso_size == 0)
@@ -91,32 +88,17 @@ impl Offload {
             return Err(BadOffload);
         }
         let (csum_start, csum_offset) = (number(2), number(4));
-        Ok(Some(Offload {
-            needs_csum: true,
-            gso,
-            ecn,
-            hdr_len: 0,
-            gso_size,
-            csum_start,
-            csum_offset,
-        }))
+        Ok(Some(Offload { needs_csum: true, gso, ecn, hdr_len: 0, gso_size, csum_start, csum_offset }))
     }
 
     /// The header that asks for this; all zeroes for `None`.
     #[inline]
     #[must_use]
     pub fn encode(offload: Option<&Offload>) -> [u8; Self::BYTES] {
-        let Some(offload) = offload else {
-            return [0; Self::BYTES];
-        };
+        let Some(offload) = offload else { return [0; Self::BYTES] };
         let kind = offload.gso.number() | if offload.ecn { ECN } else { 0 };
-        let [[a, b], [c, d], [e, f], [g, h]] = [
-            offload.hdr_len,
-            offload.gso_size,
-            offload.csum_start,
-            offload.csum_offset,
-        ]
-        .map(u16::to_le_bytes);
+        let [[a, b], [c, d], [e, f], [g, h]] =
+            [offload.hdr_len, offload.gso_size, offload.csum_start, offload.csum_offset].map(u16::to_le_bytes);
         [u8::from(offload.needs_csum), kind, a, b, c, d, e, f, g, h]
     }
 
@@ -124,16 +106,8 @@ impl Offload {
     #[inline]
     #[must_use]
     pub fn needs(&self) -> Accepts {
-        let csum = if self.needs_csum {
-            Accepts::CSUM
-        } else {
-            Accepts::NOTHING
-        };
-        let ecn = if self.ecn {
-            Accepts::ECN
-        } else {
-            Accepts::NOTHING
-        };
+        let csum = if self.needs_csum { Accepts::CSUM } else { Accepts::NOTHING };
+        let ecn = if self.ecn { Accepts::ECN } else { Accepts::NOTHING };
         csum | ecn
             | match self.gso {
                 Gso::None => Accepts::NOTHING,

@@ -31,26 +31,16 @@ pub(super) struct Cursor {
 impl Cursor {
     /// Goes on by `len` bytes, which come in one view after the other.
     #[inline]
-    pub(super) fn take<'m>(
-        &mut self,
-        rest: &[View<'m>],
-        mut len: usize,
-        mut use_view: impl FnMut(View<'m>),
-    ) {
+    pub(super) fn take<'m>(&mut self, rest: &[View<'m>], mut len: usize, mut use_view: impl FnMut(View<'m>)) {
         while len > 0 {
-            let Some(view) = rest.get(self.rest) else {
-                return;
-            };
+            let Some(view) = rest.get(self.rest) else { return };
             let part = len.min(view.len() - self.offset);
             if let Some(part) = view.sub(self.offset, part) {
                 use_view(part);
             }
             (len, self.offset) = (len - part, self.offset + part);
             if self.offset == view.len() {
-                *self = Self {
-                    rest: self.rest + 1,
-                    offset: 0,
-                };
+                *self = Self { rest: self.rest + 1, offset: 0 };
             }
         }
     }
@@ -102,42 +92,19 @@ pub(super) struct Cut<'b, 'm> {
 
 impl<'b, 'm> Cut<'b, 'm> {
     /// Of a frame that was admitted with this offload, a segmentation.
-    pub(super) fn new(
-        frame: Frame<'b, 'm>,
-        offload: Offload,
-        numbers: &mut FragmentNumbers,
-    ) -> Option<Self> {
+    pub(super) fn new(frame: Frame<'b, 'm>, offload: Offload, numbers: &mut FragmentNumbers) -> Option<Self> {
         let headers = Headers::find(&frame.head.0)?;
         let (first, size) = headers::cut(&headers, &offload);
         let (mut checksum, mut fragment) = ([0; 2], 0);
         if offload.gso == Gso::Udp4Frag {
-            (checksum, fragment) = (
-                sum_from(&frame, headers.transport).checksum(),
-                numbers.next(),
-            );
+            (checksum, fragment) = (sum_from(&frame, headers.transport).checksum(), numbers.next());
         }
         let rest = Cursor::default();
-        Some(Self {
-            frame,
-            offload,
-            headers,
-            first,
-            at: first,
-            size,
-            number: 0,
-            rest,
-            checksum,
-            fragment,
-        })
+        Some(Self { frame, offload, headers, first, at: first, size, number: 0, rest, checksum, fragment })
     }
 
     /// Adds the next segment to `chunk`, without checksum for a receiver that accepts that. True after the last.
-    pub(super) fn segment<'x>(
-        &mut self,
-        chunk: &mut Batch<'x>,
-        tail: &'x mut Tail,
-        accepts: Accepts,
-    ) -> bool
+    pub(super) fn segment<'x>(&mut self, chunk: &mut Batch<'x>, tail: &'x mut Tail, accepts: Accepts) -> bool
     where
         'm: 'x,
     {
@@ -145,12 +112,7 @@ impl<'b, 'm> Cut<'b, 'm> {
         let bytes = self.size.min(frame.len - self.at);
         let (head, rests) = chunk.draft();
         head.0[..self.first].copy_from_slice(&frame.head.0[..self.first]);
-        let base = self.first
-            + if is_fragment && self.headers.v6 {
-                FRAGMENT_BYTES
-            } else {
-                0
-            };
+        let base = self.first + if is_fragment && self.headers.v6 { FRAGMENT_BYTES } else { 0 };
 
         // Bytes that were judged come from the private copy, the others are where they were.
         let judged = frame.head.0[..frame.head_len].get(self.at..).unwrap_or(&[]);
@@ -164,8 +126,7 @@ impl<'b, 'm> Cut<'b, 'm> {
             far_bytes.copy_from_slice(far);
             rests.push(View::private(far_bytes));
         }
-        self.rest
-            .take(frame.rest, bytes - judged.len(), |view| rests.push(view));
+        self.rest.take(frame.rest, bytes - judged.len(), |view| rests.push(view));
 
         let last = self.at + bytes == frame.len;
         let mut offload = None;
@@ -180,13 +141,8 @@ impl<'b, 'm> Cut<'b, 'm> {
                 self.headers.end - self.headers.transport + bytes,
                 partial,
             );
-            offload = partial.then_some(Offload {
-                gso: Gso::None,
-                ecn: false,
-                hdr_len: 0,
-                gso_size: 0,
-                ..self.offload
-            });
+            offload =
+                partial.then_some(Offload { gso: Gso::None, ecn: false, hdr_len: 0, gso_size: 0, ..self.offload });
         }
         self.patch_ip(head, base + bytes - self.headers.ip);
         chunk.seal(head_len, offload);
@@ -204,8 +160,7 @@ impl<'b, 'm> Cut<'b, 'm> {
         }
         put(head, ip + 2, len);
         if self.offload.gso != Gso::Udp4Frag {
-            let number =
-                u16::from_be_bytes([head.0[ip + 4], head.0[ip + 5]]).wrapping_add(self.number);
+            let number = u16::from_be_bytes([head.0[ip + 4], head.0[ip + 5]]).wrapping_add(self.number);
             put(head, ip + 4, number.into());
         }
         put(head, ip + 10, 0);
@@ -222,14 +177,8 @@ impl<'b, 'm> Cut<'b, 'm> {
             return;
         }
         let field = &mut head.0[transport + 4..transport + 8];
-        let number = field
-            .iter()
-            .fold(0, |number, &byte| number << 8 | u32::from(byte));
-        field.copy_from_slice(
-            &number
-                .wrapping_add((self.at - self.first) as u32)
-                .to_be_bytes(),
-        );
+        let number = field.iter().fold(0, |number, &byte| number << 8 | u32::from(byte));
+        field.copy_from_slice(&number.wrapping_add((self.at - self.first) as u32).to_be_bytes());
         let flags = &mut head.0[transport + 13];
         if !last {
             *flags &= !(FIN | PSH);
@@ -258,14 +207,7 @@ impl<'b, 'm> Cut<'b, 'm> {
 
     /// What makes a fragment of it (RFC 791, 3.2; RFC 8200, 4.5).
     fn patch_fragment(&self, head: &mut Head, base: usize, last: bool) {
-        let Headers {
-            ip,
-            v6,
-            transport,
-            protocol,
-            next_header,
-            ..
-        } = self.headers;
+        let Headers { ip, v6, transport, protocol, next_header, .. } = self.headers;
         let offset = self.at - self.first;
         if v6 {
             head.0[next_header] = FRAGMENT;
@@ -273,11 +215,7 @@ impl<'b, 'm> Cut<'b, 'm> {
             let [c, d, e, f] = self.fragment.to_be_bytes();
             head.0[transport..base].copy_from_slice(&[protocol, 0, a, b, c, d, e, f]);
         } else {
-            put(
-                head,
-                ip + 6,
-                (offset / 8) | if last { 0 } else { MORE_FRAGMENTS },
-            );
+            put(head, ip + 6, (offset / 8) | if last { 0 } else { MORE_FRAGMENTS });
             if offset > 0 {
                 blank_options(&mut head.0[ip + 20..transport]);
             }
@@ -305,9 +243,7 @@ fn blank_options(mut options: &mut [u8]) {
             [_, len, ..] if *len >= 2 => usize::from(*len),
             _ => return,
         };
-        let Some((option, others)) = options.split_at_mut_checked(len) else {
-            return;
-        };
+        let Some((option, others)) = options.split_at_mut_checked(len) else { return };
         if option[0] & COPIED == 0 {
             option.fill(NO_OPERATION);
         }
