@@ -8,6 +8,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
@@ -140,7 +142,7 @@ impl Client {
         path: &str,
         body: Option<&serde_json::Value>,
     ) -> Result<(u16, Bytes), ClientError> {
-        let stream = UnixStream::connect(&self.socket).await.map_err(|e| match e.kind() {
+        let stream = connect(&self.socket).and_then(UnixStream::from_std).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NoDaemon(self.socket.clone()),
             io::ErrorKind::PermissionDenied => ClientError::Forbidden(self.socket.clone()),
             _ => self.broken(e),
@@ -162,6 +164,16 @@ impl Client {
         connection.abort();
         Ok((status, body))
     }
+}
+
+/// Connects, waiting for room in the daemon's queue if need be: without blocking the kernel would refuse.
+fn connect(path: &Path) -> io::Result<std::os::unix::net::UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = std::os::unix::net::UnixStream::from(socket);
+    stream.set_nonblocking(true)?;
+    Ok(stream)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub const CONTROL_SOCKET: &str = "control.sock";
 pub const ATTACH_SOCKET: &str = "attach.sock";
 
 /// Longest path of a Unix socket in bytes, without the final zero.
-const SOCKET_PATH_MAX: usize = 107;
+pub const SOCKET_PATH_MAX: usize = 107;
 
 /// `/run/ringway` for root, else `$XDG_RUNTIME_DIR/ringway`, else `/tmp/ringway-UID`.
 pub fn default_path() -> PathBuf {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use ringway_control::config::check::check;
 use ringway_control::config::diff::{Action, diff};
-use ringway_control::config::{Config, Kind, Mac, Name, Port, Switch};
+use ringway_control::config::{Calls, Config, Host, Kind, Mac, Name, Placement, Port, Role, Switch, VhostUser};
 
 /// Takes one step the way a daemon must: a step that does not fit what is there is an error.
 fn apply(config: &mut Config, action: &Action) -> Result<(), String> {
@@ -39,6 +39,9 @@ fn apply(config: &mut Config, action: &Action) -> Result<(), String> {
         Action::AddPort(name, port) => {
             prop(config.switches.contains_key(&port.switch), "adds a port to a switch that is there")?;
             prop(config.ports.values().all(|p| p.device.is_none() || p.device != port.device), "adds a free device")?;
+            let socket = |p: &Port| p.vhost_user.as_ref().map(|v| v.socket.clone());
+            let free = socket(port).is_none() || config.ports.values().all(|p| socket(p) != socket(port));
+            prop(free, "adds a free socket")?;
             prop(config.ports.insert(name.clone(), port.clone()).is_none(), "adds a new port")
         }
     }
@@ -46,6 +49,10 @@ fn apply(config: &mut Config, action: &Action) -> Result<(), String> {
 
 fn prop(holds: bool, what: &str) -> Result<(), String> {
     holds.then_some(()).ok_or_else(|| format!("a step should be one that {what}"))
+}
+
+fn host() -> Host {
+    Host { cpus: vec![0], runtime_dir: "/run/ringway".into() }
 }
 
 fn name(n: u8) -> Name {
@@ -59,9 +66,18 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn a_port()(switch in 0u8..4, tap in any::<bool>(), device in 0u8..6, weight in 1u32..3, mac in 0u8..3) -> Port {
-        let kind = if tap { Kind::Tap } else { Kind::Process };
-        let mut port = Port::new(name(switch), kind, &name(device));
+    fn a_port()(
+        switch in 0u8..4,
+        kind in prop::sample::select(Kind::WORDS.map(|(_, kind)| kind).to_vec()),
+        end in 0u8..6,
+        queues in 1u16..3,
+        weight in 1u32..3,
+        mac in 0u8..3,
+    ) -> Port {
+        let mut port = Port::new(name(switch), kind, &name(end));
+        if let Some(vhost_user) = &mut port.vhost_user {
+            vhost_user.queues = queues;
+        }
         port.weight = weight;
         port.mac = (0..mac).map(|n| format!("02:00:00:00:0{switch}:0{n}").parse::<Mac>().unwrap()).collect::<BTreeSet<_>>();
         port
@@ -80,7 +96,7 @@ prop_compose! {
         config.attach.max_ports = max_ports;
         for (name, port) in ports {
             config.ports.insert(name.clone(), port);
-            if !check(&config).is_empty() {
+            if !check(&config, &host()).is_empty() {
                 config.ports.remove(&name);
             }
         }
@@ -104,5 +120,34 @@ proptest! {
         let mut new = config.clone();
         new.ports.insert(name(9), port);
         prop_assert_eq!(diff(&config, &new).len(), 1);
+    }
+}
+
+/// Which keys of a vhost-user port change while frames flow, and which take its front end away.
+#[test]
+fn a_front_end_is_kept_where_it_can_be() {
+    let port = Port::new(name(0), Kind::VhostUser, &name(1));
+    let config = |port: &Port| Config { ports: [(name(1), port.clone())].into(), ..Config::default() };
+    let steps = |new: &Port| diff(&config(&port), &config(new));
+    let calls = Calls { interval: Duration::from_micros(20), above: 10_000 };
+    for new in [
+        Port { weight: 2, ..port.clone() },
+        Port { isolated: true, ..port.clone() },
+        Port { mac: ["52:54:00:00:00:01".parse().unwrap()].into(), ..port.clone() },
+        Port { calls, ..port.clone() },
+        Port { poller: Placement::Poller(0), ..port.clone() },
+    ] {
+        assert!(matches!(&steps(&new)[..], [Action::ChangePort { to, .. }] if *to == new), "{new:?}");
+    }
+    let before = VhostUser::new(&name(1));
+    for vhost_user in [
+        VhostUser { socket: "other.sock".into(), ..before.clone() },
+        VhostUser { role: Role::Client, ..before.clone() },
+        VhostUser { queues: 1, ..before.clone() },
+        VhostUser { mtu: Some(1500), ..before.clone() },
+        VhostUser { offload: false, ..before },
+    ] {
+        let new = Port { vhost_user: Some(vhost_user), ..port.clone() };
+        assert!(matches!(&steps(&new)[..], [Action::RemovePort(..), Action::AddPort(..)]), "{new:?}");
     }
 }

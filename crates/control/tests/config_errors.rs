@@ -1,9 +1,11 @@
 //! Every mistake a configuration can hold is reported at its place, with what would be right.
 
-use ringway_control::config::{Config, Host, parse};
+use std::time::Duration;
+
+use ringway_control::config::{Config, Host, Placement, Role, VhostUser, parse};
 
 fn host() -> Host {
-    Host { cpus: vec![0, 1] }
+    Host { cpus: vec![0, 1], runtime_dir: "/run/ringway".into() }
 }
 
 fn messages(text: &str) -> Vec<String> {
@@ -147,7 +149,7 @@ const CASES: &[(&str, &[&str])] = &[
         "[port.p]\n",
         &[
             "r.toml:1:7: key \"port.p.switch\": missing; name the switch this port is on: switch = \"NAME\"",
-            "r.toml:1:7: key \"port.p.kind\": missing; write kind = \"process\" or \"tap\"",
+            "r.toml:1:7: key \"port.p.kind\": missing; write kind = \"process\", \"tap\" or \"vhost-user\"",
         ],
     ),
     (
@@ -159,21 +161,112 @@ const CASES: &[(&str, &[&str])] = &[
         &["r.toml:2:10: key \"port.p.switch\": there is no switch \"lan1\"; write [switch.lan1] to have one"],
     ),
     (
-        "[port.p]\nswitch = \"lan0\"\nkind = \"vhost-user\"\nsocket = \"vm1.sock\"\nrole = \"server\"\n",
+        "[port.p]\nswitch = \"lan0\"\nkind = \"e1000\"\nsocket = \"vm1.sock\"\nrole = \"server\"\n",
         &[
-            "r.toml:3:8: key \"port.p.kind\": \"vhost-user\" is not available in this version; write \"process\" or \"tap\"",
+            "r.toml:3:8: key \"port.p.kind\": \"e1000\" is not available in this version; write \"process\", \"tap\" or \
+            \"vhost-user\"",
         ],
     ),
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"tun\"\n",
-        &["r.toml:3:8: key \"port.p.kind\": unknown value \"tun\"; write \"process\" or \"tap\""],
+        &["r.toml:3:8: key \"port.p.kind\": unknown value \"tun\"; write \"process\", \"tap\" or \"vhost-user\""],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"vhost_user\"\n",
+        &["r.toml:3:8: key \"port.p.kind\": unknown value \"vhost_user\"; did you mean \"vhost-user\"? (\"process\", \
+            \"tap\" or \"vhost-user\" can be used)"],
     ),
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"tap\"\nsocket = \"x\"\ningress = { rate = \"1Gbit\" }\n",
         &[
-            "r.toml:4:1: key \"port.p.socket\": not available in this version; leave it out",
+            "r.toml:4:1: key \"port.p.socket\": a tap port has no socket; leave it out, or write kind = \"vhost-user\"",
             "r.toml:5:1: key \"port.p.ingress\": not available in this version; leave it out",
         ],
+    ),
+    // kind = "vhost-user"
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"vhost-user\"\nsocket = \"\"\nrole = \"sever\"\nqueues = 9\nmtu = 67\noffload = 1\n\
+         device = \"p\"\n",
+        &[
+            "r.toml:4:10: key \"port.p.socket\": \"\" is not a socket's path; write one like \"vm1.sock\", without \"..\"",
+            "r.toml:5:8: key \"port.p.role\": unknown value \"sever\"; did you mean \"server\"? (\"server\" or \"client\" \
+            can be used)",
+            "r.toml:6:10: key \"port.p.queues\": 9 is out of range; write a whole number from 1 to 8",
+            "r.toml:7:7: key \"port.p.mtu\": 67 is out of range; write a whole number from 68 to 65513",
+            "r.toml:8:11: key \"port.p.offload\": expected true or false, found 1",
+            "r.toml:9:1: key \"port.p.device\": a vhost-user port has no device; leave it out, or write kind = \"tap\"",
+        ],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"vhost-user\"\nqueues = 0\nmtu = 65514\nsocket = 3\n",
+        &[
+            "r.toml:4:10: key \"port.p.queues\": 0 is out of range; write a whole number from 1 to 8",
+            "r.toml:5:7: key \"port.p.mtu\": 65514 is out of range; write a whole number from 68 to 65513",
+            "r.toml:6:10: key \"port.p.socket\": expected a socket's path, found 3",
+        ],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"vhost-user\"\nsocket = \"a/../b\"\n",
+        &[
+            "r.toml:4:10: key \"port.p.socket\": \"a/../b\" is not a socket's path; write one like \"vm1.sock\", without \
+            \"..\"",
+        ],
+    ),
+    (
+        "[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"vhost-user\"\nsocket = \
+         \"/123456789/123456789/123456789/123456789/123456789/123456789/123456789/123456789/123456789/123456789/1234567\"\n",
+        &["r.toml:5:10: key \"port.p.socket\": \
+            /123456789/123456789/123456789/123456789/123456789/123456789/123456789/123456789/123456789/123456789/1234567 \
+            has 108 bytes, and a socket's path at most 107; write a shorter one, or choose a shorter --runtime-dir"],
+    ),
+    (
+        "[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"vhost-user\"\nsocket = \"/run/ringway/./attach.sock\"\n",
+        &["r.toml:5:10: key \"port.p.socket\": \"/run/ringway/attach.sock\" is the daemon's own; write another, like \
+            \"vm1.sock\""],
+    ),
+    (
+        "[switch.lan0]\n[port.control]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n",
+        &[
+            "r.toml:2:7: key \"port.control.socket\": \"control.sock\" is the daemon's own; write another, like \"vm1.sock\"",
+        ],
+    ),
+    (
+        "[switch.lan0]\n[port.a]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n[port.b]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n\
+         role = \"client\"\nsocket = \"/run//ringway/a.sock\"\n",
+        &[
+            "r.toml:9:10: key \"port.b.socket\": the socket \"/run/ringway/a.sock\" already belongs to port \"a\"; give each \
+            port its own",
+        ],
+    ),
+    // Calls and pollers.
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\ncall_interval = \"2s\"\ncall_above = \"10\"\npoller = \"fast\"\n",
+        &[
+            "r.toml:4:17: key \"port.p.call_interval\": 2s is out of range; write 0s to 1s",
+            "r.toml:5:14: key \"port.p.call_above\": \"10\" is not a rate of frames; write a number and one of pps, kpps, Mpps, \
+            Gpps, like \"10kpps\"",
+            "r.toml:6:10: key \"port.p.poller\": expected a poller's number or \"any\", found \"fast\"",
+        ],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\ncall_interval = 50\ncall_above = \"2Gpps\"\npoller = -1\n",
+        &[
+            "r.toml:4:17: key \"port.p.call_interval\": expected a duration like \"300s\", found 50",
+            "r.toml:5:14: key \"port.p.call_above\": 2Gpps is out of range; write 0pps to 1Gpps",
+            "r.toml:6:10: key \"port.p.poller\": expected a poller's number or \"any\", found -1",
+        ],
+    ),
+    (
+        "[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\npoller = 1\n",
+        &["r.toml:5:10: key \"port.p.poller\": there is no poller 1; [engine] cores makes one, 0"],
+    ),
+    (
+        "[engine]\ncores = [0, 1]\n[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\npoller = 2\n",
+        &["r.toml:7:10: key \"port.p.poller\": there is no poller 2; [engine] cores makes 0 to 1"],
+    ),
+    (
+        "[engine]\npacing = \"on\"\n",
+        &["r.toml:2:10: key \"engine.pacing\": unknown value \"on\"; write \"adaptive\" or \"off\""],
     ),
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\nwieght = 2\n",
@@ -247,7 +340,7 @@ const CASES: &[(&str, &[&str])] = &[
             "r.toml:3:10: key \"port.p.switch\": expected a switch's name, found 3",
             "r.toml:4:10: key \"port.p.weight\": 0 is out of range; write a whole number from 1 to 64",
             "r.toml:6:9: key \"engine.batch\": -1 is out of range; write a whole number from 1 to 1024",
-            "r.toml:7:1: key \"engine.x\": unknown key; the keys here are batch, cores, idle, spin",
+            "r.toml:7:1: key \"engine.x\": unknown key; the keys here are batch, cores, idle, pacing, spin",
         ],
     ),
 ];
@@ -279,10 +372,34 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
         [port.up]
         switch = "lan0"
         kind = "process"
+        [port.vm2]
+        switch = "lan0"
+        kind = "vhost-user"
+        [port.vm3]
+        switch = "lan0"
+        kind = "vhost-user"
+        socket = "./vms//3.sock"
+        role = "client"
+        queues = 1
+        mtu = 9000
+        offload = false
+        call_interval = "50us"
+        call_above = "10kpps"
+        poller = 0
     "#;
     let config = parse("r.toml", text, &host()).unwrap();
     let vm1 = &config.ports[&"vm1".parse().unwrap()];
     assert_eq!((vm1.device.as_deref(), vm1.weight, vm1.isolated), (Some("vm1"), 64, true));
+    let vm2 = &config.ports[&"vm2".parse().unwrap()];
+    let plain = VhostUser { socket: "vm2.sock".into(), role: Role::Server, queues: 8, mtu: None, offload: true };
+    assert_eq!(vm2.vhost_user.as_ref(), Some(&plain));
+    assert_eq!((vm2.calls.interval, vm2.calls.above, vm2.poller), (Duration::ZERO, 0, Placement::Any));
+    let vm3 = &config.ports[&"vm3".parse().unwrap()];
+    let told =
+        VhostUser { socket: "vms/3.sock".into(), role: Role::Client, queues: 1, mtu: Some(9000), offload: false };
+    assert_eq!(vm3.vhost_user.as_ref(), Some(&told));
+    assert_eq!((vm3.calls.interval, vm3.calls.above), (Duration::from_micros(50), 10_000));
+    assert_eq!(vm3.poller, Placement::Poller(0));
     let lan1 = &config.switches[&"lan1".parse().unwrap()];
     assert_eq!((lan1.mac_entries, lan1.mac_limit, lan1.ageing.as_secs()), (16384, 4096, 300));
     assert_eq!(lan1.unknown_unicast.to_string(), "drop", "what a map does not hold has no destination");

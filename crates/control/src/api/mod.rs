@@ -14,6 +14,7 @@
 //! `{name}` is `NAME` where one port has it, or `SWITCH:NAME`. A request that is refused is answered with
 //! [`types::Refusal`].
 
+pub mod features;
 pub mod metrics;
 pub mod routes;
 pub mod server;

@@ -1,19 +1,22 @@
 //! HTTP over `control.sock`, with a limit on everything: connections, their time, what they send.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::Request;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::UnixListener;
-use tokio::sync::Semaphore;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::AbortHandle;
 
-/// Connections served at once; more wait in the kernel's queue.
-const CONNECTIONS_MAX: usize = 32;
+/// Connections served at once. For one more, one that has not asked for anything yet is ended.
+const CONNECTIONS_MAX: usize = 256;
 
 /// A client has this long for its request's line and headers.
 const HEAD_TIME: Duration = Duration::from_secs(2);
@@ -35,11 +38,17 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// A connection that is being served, oldest first in a list of them.
+struct Served {
+    task: AbortHandle,
+    /// Its request's line and headers have come.
+    asked: Arc<AtomicBool>,
+}
+
 /// Serves for ever.
 pub async fn serve(listener: UnixListener, router: Router) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut served: VecDeque<Served> = VecDeque::new();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -49,20 +58,33 @@ pub async fn serve(listener: UnixListener, router: Router) {
                 continue;
             }
         };
-        let service = TowerToHyperService::new(router.clone());
-        tokio::spawn(async move {
-            let connection = hyper::server::conn::http1::Builder::new()
-                .keep_alive(false)
-                .max_buf_size(HEAD_MAX)
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIME)
-                .serve_connection(TokioIo::new(stream), service);
-            match tokio::time::timeout(CONNECTION_TIME, connection).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::debug!("control.sock: {error}"),
-                Err(_) => tracing::debug!("control.sock: a client took longer than {CONNECTION_TIME:?}"),
-            }
-            drop(place);
-        });
+        served.retain(|one| !one.task.is_finished());
+        if served.len() >= CONNECTIONS_MAX {
+            let idle = served.iter().position(|one| !one.asked.load(Ordering::Relaxed)).unwrap_or(0);
+            served.remove(idle).inspect(|one| one.task.abort());
+        }
+        let asked = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn(converse(stream, router.clone(), Arc::clone(&asked))).abort_handle();
+        served.push_back(Served { task, asked });
+        // Whoever has asked already is answered before another can take its place.
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn converse(stream: UnixStream, router: Router, asked: Arc<AtomicBool>) {
+    let router = router.layer(axum::middleware::map_request(move |request: Request| {
+        asked.store(true, Ordering::Relaxed);
+        std::future::ready(request)
+    }));
+    let connection = hyper::server::conn::http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(HEAD_MAX)
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    match tokio::time::timeout(CONNECTION_TIME, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!("control.sock: {error}"),
+        Err(_) => tracing::debug!("control.sock: a client took longer than {CONNECTION_TIME:?}"),
     }
 }

@@ -31,19 +31,32 @@ pub struct PortStatus {
     pub name: String,
     /// The switch it is on.
     pub switch: String,
-    /// What it connects: `process` or `tap`.
+    /// What it connects: `process`, `tap` or `vhost-user`.
     pub kind: String,
-    /// `up`; `waiting` when a configured process port has no client; `failed` when a device was lost.
+    /// `up`; `waiting` when a configured process port has no client, or a vhost-user port no front end; `connected` when a
+    /// front end is there and its guest has no queue started; `failed` when a device or socket was lost.
     pub state: String,
+    /// Why it failed, and what is being done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
     /// Addresses bound to it; none: any.
     pub mac: Vec<String>,
     /// Share of a poller's attention.
     pub weight: u32,
     /// Whether it reaches other isolated ports.
     pub isolated: bool,
+    /// Least time between two calls, like `50us`; `0s`: none.
+    pub call_interval: String,
+    /// Rate of frames up to which there is no least time between calls, like `10kpps`; `0pps`: there always is.
+    pub call_above: String,
+    /// The poller that serves it; null: none at present.
+    pub poller: Option<usize>,
     /// Name of its network device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
+    /// What a vhost-user port has besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vhost_user: Option<VhostUserStatus>,
     /// Every frame taken from the client.
     #[serde(rename = "in")]
     pub input: Traffic,
@@ -56,6 +69,27 @@ pub struct PortStatus {
     pub kicks: u64,
     /// Times the switch woke the client.
     pub calls: u64,
+}
+
+/// A vhost-user port's front end at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VhostUserStatus {
+    /// The socket, relative to the runtime directory.
+    pub socket: String,
+    /// Which side listens: `server` when it is the daemon, or `client`.
+    pub role: String,
+    /// Most queue pairs.
+    pub most_queues: u16,
+    /// The MTU that the guest is told; null: none.
+    pub mtu: Option<u16>,
+    /// Whether checksums and segmentation are offered.
+    pub offload: bool,
+    /// The virtio features in use, like `mrg_rxbuf`.
+    pub features: Vec<String>,
+    /// Queues that are started.
+    pub queues: u16,
+    /// Descriptors of the first started queue.
+    pub ring_size: u16,
 }
 
 /// Frames and their bytes without FCS.
@@ -157,7 +191,7 @@ pub struct PortKeysSchema {
     name: Option<String>,
     /// The switch it is on; cannot change.
     switch: Option<String>,
-    /// `process` or `tap`; cannot change.
+    /// `process`, `tap` or `vhost-user`; cannot change.
     kind: Option<String>,
     /// Bound addresses.
     mac: Option<Vec<String>>,
@@ -165,8 +199,24 @@ pub struct PortKeysSchema {
     isolated: Option<bool>,
     /// Share of a poller's attention, 1 to 64.
     weight: Option<u32>,
+    /// Least time between two calls, `0us` to `1s`.
+    call_interval: Option<String>,
+    /// Rate of frames up to which there is no least time between calls, like `10kpps`.
+    call_above: Option<String>,
+    /// The poller that serves it: its number from 0, or `any`.
+    poller: Option<u32>,
     /// For a TAP: the device's name; cannot change.
     device: Option<String>,
     /// For a TAP: the network namespace; cannot change.
     netns: Option<String>,
+    /// For a vhost-user port: the socket, relative to the runtime directory, by default `NAME.sock`; cannot change.
+    socket: Option<String>,
+    /// For a vhost-user port: `server` when the daemon listens, `client` when the hypervisor does; cannot change.
+    role: Option<String>,
+    /// For a vhost-user port: most queue pairs, 1 to 8; cannot change.
+    queues: Option<u16>,
+    /// For a vhost-user port: the MTU that the guest is told, 68 to 65513; cannot change.
+    mtu: Option<u16>,
+    /// For a vhost-user port: whether checksums and segmentation are offered; cannot change.
+    offload: Option<bool>,
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::mistake::{Mistake, nearest};
 use super::switch::{Flood, Forwarding};
-use super::{Config, Create, Name, Port, Switch};
+use super::{Config, Create, Host, Name, Placement, Port, Switch};
+use crate::runtime_dir::{ATTACH_SOCKET, CONTROL_SOCKET, SOCKET_PATH_MAX};
 
 /// A disagreement between parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +24,8 @@ impl From<Finding> for Mistake {
     }
 }
 
-/// All disagreements, in the order of names.
-pub fn check(config: &Config) -> Vec<Finding> {
+/// All disagreements, within the configuration and with this machine, in the order of names.
+pub fn check(config: &Config, host: &Host) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (name, switch) in &config.switches {
         findings.extend(floods(config, name, switch));
@@ -32,6 +33,8 @@ pub fn check(config: &Config) -> Vec<Finding> {
     findings.extend(switches_exist(config));
     findings.extend(addresses_are_unique(config));
     findings.extend(devices_are_unique(config));
+    findings.extend(sockets_can_be(config, host));
+    findings.extend(pollers_exist(config));
     findings
 }
 
@@ -77,6 +80,48 @@ fn devices_are_unique(config: &Config) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// A socket's path must fit into an address, and be nobody else's.
+fn sockets_can_be(config: &Config, host: &Host) -> Vec<Finding> {
+    let mut owners = BTreeMap::new();
+    let mut findings = Vec::new();
+    let ports = config.ports.iter().filter_map(|(name, port)| Some((name, port.vhost_user.as_ref()?)));
+    for (name, settings) in ports {
+        let path = host.runtime_dir.join(&settings.socket);
+        let mut wrong = |what, right: &str| findings.push(at_port(name, "socket", what, right.to_owned()));
+        let bytes = path.as_os_str().len();
+        if bytes > SOCKET_PATH_MAX {
+            let what = format!("{} has {bytes} bytes, and a socket's path at most {SOCKET_PATH_MAX}", path.display());
+            wrong(what, "write a shorter one, or choose a shorter --runtime-dir");
+        }
+        let shown = settings.socket.display();
+        if [CONTROL_SOCKET, ATTACH_SOCKET].iter().any(|own| path == host.runtime_dir.join(own)) {
+            wrong(format!("\"{shown}\" is the daemon's own"), "write another, like \"vm1.sock\"");
+        }
+        if let Some(owner) = owners.insert(path, name) {
+            wrong(format!("the socket \"{shown}\" already belongs to port \"{owner}\""), "give each port its own");
+        }
+    }
+    findings
+}
+
+fn pollers_exist(config: &Config) -> Vec<Finding> {
+    let missing = |(name, port): (&Name, &Port)| {
+        let (what, right) = no_such_poller(port, config.engine.pollers())?;
+        Some(at_port(name, "poller", what, right))
+    };
+    config.ports.iter().filter_map(missing).collect()
+}
+
+/// What is wrong, and what would be right, where a port is to be on a poller that is not there.
+pub fn no_such_poller(port: &Port, pollers: usize) -> Option<(String, String)> {
+    let Placement::Poller(number) = port.poller else { return None };
+    let right = match pollers {
+        1 => "[engine] cores makes one, 0".to_owned(),
+        _ => format!("[engine] cores makes 0 to {}", pollers - 1),
+    };
+    (number as usize >= pollers).then(|| (format!("there is no poller {number}"), right))
 }
 
 /// `port:NAME` must name a port of that switch. One that clients may make by attaching need not exist yet.

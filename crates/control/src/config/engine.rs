@@ -34,15 +34,25 @@ pub struct Engine {
     pub batch: u32,
     /// How long a poller keeps polling after the last work under [`Idle::Adaptive`]: up to 1 s.
     pub spin: Duration,
+    /// Whether rings are left alone for a while where that lets their drivers send more (`adaptive`), or never (`off`).
+    pub pacing: bool,
 }
+
+/// How `pacing` is written.
+const PACING: [(&str, bool); 2] = [("adaptive", true), ("off", false)];
 
 impl Default for Engine {
     fn default() -> Self {
-        Self { cores: Vec::new(), idle: Idle::default(), batch: 256, spin: Duration::from_micros(50) }
+        Self { cores: Vec::new(), idle: Idle::default(), batch: 256, spin: Duration::from_micros(50), pacing: true }
     }
 }
 
 impl Engine {
+    /// How many pollers there are.
+    pub fn pollers(&self) -> usize {
+        self.cores.len().max(1)
+    }
+
     /// Reads `[engine]`.
     pub fn read(keys: Keys<'_>, host: &Host) -> Self {
         let default = Self::default();
@@ -51,6 +61,7 @@ impl Engine {
             idle: keys.choice("idle", &Idle::WORDS).unwrap_or(default.idle),
             batch: keys.integer("batch", 1..=1024).unwrap_or(default.batch),
             spin: keys.duration("spin", Duration::ZERO..=Duration::from_secs(1)).unwrap_or(default.spin),
+            pacing: keys.choice("pacing", &PACING).unwrap_or(default.pacing),
         };
         keys.finish();
         engine

@@ -1,19 +1,23 @@
 //! What a configuration may assume about this machine.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 
 /// Facts about the machine that settings are checked against.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Numbers of the CPUs that are online, ascending.
     pub cpus: Vec<u32>,
+    /// Where the daemon's sockets are.
+    pub runtime_dir: PathBuf,
 }
 
 impl Host {
-    /// Asks the kernel.
-    pub fn here() -> Self {
+    /// Asks the kernel, for a daemon with this runtime directory.
+    pub fn here(runtime_dir: &Path) -> Self {
         let online = fs::read_to_string("/sys/devices/system/cpu/online");
-        Self { cpus: cpu_list(online.as_deref().unwrap_or("0").trim()) }
+        let runtime_dir = std::path::absolute(runtime_dir).unwrap_or_else(|_| runtime_dir.to_owned());
+        Self { cpus: cpu_list(online.as_deref().unwrap_or("0").trim()), runtime_dir }
     }
 }
 
@@ -34,6 +38,6 @@ mod tests {
     fn the_kernels_cpu_list_is_understood() {
         assert_eq!(cpu_list("0-1"), [0, 1]);
         assert_eq!(cpu_list("0,2-4,9"), [0, 2, 3, 4, 9]);
-        assert!(!Host::here().cpus.is_empty());
+        assert!(!Host::here(Path::new("/run")).cpus.is_empty());
     }
 }

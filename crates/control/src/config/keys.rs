@@ -168,6 +168,16 @@ impl<'a> Keys<'a> {
         })
     }
 
+    /// A rate in frames per second within `range`.
+    pub fn rate(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
+        self.parsed(key, "a rate of frames like \"10kpps\"", |text| {
+            let value = units::rate(text)?;
+            let (low, high) = (units::show_rate(*range.start()), units::show_rate(*range.end()));
+            let outside = || format!("{text} is out of range; write {low} to {high}");
+            range.contains(&value).then_some(value).ok_or_else(outside)
+        })
+    }
+
     /// Reports a key of a later version, whose absence would surprise, as such.
     pub fn later(&self, key: &'static str) {
         self.asked.borrow_mut().retain(|k| *k != key);

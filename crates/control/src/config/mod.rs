@@ -17,8 +17,10 @@ pub mod mistake;
 pub mod name;
 pub mod node;
 pub mod port;
+mod port_keys;
 pub mod switch;
 pub mod units;
+pub mod vhost_user;
 
 use std::collections::BTreeMap;
 
@@ -28,8 +30,10 @@ pub use host::Host;
 pub use load::{LoadError, load, parse};
 pub use mistake::{Mistake, Rejected};
 pub use name::{Mac, Name};
-pub use port::{Kind, Port, PortKeys};
+pub use port::{Calls, Kind, Placement, Port};
+pub use port_keys::PortKeys;
 pub use switch::{Flood, Forwarding, Switch};
+pub use vhost_user::{Role, VhostUser};
 
 /// Everything a configuration file can say. Each part is valid and the parts agree (see [`check`]).
 #[derive(Clone, Debug, Default, PartialEq)]

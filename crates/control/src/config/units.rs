@@ -21,6 +21,8 @@ const SIZES: [(&str, u64); 7] = [
     ("GiB", 1 << 30),
 ];
 
+const RATES: [(&str, u64); 4] = [("pps", 1), ("kpps", 1_000), ("Mpps", 1_000_000), ("Gpps", 1_000_000_000)];
+
 /// Reads `50us`, `1.5ms`, `300s`, `5min`, `1h`; exact to the nanosecond.
 ///
 /// # Errors
@@ -39,6 +41,15 @@ pub fn size(text: &str) -> Result<u64, String> {
     quantity(text, &SIZES).ok_or_else(|| format!("{text:?} is not a size; {how}"))
 }
 
+/// Reads `500pps`, `10kpps`, `1.5Mpps`, in frames per second.
+///
+/// # Errors
+/// What is wrong and how to write it.
+pub fn rate(text: &str) -> Result<u64, String> {
+    let how = "write a number and one of pps, kpps, Mpps, Gpps, like \"10kpps\"";
+    quantity(text, &RATES).ok_or_else(|| format!("{text:?} is not a rate of frames; {how}"))
+}
+
 /// The shortest way to write `d` that reads back as `d`.
 pub fn show_duration(d: Duration) -> String {
     show(d.as_nanos(), DURATIONS[..4].iter().rev(), "s")
@@ -47,6 +58,11 @@ pub fn show_duration(d: Duration) -> String {
 /// The shortest way to write `bytes` that reads back as `bytes`.
 pub fn show_size(bytes: u64) -> String {
     show(bytes.into(), SIZES[4..].iter().rev().chain(&SIZES[..1]), "B")
+}
+
+/// The shortest way to write `rate` that reads back as `rate`.
+pub fn show_rate(rate: u64) -> String {
+    show(rate.into(), RATES.iter().rev(), "pps")
 }
 
 fn show<'a>(value: u128, mut units: impl Iterator<Item = &'a (&'a str, u64)>, zero: &str) -> String {
@@ -82,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_and_sizes_read_exactly() {
+    fn durations_sizes_and_rates_read_exactly() {
         assert_eq!(duration("50us"), Ok(Duration::from_micros(50)));
         assert_eq!(duration("1.5 ms"), Ok(Duration::from_micros(1500)));
         assert_eq!(duration("0s"), Ok(Duration::ZERO));
@@ -90,6 +106,7 @@ mod tests {
         assert_eq!(size("64MiB"), Ok(64 << 20));
         assert_eq!(size("1.5KiB"), Ok(1536));
         assert_eq!(size("1kB"), Ok(1000));
+        assert_eq!(rate("1.5Mpps"), Ok(1_500_000));
     }
 
     #[test]
@@ -99,6 +116,9 @@ mod tests {
         }
         for bad in ["", "64", "MiB", "64mib", "0.1B", "99999999999GiB"] {
             assert!(size(bad).is_err(), "{bad:?}");
+        }
+        for bad in ["", "10", "10k", "10Kpps", "0.5pps", "99999999999Gpps"] {
+            assert!(rate(bad).is_err(), "{bad:?}");
         }
     }
 
@@ -112,5 +132,9 @@ mod tests {
             assert_eq!(size(&show_size(s)), Ok(s));
         }
         assert_eq!(show_size(64 << 20), "64MiB");
+        for r in [0, 1, 1500, 10_000, 3_000_000_000] {
+            assert_eq!(rate(&show_rate(r)), Ok(r));
+        }
+        assert_eq!(show_rate(10_000), "10kpps");
     }
 }

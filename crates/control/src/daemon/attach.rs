@@ -7,8 +7,8 @@ use ringway_abi::attach::Request;
 use ringway_engine::Source;
 use ringway_ports::process::{self, ClientId, Grant, Host};
 
-use super::Daemon;
 use super::live::{LiveSwitch, NewPort};
+use super::{Daemon, place};
 use crate::config::units::show_size;
 use crate::config::{Create, Kind, Name, Port, Switch};
 
@@ -31,7 +31,7 @@ impl Daemon {
         let name: Name = request.port.parse()?;
         let settings = self.settings_for(&switch, &name)?;
         self.within_limits(request)?;
-        let poller = self.idlest_poller();
+        let poller = place(&settings, &self.switches, self.engine.pollers());
 
         let colour = self.next_colour;
         let label = format!("{switch}:{name}");
@@ -43,7 +43,7 @@ impl Daemon {
         let mac = settings.mac.first().map_or([0; 6], |mac| mac.get().octets());
         let port = Arc::new(ringway_switch::Port::new(label, sides.output, sides.bell));
         let source = Arc::new(Source::new(sides.input, sides.signal));
-        let new = NewPort { settings, port, source, poller, client: Some(client) };
+        let new = NewPort { settings, port, source, poller, client: Some(client), front_end: None };
         if created {
             let live = LiveSwitch::new(switch.clone(), Switch::default()).map_err(|e| e.to_string())?;
             self.switches.insert(switch.clone(), live);

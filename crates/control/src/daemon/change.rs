@@ -2,16 +2,19 @@
 //!
 //! Changes are made to a copy of the switches, which shares the ports with what runs; pollers see nothing of it until
 //! it is published. Everything that can fail (a device, a thread) happens to the copy: dropping it undoes it.
+//!
+//! A socket cannot be bound twice. Where a new port is to have one that a running port gives up, it comes last, when
+//! nothing else can fail any more: the old port is closed, the new one opened; if that fails, the old one is opened again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringway_engine::{Engine, Source};
+use ringway_engine::Engine;
 use ringway_ports::process::ClientId;
 
 use super::live::{LivePort, LiveSwitch, NewPort};
-use super::{Daemon, Refused, open, start_engine};
+use super::{Daemon, Refused, open, place, start_engine};
 use crate::config::diff::{Action, diff};
 use crate::config::{Config, Create, Kind, Name, Port, Switch};
 
@@ -22,6 +25,8 @@ const SETTLE_WITHIN: Duration = Duration::from_millis(500);
 struct Trial {
     switches: BTreeMap<Name, LiveSwitch>,
     engine: Option<Engine>,
+    /// Ports whose socket a running port has, which is to give it up.
+    late: Vec<(Name, Port)>,
 }
 
 impl Daemon {
@@ -31,10 +36,11 @@ impl Daemon {
     /// Something cannot be had; nothing has changed.
     pub(super) fn apply(&mut self, target: Config) -> Result<Vec<String>, Refused> {
         let actions = diff(&self.running.config, &target);
-        let mut trial = Trial { switches: self.switches.clone(), engine: None };
+        let mut trial = Trial { switches: self.switches.clone(), engine: None, late: Vec::new() };
         for action in &actions {
             self.take(&mut trial, &target, action)?;
         }
+        self.take_late(&mut trial)?;
 
         let before = std::mem::replace(&mut self.switches, trial.switches);
         self.running.config = target;
@@ -46,6 +52,7 @@ impl Daemon {
             self.switches.values_mut().fold(0, |next, switch| switch.spread_over(pollers, next));
             self.engine_changed.notify_one();
         }
+        self.forget_found();
         self.end_orphans(&before);
         let unused: Vec<Name> = self.switches.keys().cloned().collect();
         unused.iter().for_each(|switch| self.forget_if_unused(switch));
@@ -93,57 +100,70 @@ impl Daemon {
     }
 
     fn take_port(&self, trial: &mut Trial, name: &Name, settings: &Port) -> Result<(), Refused> {
-        let label = format!("{}:{name}", settings.switch);
-        let there = trial.switches.get(&settings.switch).and_then(|s| s.ports().get(name));
+        let there = trial.switches.get_mut(&settings.switch).filter(|s| s.ports().contains_key(name));
         match (there, settings.kind) {
             // The client that made the port by attaching keeps it; it has the new settings now.
-            (Some(_), Kind::Process) => {
-                if let Some(switch) = trial.switches.get_mut(&settings.switch) {
-                    switch.set(name, settings.clone());
-                }
+            (Some(switch), Kind::Process) => {
+                switch.set(name, settings.clone());
                 return Ok(());
             }
-            (Some(_), Kind::Tap) => {
+            (Some(_), _) => {
+                let label = format!("{}:{name}", settings.switch);
                 return Err(Refused::Conflict(format!("a client is attached to {label}: choose another name")));
             }
             (None, Kind::Process) => return Ok(()),
-            (None, Kind::Tap) => {}
+            (None, _) => {}
         }
-        let poller = self.idlest_poller();
-        let new = match self.same_device(trial, settings) {
-            Some(old) => {
-                NewPort { settings: settings.clone(), poller, client: None, port: old.port, source: old.source }
-            }
-            None => {
-                let sides = open::device(settings).map_err(Refused::Failed)?;
-                let port = Arc::new(ringway_switch::Port::new(label, sides.output, sides.bell));
-                let source = Arc::new(Source::new(sides.input, sides.signal));
-                NewPort { settings: settings.clone(), port, source, poller, client: None }
-            }
-        };
-        if let Some(switch) = trial.switches.get_mut(&settings.switch) {
-            if !switch.has_room() {
-                let most = ringway_switch::MAX_PORTS;
-                return Err(Refused::Conflict(format!("switch \"{}\" is full: it has {most} ports", settings.switch)));
-            }
-            switch.insert(name.clone(), new);
+        let given_up = self.given_up(trial);
+        if let Some((.., old)) = given_up.iter().find(|(.., old)| settings.has_the_end_of(&old.settings)) {
+            // A device, or a front end, moves as it is.
+            let LivePort { port, source, front_end, .. } = old.clone();
+            let poller = trial.place(self, settings);
+            let new = NewPort { settings: settings.clone(), poller, client: None, port, source, front_end };
+            return trial.insert(name, new);
         }
-        Ok(())
+        if given_up.iter().any(|(.., old)| same_socket(&old.settings, settings)) {
+            trial.late.push((name.clone(), settings.clone()));
+            return Ok(());
+        }
+        let new = self.open(trial, name, settings)?;
+        trial.insert(name, new)
     }
 
-    /// The port that has this device now and gives it up in this trial: a device moves as it is, without closing.
-    fn same_device(&self, trial: &Trial, wanted: &Port) -> Option<LivePort> {
-        let device = |port: &Port| (port.kind, port.device.clone(), port.netns.clone());
-        let all = |switches: &BTreeMap<Name, LiveSwitch>| -> Vec<LivePort> {
-            switches.values().flat_map(|s| s.ports().values().cloned()).collect()
+    /// Opens the ports whose sockets others give up. When that fails these others are opened again.
+    fn take_late(&mut self, trial: &mut Trial) -> Result<(), Refused> {
+        let late = std::mem::take(&mut trial.late);
+        let mut displaced = self.given_up(trial);
+        displaced.retain(|(.., old)| late.iter().any(|(_, new)| same_socket(&old.settings, new)));
+        for front_end in displaced.iter().filter_map(|(.., old)| old.front_end.as_ref()) {
+            front_end.close();
+        }
+        let taken = late.iter().try_for_each(|(name, settings)| {
+            let new = self.open(trial, name, settings)?;
+            trial.insert(name, new)
+        });
+        let Err(refused) = taken else { return Ok(()) };
+        trial.switches.clear();
+        for (switch, name, _) in displaced {
+            self.open_again(&switch, &name);
+        }
+        self.publish();
+        Err(refused)
+    }
+
+    fn open(&self, trial: &Trial, name: &Name, settings: &Port) -> Result<NewPort, Refused> {
+        let poller = trial.place(self, settings);
+        open::port(name, settings, poller, self.running.runtime_dir(), &self.events).map_err(Refused::Failed)
+    }
+
+    /// Ports that run, without fault, and are not in this trial any more: their switch, name and themselves.
+    fn given_up(&self, trial: &Trial) -> Vec<(Name, Name, LivePort)> {
+        let kept = |old: &LivePort| {
+            trial.switches.values().flat_map(|s| s.ports().values()).any(|new| Arc::ptr_eq(&new.port, &old.port))
         };
-        let kept = all(&trial.switches);
-        let given_up = |old: &LivePort| {
-            device(&old.settings) == device(wanted)
-                && old.port.fault().is_none()
-                && !kept.iter().any(|k| Arc::ptr_eq(&k.port, &old.port))
-        };
-        all(&self.switches).into_iter().find(given_up)
+        let all = self.switches.iter().flat_map(|(switch, s)| s.ports().iter().map(move |p| (switch, p)));
+        let gone = all.filter(|(_, (_, old))| old.port.fault().is_none() && !kept(old));
+        gone.map(|(switch, (name, old))| (switch.clone(), name.clone(), old.clone())).collect()
     }
 
     /// Tells the clients of ports that are there no more.
@@ -159,10 +179,32 @@ impl Daemon {
     }
 
     /// Waits until no poller uses what was removed, so that a device is free when its removal is reported.
-    fn settle(&self) {
+    pub(super) fn settle(&self) {
         let deadline = Instant::now() + SETTLE_WITHIN;
         while !self.engine.is_settled() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(200));
         }
     }
+}
+
+impl Trial {
+    fn place(&self, daemon: &Daemon, settings: &Port) -> usize {
+        place(settings, &self.switches, self.engine.as_ref().unwrap_or(&daemon.engine).pollers())
+    }
+
+    fn insert(&mut self, name: &Name, new: NewPort) -> Result<(), Refused> {
+        let Some(switch) = self.switches.get_mut(&new.settings.switch) else { return Ok(()) };
+        if !switch.has_room() {
+            let (full, most) = (&new.settings.switch, ringway_switch::MAX_PORTS);
+            return Err(Refused::Conflict(format!("switch \"{full}\" is full: it has {most} ports")));
+        }
+        switch.insert(name.clone(), new);
+        Ok(())
+    }
+}
+
+/// Whether two ports, of the configuration or made by clients, are to have the same socket.
+fn same_socket(a: &Port, b: &Port) -> bool {
+    let (a, b) = (a.vhost_user.as_ref(), b.vhost_user.as_ref());
+    a.zip(b).is_some_and(|(a, b)| a.socket == b.socket)
 }

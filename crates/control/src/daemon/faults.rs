@@ -1,4 +1,4 @@
-//! Ports that were taken away because of what their clients did.
+//! Ports that lost their clients because of what these did.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -36,14 +36,15 @@ impl Faults {
         self.0.iter().map(one).collect()
     }
 
-    fn note(&mut self, record: Record) {
+    /// Remembers one that happened now.
+    pub fn note(&mut self, switch: Name, port: Name, reason: &'static str, detail: String) {
         self.0.truncate(REMEMBERED - 1);
-        self.0.push_front(record);
+        self.0.push_front(Record { switch, port, reason, detail, at: Instant::now() });
     }
 }
 
 impl Daemon {
-    /// Takes away every port that has a fault.
+    /// Takes away every port that has a fault. What a configured one had is tried again.
     pub fn end_faulty(&mut self) {
         let faulty = self.switches.iter().flat_map(|(switch, s)| {
             s.ports().iter().filter_map(move |(name, live)| Some((switch.clone(), name.clone(), live.port.fault()?)))
@@ -53,7 +54,8 @@ impl Daemon {
             let detail = fault.to_string();
             tracing::warn!("port {switch}:{port} ended: {detail}");
             self.end_port(&switch, &port, &detail);
-            self.faults.note(Record { switch, port, reason: fault.name(), detail, at: Instant::now() });
+            self.lose(&switch, &port, detail.clone());
+            self.faults.note(switch, port, fault.name(), detail);
         }
     }
 }

@@ -8,7 +8,8 @@ use ringway_engine::{Attached, Source};
 use ringway_ports::process::ClientId;
 use ringway_switch::{self as data, Forward, Learning, MAX_PORTS, MacMap, MacTable, Member, Owner, Spread, Spreads};
 
-use crate::config::{Flood, Forwarding, Name, Port, Switch};
+use super::front_end::FrontEnd;
+use crate::config::{Flood, Forwarding, Name, Placement, Port, Switch};
 
 /// Generations of a port index in the MAC table; before one comes round again the table must be swept.
 const GENERATIONS: u32 = 16;
@@ -26,6 +27,8 @@ pub struct LivePort {
     pub poller: usize,
     /// The client of a process port.
     pub client: Option<ClientId>,
+    /// The control side of a vhost-user port.
+    pub front_end: Option<Arc<FrontEnd>>,
     owner: Owner,
 }
 
@@ -38,6 +41,7 @@ pub struct NewPort {
     pub source: Arc<Source>,
     pub poller: usize,
     pub client: Option<ClientId>,
+    pub front_end: Option<Arc<FrontEnd>>,
 }
 
 /// A switch and its live ports. A clone has the same ports and MAC table and can be changed on trial: nothing of it is
@@ -108,8 +112,8 @@ impl LiveSwitch {
             }
         };
         let owner = Owner::new(index, self.generations[usize::from(index)]);
-        let NewPort { settings, port, source, poller, client } = new;
-        let live = LivePort { settings, port, source, poller, client, owner };
+        let NewPort { settings, port, source, poller, client, front_end } = new;
+        let live = LivePort { settings, port, source, poller, client, front_end, owner };
         let replaced = self.ports.insert(name, live);
         debug_assert!(replaced.is_none(), "a port's name is taken");
         self.built = None;
@@ -131,19 +135,28 @@ impl LiveSwitch {
         Some(live)
     }
 
-    /// Gives a port other settings.
+    /// Gives a port other settings. One that may be anywhere stays where it is.
     pub fn set(&mut self, name: &Name, settings: Port) -> bool {
         let Some(live) = self.ports.get_mut(name) else { return false };
+        if let Placement::Poller(number) = settings.poller {
+            live.poller = number as usize;
+        }
         live.settings = settings;
         self.built = None;
         true
     }
 
-    /// Spreads the ports over `pollers` pollers, from poller `next` on. Returns the poller whose turn is next.
+    /// Puts each port on the poller it is to be on, or the next of `pollers` pollers, from `next` on. Returns the poller
+    /// whose turn is next.
     pub fn spread_over(&mut self, pollers: usize, mut next: usize) -> usize {
         for live in self.ports.values_mut() {
-            live.poller = next % pollers;
-            next += 1;
+            live.poller = match live.settings.poller {
+                Placement::Poller(number) => number as usize % pollers,
+                Placement::Any => {
+                    next += 1;
+                    (next - 1) % pollers
+                }
+            };
         }
         next
     }

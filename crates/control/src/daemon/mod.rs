@@ -4,6 +4,8 @@
 //! - [`live`]: switches and ports that run, as pollers take them.
 //! - [`change`]: from one to the other, whole or not at all.
 //! - [`attach`]: clients come and go.
+//! - `front_end`: so do those of vhost-user ports.
+//! - `reopen`: devices that were lost are tried again.
 //! - [`report`]: what the API says of all this.
 //! - [`serve`]: the process: sockets, signals, timers.
 //!
@@ -13,11 +15,13 @@
 pub mod attach;
 pub mod change;
 mod faults;
+mod front_end;
 pub mod live;
 mod netns;
 mod open;
 mod port_ref;
 mod refused;
+mod reopen;
 pub mod report;
 pub mod running;
 pub mod serve;
@@ -35,10 +39,13 @@ use tokio::sync::Notify;
 pub use port_ref::PortRef;
 pub use refused::Refused;
 
+use crate::config::check::no_such_poller;
 use crate::config::node::Node;
-use crate::config::{self, Name};
+use crate::config::{self, Mistake, Name, Placement};
 use faults::Faults;
+use front_end::Events;
 use live::LiveSwitch;
+use reopen::Lost;
 use running::Running;
 
 /// Everything that runs.
@@ -53,6 +60,10 @@ pub struct Daemon {
     ender: Option<Ender>,
     next_colour: u32,
     faults: Faults,
+    /// Of front ends, by their ports' own threads.
+    events: Arc<Events>,
+    /// Configured ports that have no device or socket at present.
+    lost: BTreeMap<Name, Lost>,
     started: Instant,
 }
 
@@ -74,6 +85,8 @@ impl Daemon {
             ender: None,
             next_colour: 0,
             faults: Faults::default(),
+            events: Arc::default(),
+            lost: BTreeMap::new(),
             started: Instant::now(),
         };
         daemon.running.config = config::Config {
@@ -112,6 +125,9 @@ impl Daemon {
         let Some(live) = self.switches.get_mut(&switch) else { return Ok(Vec::new()) };
         let Some(old) = live.ports().get(&name).map(|port| port.settings.clone()) else { return Ok(Vec::new()) };
         let new = running::changed(&old, keys)?;
+        if let Some((what, right)) = no_such_poller(&new, self.engine.pollers()) {
+            return Err(Refused::Mistakes(vec![Mistake { key: "poller".to_owned(), span: None, what, right }]));
+        }
         if new == old {
             return Ok(Vec::new());
         }
@@ -143,6 +159,14 @@ impl Daemon {
         let changes = self.apply(reread.config.clone())?;
         self.running.reloaded(reread);
         Ok(changes)
+    }
+
+    /// Ends every port. Sockets and devices are gone when it returns.
+    pub fn end(&mut self) {
+        self.switches.clear();
+        self.lost.clear();
+        self.publish();
+        self.settle();
     }
 
     /// A descriptor that becomes readable when a port has a fault. Another engine has another.
@@ -209,15 +233,18 @@ impl Daemon {
         let ports = self.switches.values_mut().flat_map(LiveSwitch::attached).collect();
         self.engine.publish(Topology { ports });
     }
+}
 
-    /// The poller with the fewest ports.
-    fn idlest_poller(&self) -> usize {
-        let mut load = vec![0usize; self.engine.pollers()];
-        for port in self.switches.values().flat_map(|s| s.ports().values()) {
-            load[port.poller] += 1;
-        }
-        (0..load.len()).min_by_key(|&poller| load[poller]).unwrap_or(0)
+/// Where a port goes: the poller it is to be on, or that with the fewest ports of these switches.
+fn place(settings: &config::Port, switches: &BTreeMap<Name, LiveSwitch>, pollers: usize) -> usize {
+    if let Placement::Poller(number) = settings.poller {
+        return number as usize % pollers;
     }
+    let mut load = vec![0usize; pollers];
+    for port in switches.values().flat_map(|s| s.ports().values()) {
+        load[port.poller % pollers] += 1;
+    }
+    (0..pollers).min_by_key(|&poller| load[poller]).unwrap_or(0)
 }
 
 fn start_engine(settings: &config::Engine) -> Result<Engine, Refused> {
@@ -229,7 +256,7 @@ fn start_engine(settings: &config::Engine) -> Result<Engine, Refused> {
             config::Idle::Sleep => ringway_engine::Idle::Sleep,
         },
         batch: settings.batch as usize,
-        ..EngineSettings::default()
+        pacing: settings.pacing,
     };
     Engine::start(&settings).map_err(|e| Refused::Failed(format!("cannot start the pollers: {e}")))
 }

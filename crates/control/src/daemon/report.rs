@@ -2,10 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use ringway_ports::vhost_user::State;
+
 use super::live::LivePort;
 use super::{Daemon, Refused};
-use crate::api::types::{FdbEntry, PollerStatus, PortStatus, Status, SwitchStatus, Traffic};
-use crate::config::{Kind, Name, Port};
+use crate::api::features::feature_names;
+use crate::api::types::{FdbEntry, PollerStatus, PortStatus, Status, SwitchStatus, Traffic, VhostUserStatus};
+use crate::config::units::{show_duration, show_rate};
+use crate::config::{Kind, Name, Port, VhostUser};
 
 impl Daemon {
     /// Everything, at about one moment.
@@ -26,12 +30,17 @@ impl Daemon {
         let is_live =
             |name: &Name, port: &Port| self.switches.get(&port.switch).is_some_and(|s| s.ports().contains_key(name));
         let absent = self.running.config.ports.iter().filter(|(name, port)| !is_live(name, port));
-        ports.extend(absent.map(|(name, port)| {
-            let state = if port.kind == Kind::Process { "waiting" } else { "failed" };
-            settings_status(name, port, state)
-        }));
+        ports.extend(absent.map(|(name, port)| self.absent_status(name, port)));
         ports.sort_by(|a, b| (&a.switch, &a.name).cmp(&(&b.switch, &b.name)));
         ports
+    }
+
+    fn absent_status(&self, name: &Name, port: &Port) -> PortStatus {
+        if port.kind == Kind::Process {
+            return settings_status(name, port, "waiting");
+        }
+        let why = self.lost.get(name).map(|lost| format!("{}; tried again every second", lost.why));
+        PortStatus { detail: why, ..settings_status(name, port, "failed") }
     }
 
     /// The addresses that one switch or all know, by switch and address.
@@ -96,20 +105,51 @@ fn settings_status(name: &Name, port: &Port, state: &str) -> PortStatus {
         mac: port.mac.iter().map(ToString::to_string).collect(),
         weight: port.weight,
         isolated: port.isolated,
+        call_interval: show_duration(port.calls.interval),
+        call_above: show_rate(port.calls.above),
         device: port.device.clone(),
+        vhost_user: port.vhost_user.as_ref().map(vhost_user_settings),
         ..PortStatus::default()
+    }
+}
+
+fn vhost_user_settings(settings: &VhostUser) -> VhostUserStatus {
+    VhostUserStatus {
+        socket: settings.socket.display().to_string(),
+        role: settings.role.as_str().to_owned(),
+        most_queues: settings.queues,
+        mtu: settings.mtu,
+        offload: settings.offload,
+        ..VhostUserStatus::default()
     }
 }
 
 fn live_status(name: &Name, live: &LivePort) -> PortStatus {
     let counters = live.port.counters().read();
-    let state = if live.port.fault().is_some() { "failed" } else { "up" };
+    let front_end = live.front_end.as_ref().and_then(|front_end| front_end.status());
+    let state = match (live.port.fault(), front_end.map(|f| f.state)) {
+        (Some(_), _) => "failed",
+        (None, None | Some(State::Up)) => "up",
+        (None, Some(State::Waiting)) => "waiting",
+        (None, Some(State::Connected)) => "connected",
+    };
+    let vhost_user =
+        live.settings.vhost_user.as_ref().map(vhost_user_settings).zip(front_end).map(|(settings, now)| {
+            VhostUserStatus {
+                features: feature_names(now.features),
+                queues: now.queues,
+                ring_size: now.ring_size,
+                ..settings
+            }
+        });
     PortStatus {
+        poller: Some(live.poller),
         input: Traffic { frames: counters.in_frames, bytes: counters.in_bytes },
         output: Traffic { frames: counters.out_frames, bytes: counters.out_bytes },
         drops: counters.drops().map(|(reason, count)| (reason.name().to_owned(), count)).collect(),
         kicks: counters.kicks,
         calls: counters.calls,
+        vhost_user,
         ..settings_status(name, &live.settings, state)
     }
 }

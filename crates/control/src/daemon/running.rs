@@ -5,7 +5,7 @@
 //! and takes away what the file named before; what commands added stays, unless the file now names it too.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::port_ref::PortRef;
 use super::refused::Refused;
@@ -29,6 +29,11 @@ impl Running {
     /// Nothing but `from_file` (which was read from `file`) is to run.
     pub fn new(file: Option<PathBuf>, from_file: Config, host: Host) -> Self {
         Self { config: from_file.clone(), from_file, file, host }
+    }
+
+    /// Where the daemon's sockets are.
+    pub fn runtime_dir(&self) -> &Path {
+        &self.host.runtime_dir
     }
 
     /// What would run with one more port.
@@ -65,7 +70,7 @@ impl Running {
             config.switches.entry(new.switch.clone()).or_default();
         }
         config.ports.insert(port.name.clone(), new);
-        agree(&config, &port.name)?;
+        self.agree(&config, &port.name)?;
         Ok(config)
     }
 
@@ -78,7 +83,7 @@ impl Running {
         let new = changed(old, keys)?;
         let mut config = self.config.clone();
         config.ports.insert(name.clone(), new);
-        agree(&config, name)?;
+        self.agree(&config, name)?;
         Ok(config)
     }
 
@@ -94,7 +99,7 @@ impl Running {
             // "port add" made it.
             config.switches.remove(&gone.switch);
         }
-        agree(&config, name)?;
+        self.agree(&config, name)?;
         Ok(config)
     }
 
@@ -118,8 +123,22 @@ impl Running {
         for (name, switch) in self.config.switches.iter().filter(|(name, _)| added(name)) {
             config.switches.entry(name.clone()).or_insert_with(|| switch.clone());
         }
-        let findings: Vec<Mistake> = check(&config).into_iter().map(Mistake::from).collect();
+        let findings: Vec<Mistake> = check(&config, &self.host).into_iter().map(Mistake::from).collect();
         if findings.is_empty() { Ok(Reread { config, from_file }) } else { Err(Refused::Mistakes(findings)) }
+    }
+
+    /// Refuses a whole whose parts disagree. Findings about the port in question go by its keys alone.
+    fn agree(&self, config: &Config, name: &Name) -> Result<(), Refused> {
+        let prefix = format!("port.{name}.");
+        let mine = |mut mistake: Mistake| {
+            if let Some(key) = mistake.key.strip_prefix(&prefix) {
+                mistake.key = key.to_owned();
+            }
+            mistake
+        };
+        let mistakes: Vec<Mistake> =
+            check(config, &self.host).into_iter().map(|finding| mine(finding.into())).collect();
+        if mistakes.is_empty() { Ok(()) } else { Err(Refused::Mistakes(mistakes)) }
     }
 
     /// Takes note that what was read again now runs.
@@ -164,17 +183,4 @@ fn with_switch_of(port: &PortRef, keys: &Node) -> Node {
 
 fn unknown(name: &Name) -> Refused {
     Refused::Unknown(format!("there is no port \"{name}\": see \"ringway port list\""))
-}
-
-/// Refuses a whole whose parts disagree. Findings about the port in question go by its keys alone.
-fn agree(config: &Config, name: &Name) -> Result<(), Refused> {
-    let prefix = format!("port.{name}.");
-    let mine = |mut mistake: Mistake| {
-        if let Some(key) = mistake.key.strip_prefix(&prefix) {
-            mistake.key = key.to_owned();
-        }
-        mistake
-    };
-    let mistakes: Vec<Mistake> = check(config).into_iter().map(|finding| mine(finding.into())).collect();
-    if mistakes.is_empty() { Ok(()) } else { Err(Refused::Mistakes(mistakes)) }
 }

@@ -17,8 +17,8 @@ use crate::api::{routes, server};
 use crate::config::{Config, Host};
 use crate::runtime_dir::{ATTACH_SOCKET, CONTROL_SOCKET, ClaimError, RuntimeDir};
 
-/// How often MAC tables are looked through for what is too old.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// How often MAC tables are looked through for what is too old, and what was lost is tried again.
+const EVERY: Duration = Duration::from_secs(1);
 
 /// What to serve.
 #[derive(Debug)]
@@ -81,8 +81,9 @@ async fn run(claim: &RuntimeDir, options: Options, mut tell: impl FnMut(Event)) 
     let mut interrupt = listen_to(SignalKind::interrupt())?;
     let mut hangup = listen_to(SignalKind::hangup())?;
 
-    let daemon = Daemon::start(Running::new(options.file, options.config, Host::here()))?;
+    let daemon = Daemon::start(Running::new(options.file, options.config, Host::here(claim.path())))?;
     let engine_changed = daemon.engine_changed();
+    let events = daemon.events();
     let daemon = Arc::new(Mutex::new(daemon));
     let attach_socket = claim.socket(ATTACH_SOCKET);
     let attach = AttachServer::start(&attach_socket, Box::new(AttachHost(Arc::clone(&daemon))))
@@ -95,8 +96,8 @@ async fn run(claim: &RuntimeDir, options: Options, mut tell: impl FnMut(Event)) 
 
     tell(Event::Ready);
     let mut faults = fault_signal(&daemon);
-    let mut sweep = tokio::time::interval(SWEEP_EVERY);
-    sweep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut every_second = tokio::time::interval(EVERY);
+    every_second.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = terminate.recv() => break,
@@ -107,13 +108,20 @@ async fn run(claim: &RuntimeDir, options: Options, mut tell: impl FnMut(Event)) 
             },
             () = engine_changed.notified() => faults = fault_signal(&daemon),
             () = wait_for(faults.as_ref()) => lock(&daemon).end_faulty(),
-            _ = sweep.tick() => lock(&daemon).sweep(),
+            () = events.news() => lock(&daemon).note_events(),
+            _ = every_second.tick() => {
+                let mut daemon = lock(&daemon);
+                daemon.sweep();
+                daemon.reopen();
+            }
         }
     }
     tell(Event::Stopping);
     api.abort();
     // Its thread takes the daemon's lock for each client that it ends: not to be held here.
     drop(attach);
+    // While the directory is still ours: the next daemon makes sockets of the same names.
+    lock(&daemon).end();
     Ok(())
 }
 

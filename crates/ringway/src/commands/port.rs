@@ -18,8 +18,8 @@ use crate::out::{self, Table};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ringway port add tap0 switch=lan0 kind=tap
-  ringway port add vm1 switch=lan0 kind=process mac=52:54:00:00:00:01 weight=4
-  ringway port set vm1 isolated=true
+  ringway port add vm1 switch=lan0 kind=vhost-user mac=52:54:00:00:00:01 weight=4
+  ringway port set vm1 isolated=true call_interval=20us
   ringway port del lan0:vm1
   ringway port list --json")]
 pub struct Args {
@@ -64,12 +64,20 @@ enum What {
 
 const KEYS: &str = "Keys, as in [port.NAME] of the configuration:
   switch=NAME            the switch it is on
-  kind=process|tap       what it connects
+  kind=process|tap|vhost-user   what it connects
   mac=[\"ADDRESS\",...]    bound addresses; one may stand alone: mac=52:54:00:00:00:01
   isolated=true|false    isolated ports do not reach each other
   weight=1..64           share of a poller's attention
+  call_interval=TIME     least time between two calls, up to 1s, like 50us; by default none
+  call_above=RATE        the rate of frames up to which there is none all the same, like 10kpps
+  poller=NUMBER|any      the poller that serves it
   device=NAME            for a TAP: the device, by default called like the port
   netns=NAME|PATH        for a TAP: the network namespace the device is in
+  socket=PATH            for a vhost-user port: by default NAME.sock, in the runtime directory
+  role=server|client     for a vhost-user port: who listens on the socket; server: the daemon (default)
+  queues=1..8            for a vhost-user port: most queue pairs, by default 8
+  mtu=68..65513          for a vhost-user port: the MTU the guest is told, and held to
+  offload=true|false     for a vhost-user port: whether checksums and segmentation are offered (default)
 
 Example:
   ringway port add tap0 switch=lan0 kind=tap weight=2";
@@ -139,7 +147,7 @@ fn read(words: &[String]) -> Result<PortKeys, Vec<Mistake>> {
 }
 
 fn list(ports: &[PortStatus]) -> String {
-    let mut table = Table::new(&["PORT", "SWITCH", "KIND", "STATE", "WEIGHT", "ISOLATED", "DEVICE", "MAC"]);
+    let mut table = Table::new(&["PORT", "SWITCH", "KIND", "STATE", "WEIGHT", "ISOLATED", "DEVICE/SOCKET", "MAC"]);
     let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
     for port in ports {
         table.row(vec![
@@ -149,9 +157,18 @@ fn list(ports: &[PortStatus]) -> String {
             port.state.clone(),
             port.weight.to_string(),
             if port.isolated { "yes" } else { "no" }.to_owned(),
-            or_dash(port.device.clone().unwrap_or_default()),
+            or_dash(end(port)),
             or_dash(port.mac.join(" ")),
         ]);
     }
     table.text()
+}
+
+/// What a port that has a device or socket is connected to.
+fn end(port: &PortStatus) -> String {
+    match (&port.device, &port.vhost_user) {
+        (Some(device), _) => device.clone(),
+        (None, Some(vhost_user)) => format!("{} ({})", vhost_user.socket, vhost_user.role),
+        (None, None) => String::new(),
+    }
 }

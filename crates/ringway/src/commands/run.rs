@@ -29,7 +29,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
-    let config = match args.config.as_deref().map(|file| load(file, &Host::here())).transpose() {
+    let config = match args.config.as_deref().map(|file| load(file, &Host::here(&context.runtime_dir))).transpose() {
         Ok(config) => config.unwrap_or_default(),
         Err(error) => return refuse(&error),
     };

@@ -34,6 +34,11 @@ fn text(status: &Status) -> String {
     } else {
         parts.push(ports(&status.ports));
     }
+    let details = status.ports.iter().filter_map(|port| Some(format!("{}: {}\n", port.name, port.detail.as_ref()?)));
+    let details: String = details.collect();
+    if !details.is_empty() {
+        parts.push(details);
+    }
     parts.push(pollers(&status.pollers));
     if !status.faults.is_empty() {
         parts.push(faults(&status.faults));

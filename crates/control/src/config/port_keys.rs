@@ -1,0 +1,250 @@
+//! The keys of a port, as they are written. The same serve the file, `port add`, `port set` and the API.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+use super::keys::Keys;
+use super::mistake::alternatives;
+use super::name::{Mac, Name};
+use super::node::Value;
+use super::port::{Calls, Kind, Placement, Port};
+use super::units;
+use super::vhost_user::{self, MOST_QUEUES, MTU, Role, VhostUser};
+
+/// Longest name of a network device in bytes.
+const DEVICE_MAX: usize = 15;
+
+/// Most addresses bound to one port.
+const MACS_MAX: usize = 64;
+
+/// Longest least time between two calls.
+const CALL_INTERVAL_MAX: Duration = Duration::from_secs(1);
+
+/// Largest rate of frames that can be named.
+const RATE_MAX: u64 = 1_000_000_000;
+
+/// Keys that only ports of one kind have.
+const OF_KIND: [(&str, Kind); 7] = [
+    ("device", Kind::Tap),
+    ("netns", Kind::Tap),
+    ("socket", Kind::VhostUser),
+    ("role", Kind::VhostUser),
+    ("queues", Kind::VhostUser),
+    ("mtu", Kind::VhostUser),
+    ("offload", Kind::VhostUser),
+];
+
+/// The keys of one port that were written, for a new port or for a change of one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[allow(missing_docs, reason = "each is a key of `Port` or `VhostUser`, where it is described")]
+pub struct PortKeys {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub switch: Option<Name>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<BTreeSet<Mac>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub isolated: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_duration")]
+    pub call_interval: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_rate")]
+    pub call_above: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub poller: Option<Placement>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<Role>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queues: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub offload: Option<bool>,
+}
+
+impl PortKeys {
+    /// Reads the keys. Whether they make a whole port is for [`PortKeys::complete`] to say.
+    pub fn read(keys: &Keys<'_>) -> Self {
+        let small = |key, range| keys.integer(key, range).and_then(|n| u16::try_from(n).ok());
+        for key in ["ingress", "egress"] {
+            keys.later(key);
+        }
+        Self {
+            switch: keys.parsed("switch", "a switch's name", str::parse),
+            kind: read_kind(keys),
+            mac: read_macs(keys),
+            isolated: keys.boolean("isolated"),
+            weight: keys.integer("weight", 1..=64),
+            call_interval: keys.duration("call_interval", Duration::ZERO..=CALL_INTERVAL_MAX),
+            call_above: keys.rate("call_above", 0..=RATE_MAX),
+            poller: read_poller(keys),
+            device: keys.parsed("device", "a network device's name", device_name),
+            netns: keys.parsed("netns", "a network namespace's name or path", netns),
+            socket: keys.parsed("socket", "a socket's path", vhost_user::socket),
+            role: keys.choice("role", &Role::WORDS),
+            queues: small("queues", 1..=MOST_QUEUES.into()),
+            mtu: small("mtu", MTU),
+            offload: keys.boolean("offload"),
+        }
+    }
+
+    /// Makes a port called `name`, noting what is missing or does not go together.
+    pub fn complete(self, name: &Name, keys: &Keys<'_>) -> Option<Port> {
+        let has = |key| keys.entry(key).is_some();
+        if !has("switch") {
+            keys.missing("switch", "name the switch this port is on: switch = \"NAME\"");
+        }
+        if !has("kind") {
+            keys.missing("kind", format!("write kind = {}", alternatives(Kind::WORDS.map(|(w, _)| w))));
+        }
+        let (switch, kind) = (self.switch.clone()?, self.kind?);
+        refuse_other_kinds(kind, keys);
+        if kind == Kind::Tap
+            && !has("device")
+            && let Err(what) = device_name(name.as_str())
+        {
+            keys.missing("device", format!("the port's name does not do, as {what}"));
+        }
+        let mut port = Port::new(switch, kind, name);
+        self.set_changeable(&mut port);
+        port.device = self.device.or(port.device);
+        port.netns = self.netns;
+        if let Some(default) = port.vhost_user.take() {
+            port.vhost_user = Some(VhostUser {
+                socket: self.socket.unwrap_or(default.socket),
+                role: self.role.unwrap_or(default.role),
+                queues: self.queues.unwrap_or(default.queues),
+                mtu: self.mtu.or(default.mtu),
+                offload: self.offload.unwrap_or(default.offload),
+            });
+        }
+        Some(port)
+    }
+
+    /// Applies the keys to `port`, noting those that cannot change while it exists.
+    pub fn change(self, port: &Port, keys: &Keys<'_>) -> Port {
+        let mut new = port.clone();
+        self.set_changeable(&mut new);
+        let same = |key, same: bool| {
+            if !same {
+                let span = keys.entry(key).and_then(|e| e.span.clone());
+                keys.wrong(key, span, "cannot change while the port exists", "use \"port del\" and \"port add\"");
+            }
+        };
+        same("switch", self.switch.is_none_or(|s| s == port.switch));
+        same("kind", self.kind.is_none_or(|k| k == port.kind));
+        refuse_other_kinds(port.kind, keys);
+        if port.kind == Kind::Tap {
+            same("device", self.device.is_none_or(|d| Some(d) == port.device));
+            same("netns", self.netns.is_none_or(|n| Some(n) == port.netns));
+        }
+        if let Some(vhost_user) = &port.vhost_user {
+            same("socket", self.socket.is_none_or(|s| s == vhost_user.socket));
+            same("role", self.role.is_none_or(|r| r == vhost_user.role));
+            same("queues", self.queues.is_none_or(|q| q == vhost_user.queues));
+            same("mtu", self.mtu.is_none_or(|m| Some(m) == vhost_user.mtu));
+            same("offload", self.offload.is_none_or(|o| o == vhost_user.offload));
+        }
+        new
+    }
+
+    /// What may change while frames flow.
+    fn set_changeable(&self, port: &mut Port) {
+        port.mac = self.mac.clone().unwrap_or(std::mem::take(&mut port.mac));
+        port.isolated = self.isolated.unwrap_or(port.isolated);
+        port.weight = self.weight.unwrap_or(port.weight);
+        let Calls { interval, above } = port.calls;
+        port.calls =
+            Calls { interval: self.call_interval.unwrap_or(interval), above: self.call_above.unwrap_or(above) };
+        port.poller = self.poller.unwrap_or(port.poller);
+    }
+}
+
+fn write_duration<S: Serializer>(value: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    value.map(units::show_duration).serialize(serializer)
+}
+
+fn write_rate<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    value.map(units::show_rate).serialize(serializer)
+}
+
+fn refuse_other_kinds(kind: Kind, keys: &Keys<'_>) {
+    for (key, of) in OF_KIND.into_iter().filter(|(_, of)| *of != kind) {
+        let Some(entry) = keys.entry(key) else { continue };
+        let what = format!("a {} port has no {key}", kind.as_str());
+        let right = format!("leave it out, or write kind = \"{}\"", of.as_str());
+        keys.wrong(key, entry.span.clone(), what, right);
+    }
+}
+
+fn read_kind(keys: &Keys<'_>) -> Option<Kind> {
+    let node = &keys.entry("kind")?.node;
+    if let Value::Text(text) = &node.value
+        && Kind::LATER.contains(&text.as_str())
+    {
+        let what = format!("\"{text}\" is not available in this version");
+        let right = format!("write {}", alternatives(Kind::WORDS.map(|(w, _)| w)));
+        keys.wrong("kind", node.span.clone(), what, right);
+        return None;
+    }
+    keys.choice("kind", &Kind::WORDS)
+}
+
+fn read_poller(keys: &Keys<'_>) -> Option<Placement> {
+    let node = &keys.entry("poller")?.node;
+    match &node.value {
+        Value::Text(text) if text == "any" => return Some(Placement::Any),
+        Value::Integer(number) => {
+            if let Ok(number) = u32::try_from(*number) {
+                return Some(Placement::Poller(number));
+            }
+        }
+        _ => {}
+    }
+    let what = format!("expected a poller's number or \"any\", found {}", node.describe());
+    keys.wrong("poller", node.span.clone(), what, "");
+    None
+}
+
+fn read_macs(keys: &Keys<'_>) -> Option<BTreeSet<Mac>> {
+    let mut macs = BTreeSet::new();
+    let list: Vec<(Mac, Option<Range<usize>>)> =
+        keys.parsed_list("mac", "a list of Ethernet addresses like [\"52:54:00:00:00:01\"]", str::parse)?;
+    for (mac, span) in list {
+        if !macs.insert(mac) {
+            keys.wrong("mac", span, format!("{mac} is listed twice"), "list it once");
+        } else if macs.len() == MACS_MAX + 1 {
+            keys.wrong("mac", span, "too many addresses", format!("a port can have up to {MACS_MAX}"));
+        }
+    }
+    Some(macs)
+}
+
+fn device_name(text: &str) -> Result<String, String> {
+    let allowed = |b: u8| b.is_ascii_graphic() && !matches!(b, b'/' | b':' | b'%');
+    if text.is_empty() || text.len() > DEVICE_MAX || !text.bytes().all(allowed) || text == "." || text == ".." {
+        let right = format!("1 to {DEVICE_MAX} printable characters without \"/\", \":\", \"%\" and spaces");
+        return Err(format!("{text:?} is not a network device's name; write {right}"));
+    }
+    Ok(text.to_owned())
+}
+
+fn netns(text: &str) -> Result<String, String> {
+    let plain = !text.is_empty() && !text.contains(['/', '\0']) && text != "." && text != "..";
+    if !plain && !text.starts_with('/') {
+        return Err(format!("{text:?} is not a network namespace; write a name of \"ip netns\" or an absolute path"));
+    }
+    Ok(text.to_owned())
+}

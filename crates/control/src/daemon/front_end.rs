@@ -1,0 +1,146 @@
+//! What becomes of the front ends of vhost-user ports.
+//!
+//! A port's own thread notes what happens and goes on; it never waits for the daemon, which may be waiting for that
+//! thread's end.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ringway_ports::vhost_user::{Observer, Status, VhostUser};
+use tokio::sync::Notify;
+
+use super::Daemon;
+use crate::config::Name;
+
+/// How many events wait to be taken note of; when there are more, the oldest are forgotten.
+const WAITING_MAX: usize = 256;
+
+/// The control side of a vhost-user port.
+pub struct FrontEnd {
+    id: u64,
+    link: Mutex<Option<VhostUser>>,
+}
+
+impl FrontEnd {
+    /// That of `link`, whose events have this id.
+    pub fn new(id: u64, link: VhostUser) -> Self {
+        Self { id, link: Mutex::new(Some(link)) }
+    }
+
+    /// How the front end is doing; none when it was closed.
+    pub fn status(&self) -> Option<Status> {
+        self.link().as_ref().map(VhostUser::status)
+    }
+
+    /// Ends the connection and removes the socket.
+    pub fn close(&self) {
+        let link = self.link().take();
+        drop(link);
+    }
+
+    fn link(&self) -> MutexGuard<'_, Option<VhostUser>> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for FrontEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrontEnd").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What happened to front ends.
+#[derive(Debug, Default)]
+pub struct Events {
+    next_id: AtomicU64,
+    waiting: Mutex<VecDeque<(u64, Event)>>,
+    news: Notify,
+}
+
+#[derive(Debug)]
+enum Event {
+    Connected(bool),
+    Fault { reason: &'static str, detail: String },
+    Refused { reason: &'static str, detail: String },
+}
+
+struct Watch {
+    id: u64,
+    events: Arc<Events>,
+}
+
+impl Events {
+    /// Waits until something happened.
+    pub async fn news(&self) {
+        self.news.notified().await;
+    }
+
+    /// What a new port tells its events to, and the id they have.
+    pub fn observer(self: &Arc<Self>) -> (u64, Arc<dyn Observer>) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        (id, Arc::new(Watch { id, events: Arc::clone(self) }))
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<(u64, Event)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, id: u64, event: Event) {
+        let mut waiting = self.waiting();
+        if waiting.len() == WAITING_MAX {
+            waiting.pop_front();
+        }
+        waiting.push_back((id, event));
+        drop(waiting);
+        self.news.notify_one();
+    }
+}
+
+impl Observer for Watch {
+    fn connected(&self, on: bool) {
+        self.events.note(self.id, Event::Connected(on));
+    }
+
+    fn fault(&self, reason: &'static str, detail: String) {
+        self.events.note(self.id, Event::Fault { reason, detail });
+    }
+
+    fn refused(&self, reason: &'static str, detail: String) {
+        self.events.note(self.id, Event::Refused { reason, detail });
+    }
+}
+
+impl Daemon {
+    /// What happens to front ends.
+    pub fn events(&self) -> Arc<Events> {
+        Arc::clone(&self.events)
+    }
+
+    /// Takes note of what happened to front ends.
+    pub fn note_events(&mut self) {
+        let events = std::mem::take(&mut *self.events.waiting());
+        for (id, event) in events {
+            let Some((switch, port)) = self.port_of(id) else { continue };
+            match event {
+                Event::Connected(true) => tracing::info!("port {switch}:{port}: a front end has connected"),
+                Event::Connected(false) => tracing::info!("port {switch}:{port}: the front end has gone"),
+                Event::Fault { reason, detail } => {
+                    tracing::warn!("port {switch}:{port}: the front end loses its connection: {detail}");
+                    self.faults.note(switch, port, reason, detail);
+                }
+                Event::Refused { reason, detail } => {
+                    tracing::warn!("port {switch}:{port}: the front end was refused something: {detail}");
+                    self.faults.note(switch, port, reason, detail);
+                }
+            }
+        }
+    }
+
+    fn port_of(&self, id: u64) -> Option<(Name, Name)> {
+        let mut all = self.switches.iter().flat_map(|(switch, s)| s.ports().iter().map(move |p| (switch, p)));
+        let (switch, (port, _)) = all.find(|(_, (_, live))| live.front_end.as_ref().is_some_and(|f| f.id == id))?;
+        Some((switch.clone(), port.clone()))
+    }
+}
