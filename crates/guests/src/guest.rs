@@ -1,7 +1,7 @@
 //! A running guest.
 
 use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::Child;
@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -273,10 +273,23 @@ impl Guest {
     fn failed(&self, what: &str, error: &io::Error) -> Error {
         let why = match error.kind() {
             ErrorKind::TimedOut => "time is up".to_owned(),
-            ErrorKind::UnexpectedEof => "QEMU has ended".to_owned(),
+            ErrorKind::UnexpectedEof => format!("QEMU has ended{}", self.ending()),
             _ => error.to_string(),
         };
         Error::Failed { guest: self.name.clone(), what: format!("{what}: {why}"), said: self.said() }
+    }
+
+    /// How QEMU ended, if it was by itself.
+    fn ending(&self) -> String {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        match waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
+            Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => format!(" with status {code}"),
+                (_, Some(signal)) => format!(" by signal {signal}"),
+                _ => String::new(),
+            },
+            _ => String::new(),
+        }
     }
 
     fn signal(&self, signal: Signal) {
