@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use ringway_memory::{Mapping, View, prefetch_read, prefetch_write};
 
-use super::FRAME_AT;
+use super::{FRAME_AT, HEADER};
 
 /// A power of two of words; places beyond the last count from the first again.
 #[derive(Debug)]
@@ -28,6 +28,13 @@ impl<T> Words<T> {
     pub fn at(&self, place: u32) -> &T {
         // SAFETY: `mask + 1` words begin at `start`, mapped as long as self.
         unsafe { self.start.add(place as usize & self.mask).as_ref() }
+    }
+
+    /// All words.
+    #[inline]
+    pub fn all(&self) -> &[T] {
+        // SAFETY: as in `at`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.mask + 1) }
     }
 
     fn new(words: Option<&[T]>, mapping: &Arc<Mapping>) -> io::Result<Words<T>> {
@@ -60,15 +67,54 @@ pub fn words64(mapping: &Arc<Mapping>, at: usize, count: u32) -> io::Result<Word
     Words::new(part(mapping, at, count as usize * 8).and_then(|view| view.words64()), mapping)
 }
 
-/// The buffers of one queue.
+/// A power of two of items that only the driver sees; places beyond the last count from the first again.
+#[derive(Debug)]
+pub struct Table<T>(Box<[T]>);
+
+impl<T: Copy> Table<T> {
+    /// `items` must be a power of two.
+    pub fn new(items: impl Iterator<Item = T>) -> Table<T> {
+        let items: Box<[T]> = items.collect();
+        assert!(items.len().is_power_of_two(), "a ring of {} places", items.len());
+        Table(items)
+    }
+
+    /// Number of items.
+    #[inline]
+    pub fn len(&self) -> u32 {
+        self.0.len() as u32
+    }
+
+    /// All of them.
+    #[inline]
+    pub fn items(&self) -> &[T] {
+        &self.0
+    }
+
+    #[inline]
+    pub fn get(&self, place: u32) -> T {
+        // SAFETY: the length is a power of two and so not 0, and masked by one less a place is below it.
+        unsafe { *self.0.get_unchecked(place as usize & (self.0.len() - 1)) }
+    }
+
+    #[inline]
+    pub fn set(&mut self, place: u32, item: T) {
+        let last = self.0.len() - 1;
+        self.0[place as usize & last] = item;
+    }
+}
+
+/// The buffers of one queue, a power of two; numbers beyond the last count from the first again.
 ///
 /// The driver trusts the device not to write buffers that it has given back; where a buffer is and how long it is, it
 /// never learns from the device.
 #[derive(Debug)]
 pub struct Buffers {
     start: NonNull<u8>,
-    count: usize,
+    mask: usize,
     stride: usize,
+    /// Most bytes of a frame.
+    capacity: usize,
     _mapping: Arc<Mapping>,
 }
 
@@ -76,50 +122,66 @@ pub struct Buffers {
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// `count` buffers of `stride` bytes at `at`.
-    pub fn new(mapping: &Arc<Mapping>, at: usize, count: u32, stride: usize) -> io::Result<Buffers> {
-        let view = part(mapping, at, count as usize * stride);
+    /// `count` buffers at `at`, each with room for `capacity` bytes of frame.
+    pub fn new(mapping: &Arc<Mapping>, at: usize, count: u32, capacity: usize) -> io::Result<Buffers> {
+        let stride = FRAME_AT + capacity;
+        let view = part(mapping, at, count as usize * stride).filter(|_| count.is_power_of_two());
         let start = view.and_then(|view| NonNull::new(view.as_ptr()));
         let start = start.ok_or_else(|| io::Error::other("the buffers have no place in the memory"))?;
-        Ok(Buffers { start, count: count as usize, stride, _mapping: Arc::clone(mapping) })
+        Ok(Buffers { start, mask: count as usize - 1, stride, capacity, _mapping: Arc::clone(mapping) })
     }
 
-    /// Bytes of a buffer from `from` on.
-    pub fn capacity(&self, from: usize) -> usize {
-        self.stride - from
-    }
-
-    /// Where `len` bytes from `from` on in buffer `id` are.
+    /// Most bytes of a frame.
     #[inline]
-    fn find(&self, id: u16, from: usize, len: usize) -> Option<NonNull<u8>> {
-        let inside = usize::from(id) < self.count && from <= self.stride && len <= self.stride - from;
-        // SAFETY: inside the buffer, which is inside the mapping.
-        inside.then(|| unsafe { self.start.add(usize::from(id) * self.stride + from) })
+    pub fn capacity(&self) -> usize {
+        self.capacity
     }
 
-    /// `len` bytes of a buffer that the driver has; `None` when it is shorter.
+    /// Where a buffer's frame begins, with its header in front.
     #[inline]
-    pub fn bytes(&self, id: u16, from: usize, len: usize) -> Option<&[u8]> {
-        // SAFETY: mapped as long as self; the device has given the buffer back and does not write it.
-        self.find(id, from, len).map(|start| unsafe { std::slice::from_raw_parts(start.as_ptr(), len) })
+    fn find(&self, id: u16) -> NonNull<u8> {
+        // SAFETY: `mask + 1` buffers of `stride` bytes begin at `start`.
+        unsafe { self.start.add((usize::from(id) & self.mask) * self.stride + FRAME_AT) }
+    }
+
+    /// The `len` bytes of frame in a buffer that the driver has; `None` when it is shorter.
+    #[inline]
+    pub fn frame(&self, id: u16, len: usize) -> Option<&[u8]> {
+        if len > self.capacity {
+            return None;
+        }
+        // SAFETY: inside the buffer, mapped as long as self; the device has given the buffer back and does not write it.
+        Some(unsafe { std::slice::from_raw_parts(self.find(id).as_ptr(), len) })
     }
 
     /// The same, to write.
     #[inline]
-    pub fn bytes_mut(&mut self, id: u16, from: usize, len: usize) -> Option<&mut [u8]> {
-        // SAFETY: as in `bytes`; `&mut self` keeps this driver from having them twice.
-        self.find(id, from, len).map(|start| unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) })
+    pub fn frame_mut(&mut self, id: u16, len: usize) -> Option<&mut [u8]> {
+        if len > self.capacity {
+            return None;
+        }
+        // SAFETY: as in `frame`; `&mut self` keeps this driver from having it twice.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.find(id).as_ptr(), len) })
+    }
+
+    /// The first `len` bytes from the header on; `None` when there are less.
+    pub fn all(&self, id: u16, len: usize) -> Option<&[u8]> {
+        if len > HEADER + self.capacity {
+            return None;
+        }
+        // SAFETY: as in `frame`; the header is in front of the frame, in the same buffer.
+        Some(unsafe { std::slice::from_raw_parts(self.find(id).sub(HEADER).as_ptr(), len) })
     }
 
     /// Starts to bring the first line of a frame near, for reading.
     #[inline]
     pub fn prefetch(&self, id: u16) {
-        prefetch_read(self.start.as_ptr().wrapping_add(usize::from(id) * self.stride + FRAME_AT));
+        prefetch_read(self.find(id).as_ptr());
     }
 
     /// The same, for writing.
     #[inline]
     pub fn prefetch_mut(&self, id: u16) {
-        prefetch_write(self.start.as_ptr().wrapping_add(usize::from(id) * self.stride + FRAME_AT));
+        prefetch_write(self.find(id).as_ptr());
     }
 }

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::area::Buffers;
 use super::frontend::{Bells, FrontEnd, Region, VhostUserError, Vring};
 use super::queue::{Direction, Misuse, Place, Queue, Ring};
-use super::{FRAME_AT, HEADER, HEADER_AT, feature};
+use super::{HEADER, feature};
 use crate::Endpoint;
 
 /// Most descriptors of a ring.
@@ -109,13 +110,53 @@ pub struct VirtioEndpoint<R> {
     connection: UnixStream,
     /// What the device did; then nothing moves any more, and the next wait tells.
     misuse: Option<Misuse>,
-    mergeable: bool,
-    rx_ring: u32,
-    /// A received frame over several buffers, as far as it has come, and the number of buffers to come.
-    gathered: Vec<u8>,
-    missing: u16,
+    gathering: Option<Gathering>,
     /// Of queue pairs that are not used.
     _idle: Vec<Bells>,
+}
+
+/// A received frame over several buffers, as far as it has come.
+#[derive(Debug, Default)]
+struct Gathering {
+    bytes: Vec<u8>,
+    /// Buffers still to come.
+    missing: u16,
+    /// Most buffers of a frame.
+    most: u32,
+}
+
+impl Gathering {
+    /// Takes the next buffer; true when its frame is complete.
+    fn add(&mut self, buffers: &Buffers, id: u16, written: u32, take: &mut impl FnMut(&[u8])) -> Result<bool, Misuse> {
+        let wrong = || wrong_length(buffers, written);
+        let piece = buffers.all(id, written as usize).ok_or_else(wrong)?;
+        if self.missing > 0 {
+            self.bytes.extend_from_slice(piece);
+            self.missing -= 1;
+            if self.missing == 0 {
+                take(&self.bytes);
+                self.bytes.clear();
+            }
+            return Ok(self.missing == 0);
+        }
+        let (header, frame) = piece.split_at_checked(HEADER).ok_or_else(wrong)?;
+        match u16::from_le_bytes([header[10], header[11]]) {
+            1 => {
+                take(frame);
+                Ok(true)
+            }
+            count if count == 0 || u32::from(count) > self.most => Err(Misuse::Buffers(count)),
+            count => {
+                self.bytes.extend_from_slice(frame);
+                self.missing = count - 1;
+                Ok(false)
+            }
+        }
+    }
+}
+
+fn wrong_length(buffers: &Buffers, written: u32) -> Misuse {
+    Misuse::Length(written, HEADER + buffers.capacity())
 }
 
 impl<R: Ring> VirtioEndpoint<R> {
@@ -136,16 +177,13 @@ impl<R: Ring> VirtioEndpoint<R> {
             at
         };
         let rings: Vec<usize> = (0..queues).map(|queue| reserve(R::parts(size(queue)).bytes)).collect();
-        let stride = options.buffer_size as usize + FRAME_AT;
-        let places = [(queues - 2, Direction::Rx), (queues - 1, Direction::Tx)].map(|(queue, direction)| Place {
-            size: size(queue),
-            stride,
-            rings: rings[queue],
-            buffers: reserve(size(queue) as usize * stride),
-            guest: GUEST,
-            direction,
-            in_order: options.in_order,
-            event_idx: options.event_idx,
+        let capacity = options.buffer_size as usize;
+        let places = [(queues - 2, Direction::Rx), (queues - 1, Direction::Tx)].map(|(queue, direction)| {
+            let (size, in_order, event_idx) = (size(queue), options.in_order, options.event_idx);
+            let mut place =
+                Place { size, capacity, rings: rings[queue], buffers: 0, guest: GUEST, direction, in_order, event_idx };
+            place.buffers = reserve(size as usize * place.stride());
+            place
         });
         let bytes = end.next_multiple_of(PAGE);
         let memory = SharedMemory::create("ringway-gen-virtio", bytes)?;
@@ -179,10 +217,7 @@ impl<R: Ring> VirtioEndpoint<R> {
             path: socket.to_owned(),
             connection: front.into_socket(),
             misuse: None,
-            mergeable: options.mergeable,
-            rx_ring: options.rx_ring,
-            gathered: Vec::new(),
-            missing: 0,
+            gathering: options.mergeable.then(|| Gathering { most: options.rx_ring, ..Gathering::default() }),
             _idle: bells,
         })
     }
@@ -196,12 +231,16 @@ impl<R: Ring> VirtioEndpoint<R> {
     #[cold]
     fn blame(&mut self, misuse: Misuse) {
         self.misuse.get_or_insert(misuse);
+        self.tx.shut();
+        self.rx.shut();
     }
 
     /// Takes back the transmit buffers that were sent.
     #[inline]
     fn reclaim(&mut self) {
-        if let Err(misuse) = self.tx.take_all() {
+        if self.misuse.is_none()
+            && let Err(misuse) = self.tx.take_all()
+        {
             self.blame(misuse);
         }
     }
@@ -210,48 +249,9 @@ impl<R: Ring> VirtioEndpoint<R> {
     fn has_room(&mut self) -> bool {
         if self.tx.room() == 0 {
             self.reclaim();
+            return self.tx.room() > 0;
         }
-        self.tx.room() > 0 && self.misuse.is_none()
-    }
-
-    /// Takes one received buffer; gives the frame when it is complete.
-    #[inline]
-    fn receive(&mut self, id: u16, written: u32, take: &mut impl FnMut(&[u8])) -> Result<bool, Misuse> {
-        let written = written as usize;
-        let wrong = || Misuse::Length(written as u32, self.rx.capacity() + HEADER);
-        if self.missing > 0 {
-            return self.gather(id, written, take);
-        }
-        let len = written.checked_sub(HEADER).ok_or_else(wrong)?;
-        let frame = self.rx.buffers.bytes(id, FRAME_AT, len).ok_or_else(wrong)?;
-        if self.mergeable {
-            let header = self.rx.buffers.bytes(id, HEADER_AT, HEADER).ok_or_else(wrong)?;
-            let buffers = u16::from_le_bytes([header[10], header[11]]);
-            if buffers != 1 {
-                if buffers == 0 || u32::from(buffers) > self.rx_ring {
-                    return Err(Misuse::Buffers(buffers));
-                }
-                self.gathered.extend_from_slice(frame);
-                self.missing = buffers - 1;
-                return Ok(false);
-            }
-        }
-        take(frame);
-        Ok(true)
-    }
-
-    #[cold]
-    fn gather(&mut self, id: u16, written: usize, take: &mut impl FnMut(&[u8])) -> Result<bool, Misuse> {
-        let piece = self.rx.buffers.bytes(id, HEADER_AT, written);
-        let wrong = Misuse::Length(written as u32, self.rx.capacity() + HEADER);
-        self.gathered.extend_from_slice(piece.ok_or(wrong)?);
-        self.missing -= 1;
-        if self.missing > 0 {
-            return Ok(false);
-        }
-        take(&self.gathered);
-        self.gathered.clear();
-        Ok(true)
+        true
     }
 
     fn ready(&mut self, for_rx: bool) -> Result<bool, Misuse> {
@@ -300,7 +300,7 @@ impl<R: Ring> Endpoint for VirtioEndpoint<R> {
     #[inline]
     fn tx_room(&mut self) -> usize {
         self.reclaim();
-        if self.misuse.is_none() { self.tx.room() as usize } else { 0 }
+        self.tx.room() as usize
     }
 
     #[inline]
@@ -309,19 +309,14 @@ impl<R: Ring> Endpoint for VirtioEndpoint<R> {
             return false;
         }
         let id = self.tx.next();
-        let Some(frame) = self.tx.buffers.bytes_mut(id, FRAME_AT, len) else { return false };
+        let Some(frame) = self.tx.buffers.frame_mut(id, len) else { return false };
         fill(frame);
-        self.tx.push(len);
-        true
+        self.tx.push(len)
     }
 
     #[inline]
     fn tx_repeat(&mut self, template: &[u8]) -> bool {
-        if !self.has_room() || template.len() > self.tx.capacity() {
-            return false;
-        }
-        self.tx.push(template.len());
-        true
+        self.has_room() && self.tx.push(template.len())
     }
 
     #[inline]
@@ -334,29 +329,34 @@ impl<R: Ring> Endpoint for VirtioEndpoint<R> {
 
     #[inline]
     fn rx_batch(&mut self, max: usize, mut take: impl FnMut(&[u8])) -> usize {
-        let (mut frames, mut buffers) = (0, 0);
-        while frames < max && self.misuse.is_none() {
-            let received = match self.rx.take() {
-                Ok(None) => break,
-                Ok(Some((id, written))) => {
-                    self.rx.prefetch();
-                    self.receive(id, written, &mut take)
-                }
-                Err(misuse) => Err(misuse),
-            };
-            match received {
-                Ok(complete) => {
-                    frames += usize::from(complete);
-                    buffers += 1;
-                }
-                Err(misuse) => self.blame(misuse),
-            }
+        if self.misuse.is_some() {
+            return 0;
         }
-        if buffers > 0 {
-            self.rx.push_many(buffers);
-            if self.rx.publish() {
-                let _ = rustix::io::write(&self.rx_bells.kick, &1u64.to_ne_bytes());
+        let most = u32::try_from(max).unwrap_or(u32::MAX);
+        let mut frames = 0;
+        let taken = match &mut self.gathering {
+            None => self.rx.drain(most, |buffers, id, written| {
+                // A length below that of the header becomes one above all.
+                let frame = buffers.frame(id, (written as usize).wrapping_sub(HEADER));
+                take(frame.ok_or_else(|| wrong_length(buffers, written))?);
+                frames += 1;
+                Ok(())
+            }),
+            Some(gathering) => self.rx.drain(most, |buffers, id, written| {
+                let complete = gathering.add(buffers, id, written, &mut take)?;
+                frames += usize::from(complete);
+                Ok(())
+            }),
+        };
+        match taken {
+            Ok(0) => {}
+            Ok(buffers) => {
+                self.rx.push_many(buffers);
+                if self.rx.publish() {
+                    let _ = rustix::io::write(&self.rx_bells.kick, &1u64.to_ne_bytes());
+                }
             }
+            Err(misuse) => self.blame(misuse),
         }
         frames
     }

@@ -84,6 +84,8 @@ pub struct FrontEnd {
     path: PathBuf,
     /// Protocol features agreed on.
     protocol: u64,
+    /// Whether rings have to be enabled: they are from the start where there are no protocol features.
+    enables: bool,
 }
 
 /// Memory shared with the back end, one region.
@@ -143,7 +145,7 @@ impl FrontEnd {
     fn over(socket: UnixStream, path: &Path, within: Duration) -> Result<FrontEnd, VhostUserError> {
         socket.set_read_timeout(Some(within))?;
         socket.set_write_timeout(Some(within))?;
-        Ok(FrontEnd { socket, path: path.to_owned(), protocol: 0 })
+        Ok(FrontEnd { socket, path: path.to_owned(), protocol: 0, enables: false })
     }
 
     /// Agrees on exactly the features `wanted`, and finds out whether the device has `pairs` queue pairs.
@@ -158,6 +160,7 @@ impl FrontEnd {
         let mut features = wanted;
         if offered & feature::PROTOCOL != 0 {
             features |= feature::PROTOCOL;
+            self.enables = true;
             let mut agreed = self.ask(Request::GET_PROTOCOL_FEATURES)? & (PROTOCOL_REPLY_ACK | PROTOCOL_MQ);
             if pairs == 1 {
                 agreed &= !PROTOCOL_MQ;
@@ -208,6 +211,9 @@ impl FrontEnd {
 
     /// Enables one virtqueue that was started.
     pub fn enable(&mut self, index: u32) -> Result<(), VhostUserError> {
+        if !self.enables {
+            return Ok(());
+        }
         self.tell(Request::SET_VRING_ENABLE, &[index.to_ne_bytes(), 1u32.to_ne_bytes()].concat(), &[])
     }
 
@@ -257,7 +263,9 @@ impl FrontEnd {
         let mut message = [0; HEADER_BYTES + 8];
         self.socket.read_exact(&mut message).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => io::Error::other("no answer in time"),
-            io::ErrorKind::UnexpectedEof => io::Error::other("the back end closed the connection"),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset => {
+                io::Error::other("the back end closed the connection")
+            }
             _ => error,
         })?;
         let word = |at: usize| u32::from_ne_bytes([message[at], message[at + 1], message[at + 2], message[at + 3]]);

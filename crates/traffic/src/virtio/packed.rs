@@ -39,17 +39,40 @@ impl Packed {
         position & self.lap == 0
     }
 
+    /// Stores the second word of the descriptor at a position.
     #[inline]
-    fn word(&self, order: &Order, position: u32) -> u64 {
+    fn store(&self, order: &Order, position: u32, ordering: Ordering) {
         let id = order.id(position);
-        let turn = if self.wrap(position) { AVAIL } else { USED };
+        let word = u64::from(order.len(id)) | u64::from(id) << 32 | self.turn(position);
+        self.descriptors.at(position.wrapping_mul(2).wrapping_add(1)).store(word, ordering);
+    }
+
+    /// The flags of a descriptor that is available at this position.
+    #[inline]
+    fn turn(&self, position: u32) -> u64 {
         let write = if self.place.direction == Direction::Rx { WRITE } else { 0 };
-        u64::from(order.len(id)) | u64::from(id) << 32 | turn | write
+        if self.wrap(position) { AVAIL | write } else { USED | write }
+    }
+
+    /// Stores what `store` does for all positions, when the length is the same for all.
+    #[inline]
+    fn store_run(&self, order: &Order, from: u32, to: u32, len: u32) {
+        let mut position = from;
+        while position != to {
+            let ids = order.run(position, to);
+            let word = u64::from(len) | self.turn(position);
+            let first = (position & (self.lap - 1)) as usize;
+            for (descriptor, &id) in self.descriptors.all()[2 * first..].chunks_exact(2).zip(ids) {
+                descriptor[1].store(word | u64::from(id) << 32, Ordering::Relaxed);
+            }
+            position = position.wrapping_add(ids.len() as u32);
+        }
     }
 }
 
 impl Ring for Packed {
     const PACKED: bool = true;
+    const COUNTS: bool = false;
     /// Both wrap counters begin with 1 (vhost-user, "Vring descriptor indices").
     const BASE: u32 = 1 << 15 | 1 << 31;
 
@@ -80,29 +103,30 @@ impl Ring for Packed {
             }
         }
         // The first comes last, and the device waits for it: it sees all or none.
-        let mut position = from.wrapping_add(1);
-        while position != to {
-            let at = position.wrapping_mul(2).wrapping_add(1);
-            self.descriptors.at(at).store(self.word(order, position), Ordering::Relaxed);
-            position = position.wrapping_add(1);
+        let second = from.wrapping_add(1);
+        match order.common_len() {
+            Some(len) => self.store_run(order, second, to, len),
+            None => {
+                let mut position = second;
+                while position != to {
+                    self.store(order, position, Ordering::Relaxed);
+                    position = position.wrapping_add(1);
+                }
+            }
         }
-        let at = from.wrapping_mul(2).wrapping_add(1);
-        self.descriptors.at(at).store(self.word(order, from), Ordering::Release);
+        self.store(order, from, Ordering::Release);
     }
 
     #[inline]
-    fn look(&mut self, position: u32, outstanding: u32) -> Result<Option<Used>, Misuse> {
+    fn ready(&mut self, _position: u32, outstanding: u32) -> Result<u32, Misuse> {
+        Ok(outstanding)
+    }
+
+    #[inline]
+    fn entry(&self, position: u32) -> Option<Used> {
         let word = self.descriptors.at(position.wrapping_mul(2).wrapping_add(1)).load(Ordering::Acquire);
         let used = if self.wrap(position) { AVAIL | USED } else { 0 };
-        if word & (AVAIL | USED) != used || outstanding == 0 {
-            return Ok(None);
-        }
-        Ok(Some(Used { id: (word >> 32) as u32 & 0xffff, len: word as u32 }))
-    }
-
-    #[inline]
-    fn count_used(&mut self, _position: u32, _outstanding: u32) -> Result<Option<u32>, Misuse> {
-        Ok(None)
+        (word & (AVAIL | USED) == used).then_some(Used { id: (word >> 32) as u32 & 0xffff, len: word as u32 })
     }
 
     #[inline]

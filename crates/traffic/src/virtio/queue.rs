@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ringway_memory::Mapping;
 
-use super::area::Buffers;
+use super::area::{Buffers, Table};
 use super::{FRAME_AT, HEADER, HEADER_AT};
 
 /// Buffers ahead of the one at hand whose first line is prefetched.
@@ -25,8 +25,8 @@ pub enum Direction {
 pub struct Place {
     /// Descriptors, a power of two.
     pub size: u32,
-    /// Bytes from one buffer to the next.
-    pub stride: usize,
+    /// Bytes of a frame that a buffer holds.
+    pub capacity: usize,
     /// Offset of the rings in the memory.
     pub rings: usize,
     /// Offset of the buffers in the memory.
@@ -42,9 +42,14 @@ pub struct Place {
 }
 
 impl Place {
+    /// Bytes from one buffer to the next.
+    pub fn stride(&self) -> usize {
+        FRAME_AT + self.capacity
+    }
+
     /// The address of a buffer's header as descriptors give it.
     pub fn address(&self, id: u16) -> u64 {
-        self.guest + (self.buffers + usize::from(id) * self.stride + HEADER_AT) as u64
+        self.guest + (self.buffers + usize::from(id) * self.stride() + HEADER_AT) as u64
     }
 }
 
@@ -73,31 +78,46 @@ pub struct Parts {
 /// The buffers in the order of the ring's places, as the driver wants the device to see them.
 #[derive(Debug)]
 pub struct Order {
-    mask: u32,
     /// For each place, the buffer that is there or was used there last.
-    ids: Box<[u16]>,
+    ids: Table<u16>,
     /// For each buffer, the length of its descriptor.
-    lens: Box<[u32]>,
+    lens: Table<u32>,
+    /// The length of all descriptors; 0 while they may differ.
+    common_len: u32,
 }
 
 impl Order {
     /// The buffer at this position.
     #[inline]
     pub fn id(&self, position: u32) -> u16 {
-        self.ids[(position & self.mask) as usize]
+        self.ids.get(position)
     }
 
     /// The length that its descriptor should have.
     #[inline]
     pub fn len(&self, id: u16) -> u32 {
-        self.lens[usize::from(id)]
+        self.lens.get(id.into())
+    }
+
+    /// The length that all descriptors should have, if it is one.
+    pub fn common_len(&self) -> Option<u32> {
+        (self.common_len > 0).then_some(self.common_len)
+    }
+
+    /// The buffers from this position on, up to another or to the end of the ring.
+    pub fn run(&self, from: u32, to: u32) -> &[u16] {
+        let first = from & (self.ids.len() - 1);
+        let count = to.wrapping_sub(from).min(self.ids.len() - first);
+        &self.ids.items()[first as usize..][..count as usize]
     }
 }
 
 /// A kind of virtqueue. Positions count places of the ring from the start, over all laps, and wrap.
-pub trait Ring: Sized + Send {
+pub trait Ring: Sized + Send + std::fmt::Debug {
     /// Whether it is what VIRTIO_F_RING_PACKED is about.
     const PACKED: bool;
+    /// Whether `ready` counts exactly.
+    const COUNTS: bool;
     /// What SET_VRING_BASE tells of an untouched ring.
     const BASE: u32;
 
@@ -110,23 +130,19 @@ pub trait Ring: Sized + Send {
     /// It does not fit into the memory.
     fn new(mapping: &Arc<Mapping>, place: &Place) -> io::Result<Self>;
 
-    /// Makes the buffers from one position up to another available. `rewrite`: descriptors may differ from those of the
-    /// last lap.
+    /// Makes the buffers from one position up to another available. `rewrite`: they may differ from what was there a
+    /// lap before.
     fn publish(&mut self, order: &Order, from: u32, to: u32, rewrite: bool);
 
-    /// What the device says of this position, which the driver has not seen used; `None` while it says nothing. The device
-    /// has `outstanding` buffers.
+    /// Buffers that the device may have used from this position on, of the `outstanding` it has: exactly as many, where the
+    /// ring counts them, else at most.
     ///
     /// # Errors
     /// It claims to have used more than it got.
-    fn look(&mut self, position: u32, outstanding: u32) -> Result<Option<Used>, Misuse>;
+    fn ready(&mut self, position: u32, outstanding: u32) -> Result<u32, Misuse>;
 
-    /// How many buffers were used from this position on, when the ring can tell that at once. Only for devices that use
-    /// buffers in order.
-    ///
-    /// # Errors
-    /// As for `look`.
-    fn count_used(&mut self, position: u32, outstanding: u32) -> Result<Option<u32>, Misuse>;
+    /// What the device says of a position that may have been used; `None` when it was not.
+    fn entry(&self, position: u32) -> Option<Used>;
 
     /// Whether the device asks for a kick, now that the positions up to `to` are available instead of `from`.
     fn wants_kick(&self, from: u32, to: u32) -> bool;
@@ -166,12 +182,15 @@ pub struct Queue<R> {
     ring: R,
     order: Order,
     pub buffers: Buffers,
+    size: u32,
     /// Next position to make available.
     head: u32,
     /// First position that the device does not know of.
     published: u32,
     /// Next position to be used by the device.
     used: u32,
+    /// The length of the descriptor last pushed.
+    last_len: u32,
     /// Descriptors of positions before this one may differ from those of the lap before.
     rewrite_until: u32,
     in_order: bool,
@@ -183,16 +202,22 @@ pub struct Queue<R> {
 impl<R: Ring> Queue<R> {
     /// A queue with all buffers on the driver's side.
     pub fn new(mapping: &Arc<Mapping>, place: &Place) -> io::Result<Queue<R>> {
-        let ids = (0..place.size).map(|id| id as u16).collect();
-        let lens = vec![(place.stride - HEADER_AT) as u32; place.size as usize].into();
+        let size = place.size;
+        let len = (HEADER + place.capacity) as u32;
         Ok(Queue {
             ring: R::new(mapping, place)?,
-            order: Order { mask: place.size - 1, ids, lens },
-            buffers: Buffers::new(mapping, place.buffers, place.size, place.stride)?,
+            order: Order {
+                ids: Table::new((0..size).map(|id| id as u16)),
+                lens: Table::new((0..size).map(|_| len)),
+                common_len: len,
+            },
+            buffers: Buffers::new(mapping, place.buffers, size, place.capacity)?,
+            size,
             head: 0,
             published: 0,
             used: 0,
-            rewrite_until: place.size,
+            last_len: len,
+            rewrite_until: size,
             in_order: place.in_order,
             batch: (0, 0),
         })
@@ -201,26 +226,42 @@ impl<R: Ring> Queue<R> {
     /// Buffers on the driver's side, as known.
     #[inline]
     pub fn room(&self) -> u32 {
-        self.order.mask + 1 - self.head.wrapping_sub(self.used)
+        self.size.wrapping_sub(self.head.wrapping_sub(self.used))
     }
 
     /// The next buffer to fill. There must be room.
     #[inline]
     pub fn next(&self) -> u16 {
-        self.buffers.prefetch_mut(self.order.id(self.head.wrapping_add(PREFETCH_AHEAD)));
+        // Only a guess where buffers come back out of order.
+        self.buffers.prefetch_mut(self.head.wrapping_add(PREFETCH_AHEAD) as u16);
         self.order.id(self.head)
     }
 
-    /// Queues it with `len` bytes of frame. There must be room.
+    /// Queues it with `len` bytes of frame; false when a buffer does not hold so many. There must be room.
     #[inline]
-    pub fn push(&mut self, len: usize) {
-        let id = usize::from(self.order.id(self.head));
-        let len = (HEADER + len) as u32;
-        if self.order.lens[id] != len {
-            self.order.lens[id] = len;
-            self.rewrite_lap();
+    pub fn push(&mut self, len: usize) -> bool {
+        let len = len.saturating_add(HEADER);
+        if len != self.order.common_len as usize && !self.push_different(len) {
+            return false;
         }
         self.head = self.head.wrapping_add(1);
+        true
+    }
+
+    /// Notes a length that not all descriptors have.
+    fn push_different(&mut self, len: usize) -> bool {
+        if len > HEADER + self.buffers.capacity() {
+            return false;
+        }
+        let len = len as u32;
+        if len != self.last_len {
+            self.last_len = len;
+            self.rewrite_lap();
+        }
+        self.order.lens.set(self.order.id(self.head).into(), len);
+        let all_rewritten = self.rewrite_until.wrapping_sub(self.head) as i32 <= 1;
+        self.order.common_len = if all_rewritten { len } else { 0 };
+        true
     }
 
     /// Queues the next `count` buffers with the lengths their descriptors have.
@@ -228,6 +269,12 @@ impl<R: Ring> Queue<R> {
     pub fn push_many(&mut self, count: u32) {
         debug_assert!(count <= self.room());
         self.head = self.head.wrapping_add(count);
+    }
+
+    /// Takes no more part in anything: there is no room, and nothing to publish.
+    pub fn shut(&mut self) {
+        self.published = self.head;
+        self.used = self.head.wrapping_sub(self.size);
     }
 
     /// Makes what was queued available; true when the device asks for a kick.
@@ -247,57 +294,68 @@ impl<R: Ring> Queue<R> {
 
     /// For one lap descriptors are to be written again.
     fn rewrite_lap(&mut self) {
-        self.rewrite_until = self.head.wrapping_add(self.order.mask + 1);
+        self.rewrite_until = self.head.wrapping_add(self.size);
     }
 
-    /// Takes back the next buffer that the device has used.
+    /// Takes back up to `max` buffers that the device has used, and shows `each` with the bytes that were written. Gives
+    /// their number.
     ///
     /// # Errors
-    /// The device did what none may do.
+    /// The device did what none may do, or `each` says so.
     #[inline]
-    pub fn take(&mut self) -> Result<Option<(u16, u32)>, Misuse> {
+    pub fn drain(
+        &mut self,
+        max: u32,
+        mut each: impl FnMut(&Buffers, u16, u32) -> Result<(), Misuse>,
+    ) -> Result<u32, Misuse> {
+        let start = self.used;
         if self.batch.0 > 0 {
-            return Ok(Some(self.take_of_batch()));
+            self.drain_batch(max, &mut each)?;
         }
+        let left = max - self.used.wrapping_sub(start);
         let outstanding = self.published.wrapping_sub(self.used);
-        let Some(entry) = self.ring.look(self.used, outstanding)? else { return Ok(None) };
-        let id = self.order.id(self.used);
-        if entry.id != u32::from(id) {
-            return self.take_another(entry, outstanding).map(Some);
+        let ready = self.ring.ready(self.used, outstanding)?;
+        let mut position = self.used;
+        let end = position.wrapping_add(ready.min(left));
+        while position != end {
+            let Some(entry) = self.ring.entry(position) else { break };
+            // Only a guess where buffers come back out of order.
+            self.buffers.prefetch(position.wrapping_add(PREFETCH_AHEAD) as u16);
+            let id = self.order.id(position);
+            if entry.id != u32::from(id) {
+                self.used = position;
+                let left = end.wrapping_sub(position);
+                position = self.take_another(entry, start.wrapping_add(outstanding), left, &mut each)?;
+                continue;
+            }
+            position = position.wrapping_add(1);
+            each(&self.buffers, id, entry.len)?;
         }
-        self.used = self.used.wrapping_add(1);
-        Ok(Some((id, entry.len)))
+        self.used = position;
+        Ok(position.wrapping_sub(start))
     }
 
     /// Takes back all buffers that were used.
     ///
     /// # Errors
-    /// As for `take`.
+    /// As for `drain`.
     #[inline]
     pub fn take_all(&mut self) -> Result<(), Misuse> {
-        if self.in_order
-            && let Some(count) = self.ring.count_used(self.used, self.published.wrapping_sub(self.used))?
-        {
-            self.used = self.used.wrapping_add(count);
+        if R::COUNTS && self.in_order {
+            let ready = self.ring.ready(self.used, self.published.wrapping_sub(self.used))?;
+            self.used = self.used.wrapping_add(ready);
             return Ok(());
         }
-        while self.take()?.is_some() {}
-        Ok(())
+        self.drain(u32::MAX, |_, _, _| Ok(())).map(|_| ())
     }
 
     /// Whether there is a buffer to take back.
     ///
     /// # Errors
-    /// As for `take`.
+    /// As for `drain`.
     pub fn has_used(&mut self) -> Result<bool, Misuse> {
-        let outstanding = self.published.wrapping_sub(self.used);
-        Ok(self.batch.0 > 0 || self.ring.look(self.used, outstanding)?.is_some())
-    }
-
-    /// Starts to bring near the frame that will probably be taken a little later.
-    #[inline]
-    pub fn prefetch(&self) {
-        self.buffers.prefetch(self.order.id(self.used.wrapping_add(PREFETCH_AHEAD)));
+        let ready = self.ring.ready(self.used, self.published.wrapping_sub(self.used))?;
+        Ok(self.batch.0 > 0 || ready > 0 && self.ring.entry(self.used).is_some())
     }
 
     /// Asks for a call when half of the buffers that the device has are used (`half`), or the first.
@@ -312,42 +370,55 @@ impl<R: Ring> Queue<R> {
         self.ring.want_no_call(self.used);
     }
 
+    /// Takes back what is left of a batch, up to `max` buffers.
     #[cold]
-    fn take_of_batch(&mut self) -> (u16, u32) {
-        let (left, last_len) = self.batch;
-        let id = self.order.id(self.used);
-        // Those without an entry of their own count as filled completely.
-        let len = if left == 1 { last_len } else { self.order.len(id) };
-        self.batch.0 = left - 1;
-        self.used = self.used.wrapping_add(1);
-        (id, len)
+    fn drain_batch(
+        &mut self,
+        max: u32,
+        each: &mut impl FnMut(&Buffers, u16, u32) -> Result<(), Misuse>,
+    ) -> Result<(), Misuse> {
+        for _ in 0..self.batch.0.min(max) {
+            let (left, last_len) = self.batch;
+            let id = self.order.id(self.used);
+            // Those without an entry of their own count as filled completely.
+            let len = if left == 1 { last_len } else { self.order.len(id) };
+            self.batch.0 = left - 1;
+            self.used = self.used.wrapping_add(1);
+            each(&self.buffers, id, len)?;
+        }
+        Ok(())
     }
 
-    /// Another buffer came back than the one that was expected: the last of a batch, or one out of order.
+    /// Another buffer came back than the one that was expected: the last of a batch, or one out of order. Takes back what that
+    /// means, up to `max` buffers; gives the next position to be used. Positions before `end` were outstanding.
     #[cold]
-    fn take_another(&mut self, entry: Used, outstanding: u32) -> Result<(u16, u32), Misuse> {
-        let ahead = (0..outstanding).find(|&ahead| {
-            let position = self.used.wrapping_add(ahead);
-            u32::from(self.order.id(position)) == entry.id
-        });
+    fn take_another(
+        &mut self,
+        entry: Used,
+        end: u32,
+        max: u32,
+        each: &mut impl FnMut(&Buffers, u16, u32) -> Result<(), Misuse>,
+    ) -> Result<u32, Misuse> {
+        let outstanding = end.wrapping_sub(self.used);
+        let holds = |&ahead: &u32| u32::from(self.order.id(self.used.wrapping_add(ahead))) == entry.id;
+        // Where all came back in order up to now, the number tells.
+        let guess = entry.id.wrapping_sub(self.order.id(self.used).into()) & (self.size - 1);
+        let ahead = if guess < outstanding && holds(&guess) { Some(guess) } else { (0..outstanding).find(holds) };
         let ahead = ahead.ok_or(Misuse::Id(entry.id))?;
         if self.in_order {
-            if self.ring.count_used(self.used, outstanding)?.is_some_and(|count| count <= ahead) {
+            if R::COUNTS && self.ring.ready(self.used, outstanding)? <= ahead {
                 return Err(Misuse::Id(entry.id));
             }
             self.batch = (ahead + 1, entry.len);
-            return Ok(self.take_of_batch());
+            self.drain_batch(max, each)?;
+            return Ok(self.used);
         }
         // The two change places: the one not yet used will come back later, from wherever.
-        let (here, there) = (self.used & self.order.mask, self.used.wrapping_add(ahead) & self.order.mask);
-        self.order.ids.swap(here as usize, there as usize);
+        self.order.ids.set(self.used.wrapping_add(ahead), self.order.id(self.used));
+        self.order.ids.set(self.used, entry.id as u16);
         self.rewrite_lap();
         self.used = self.used.wrapping_add(1);
-        Ok((entry.id as u16, entry.len))
-    }
-
-    /// Bytes of a frame that fit into one buffer.
-    pub fn capacity(&self) -> usize {
-        self.buffers.capacity(FRAME_AT)
+        each(&self.buffers, entry.id as u16, entry.len)?;
+        Ok(self.used)
     }
 }

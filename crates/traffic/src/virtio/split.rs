@@ -29,26 +29,11 @@ pub struct Split {
     /// Two words for each entry: the buffer, the length.
     used: Words<AtomicU32>,
     avail_event: Words<AtomicU16>,
-    /// The position up to which buffers were used, when last looked at.
-    limit: u32,
-}
-
-impl Split {
-    /// Looks how far the device is; gives the number of buffers used from `position` on.
-    #[inline]
-    fn refresh(&mut self, position: u32, outstanding: u32) -> Result<u32, Misuse> {
-        let index = self.used_index.at(0).load(Ordering::Acquire);
-        let claimed = u32::from(index.wrapping_sub(position as u16));
-        if claimed > outstanding {
-            return Err(Misuse::Count { claimed, outstanding });
-        }
-        self.limit = position.wrapping_add(claimed);
-        Ok(claimed)
-    }
 }
 
 impl Ring for Split {
     const PACKED: bool = false;
+    const COUNTS: bool = true;
     const BASE: u32 = 0;
 
     fn parts(size: u32) -> Parts {
@@ -72,7 +57,6 @@ impl Ring for Split {
             used_index: words16(mapping, device + 2, 1)?,
             used: words32(mapping, device + 4, size * 2)?,
             avail_event: words16(mapping, device + 4 + 8 * size as usize, 1)?,
-            limit: 0,
         };
         for id in 0..size {
             ring.descriptors.at(id * 2).store(place.address(id as u16), Ordering::Relaxed);
@@ -97,19 +81,18 @@ impl Ring for Split {
     }
 
     #[inline]
-    fn look(&mut self, position: u32, outstanding: u32) -> Result<Option<Used>, Misuse> {
-        if position == self.limit && self.refresh(position, outstanding)? == 0 {
-            return Ok(None);
-        }
-        let at = position.wrapping_mul(2);
-        let id = self.used.at(at).load(Ordering::Relaxed);
-        let len = self.used.at(at.wrapping_add(1)).load(Ordering::Relaxed);
-        Ok(Some(Used { id, len }))
+    fn ready(&mut self, position: u32, outstanding: u32) -> Result<u32, Misuse> {
+        let index = self.used_index.at(0).load(Ordering::Acquire);
+        let claimed = u32::from(index.wrapping_sub(position as u16));
+        if claimed > outstanding { Err(Misuse::Count { claimed, outstanding }) } else { Ok(claimed) }
     }
 
     #[inline]
-    fn count_used(&mut self, position: u32, outstanding: u32) -> Result<Option<u32>, Misuse> {
-        self.refresh(position, outstanding).map(Some)
+    fn entry(&self, position: u32) -> Option<Used> {
+        let at = position.wrapping_mul(2);
+        let id = self.used.at(at).load(Ordering::Relaxed);
+        let len = self.used.at(at.wrapping_add(1)).load(Ordering::Relaxed);
+        Some(Used { id, len })
     }
 
     #[inline]

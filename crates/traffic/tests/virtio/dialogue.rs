@@ -1,0 +1,236 @@
+//! The vhost-user dialogue, and back ends that have other ideas of it.
+
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use ringway_traffic::{Endpoint, Meeting, Packed, Split, VirtioEndpoint, VirtioOptions};
+
+use crate::backend::{
+    ALL, Connection, EVENT_IDX, IN_ORDER, MRG_RXBUF, PROTOCOL_FEATURES, RING_PACKED, Session, VERSION_1,
+};
+use crate::scene::attach;
+
+fn quick() -> VirtioOptions {
+    VirtioOptions { within: Duration::from_millis(200), ..VirtioOptions::default() }
+}
+
+/// Runs a back end of its own kind at a socket.
+fn with_backend<T: Send + 'static>(
+    act: impl FnOnce(Connection) -> T + Send + 'static,
+) -> (PathBuf, JoinHandle<T>, tempfile::TempDir) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("socket");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    (path, thread::spawn(move || act(Connection::accept(&listener))), dir)
+}
+
+fn refused<R: ringway_traffic::Ring>(path: &Path, options: &VirtioOptions) -> String {
+    VirtioEndpoint::<R>::attach(path, options).expect_err("this cannot work").to_string()
+}
+
+#[test]
+fn rings_are_told_in_an_order_that_back_ends_know() {
+    let (driver, session) = attach::<Split>(&VirtioOptions { tx_ring: 64, rx_ring: 128, ..VirtioOptions::default() });
+    assert_eq!(session.requests, [3, 1, 15, 16, 2, 5, 8, 10, 9, 13, 12, 8, 10, 9, 13, 12, 18, 18]);
+    assert_eq!(session.features, VERSION_1 | PROTOCOL_FEATURES, "nothing that was not asked for");
+    assert_eq!([session.rings[0].size, session.rings[1].size], [128, 64]);
+    for ring in &session.rings {
+        assert!(ring.descriptors % 64 == 0 && ring.driver % 2 == 0 && ring.device % 64 == 0);
+    }
+    drop(driver);
+    assert!(session.connection.hear().is_none(), "the driver's end ends the connection");
+}
+
+#[test]
+fn features_are_those_that_were_asked_for() {
+    let all = VirtioOptions { in_order: true, event_idx: true, mergeable: true, ..VirtioOptions::default() };
+    let (_driver, session) = attach::<Packed>(&all);
+    let wanted = VERSION_1 | PROTOCOL_FEATURES | RING_PACKED | IN_ORDER | EVENT_IDX | MRG_RXBUF;
+    assert_eq!(session.features, wanted);
+}
+
+#[test]
+fn a_feature_that_is_not_offered_is_named() {
+    for (option, lacking, name) in [
+        (VirtioOptions { in_order: true, ..quick() }, IN_ORDER, "VIRTIO_F_IN_ORDER"),
+        (VirtioOptions { event_idx: true, ..quick() }, EVENT_IDX, "VIRTIO_F_EVENT_IDX"),
+        (VirtioOptions { mergeable: true, ..quick() }, MRG_RXBUF, "VIRTIO_NET_F_MRG_RXBUF"),
+        (quick(), VERSION_1, "VIRTIO_F_VERSION_1"),
+        (quick(), RING_PACKED, "VIRTIO_F_RING_PACKED"),
+    ] {
+        let (path, backend, _dir) = with_backend(move |connection| {
+            while let Some(message) = connection.hear() {
+                if message.request == 1 {
+                    connection.answer(1, ALL & !lacking);
+                }
+            }
+        });
+        let said = refused::<Packed>(&path, &option);
+        assert!(said.contains("does not offer") && said.contains(name), "{said}");
+        backend.join().expect("the connection ends");
+    }
+}
+
+#[test]
+fn a_back_end_without_protocol_features_will_do() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("socket");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let backend = thread::spawn(move || {
+        let connection = Connection::accept(&listener);
+        let mut requests = Vec::new();
+        while let Some(message) = connection.hear() {
+            requests.push((message.request, message.flags));
+            match message.request {
+                1 => connection.answer(1, VERSION_1),
+                2 => assert_eq!(message.u64(0), VERSION_1),
+                _ => {}
+            }
+        }
+        requests
+    });
+    let driver = VirtioEndpoint::<Split>::attach(&path, &quick()).expect("a device");
+    drop(driver);
+    let requests = backend.join().expect("a dialogue");
+    // No protocol features, no wish for an answer, and rings that are enabled from the start.
+    assert_eq!(
+        requests.iter().map(|told| told.0).collect::<Vec<_>>(),
+        [3, 1, 2, 5, 8, 10, 9, 13, 12, 8, 10, 9, 13, 12]
+    );
+    assert!(requests.iter().all(|told| told.1 == 1));
+}
+
+#[test]
+fn a_refusal_is_told_with_its_request() {
+    let (path, backend, _dir) = with_backend(|connection| {
+        while let Some(message) = connection.hear() {
+            match message.request {
+                1 => connection.answer(1, ALL),
+                15 => connection.answer(15, 8),
+                3 | 16 => {}
+                request => connection.answer(request, u64::from(request == 5)),
+            }
+        }
+    });
+    let said = refused::<Split>(&path, &quick());
+    assert!(said.contains("SET_MEM_TABLE: the back end refused it with 1"), "{said}");
+    backend.join().expect("the connection ends");
+}
+
+#[test]
+fn silence_is_not_waited_for_longer_than_was_said() {
+    let (path, backend, _dir) = with_backend(|connection| while connection.hear().is_some() {});
+    let start = Instant::now();
+    let said = refused::<Split>(&path, &quick());
+    assert!(said.contains("GET_FEATURES: no answer in time"), "{said}");
+    assert!(start.elapsed() < Duration::from_secs(5));
+    backend.join().expect("the connection ends");
+}
+
+#[test]
+fn an_end_in_the_middle_is_told() {
+    let (path, backend, _dir) = with_backend(|connection| {
+        connection.hear();
+    });
+    let said = refused::<Split>(&path, &quick());
+    assert!(said.contains("the back end closed the connection") || said.contains("Broken pipe"), "{said}");
+    backend.join().expect("the connection ends");
+}
+
+#[test]
+fn an_answer_to_something_else_is_told() {
+    let (path, backend, _dir) = with_backend(|connection| {
+        while let Some(message) = connection.hear() {
+            if message.request == 1 {
+                connection.answer(11, ALL);
+            }
+        }
+    });
+    let said = refused::<Split>(&path, &quick());
+    assert!(said.contains("GET_FEATURES: it answers with request 11"), "{said}");
+    backend.join().expect("the connection ends");
+}
+
+#[test]
+fn the_driver_may_be_the_one_that_listens() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("socket");
+    let backend = {
+        let path = path.clone();
+        thread::spawn(move || {
+            let deadline = Instant::now() + Duration::from_secs(5);
+            let socket = loop {
+                match UnixStream::connect(&path) {
+                    Ok(socket) => break socket,
+                    Err(error) => assert!(Instant::now() < deadline, "nobody listens: {error}"),
+                }
+            };
+            Session::with(Connection::over(socket), ALL, 1)
+        })
+    };
+    let options = VirtioOptions { meeting: Meeting::Listen, ..VirtioOptions::default() };
+    let mut driver = VirtioEndpoint::<Split>::attach(&path, &options).expect("a device");
+    assert!(!path.exists(), "the socket goes with its only use");
+    assert_eq!(driver.tx_room(), 256);
+    backend.join().expect("a session");
+
+    let options = VirtioOptions { meeting: Meeting::Listen, ..quick() };
+    let said = refused::<Split>(&path, &options);
+    assert!(said.contains("nobody connected within 200ms"), "{said}");
+    assert!(!path.exists());
+}
+
+#[test]
+fn without_a_back_end_it_says_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let said = refused::<Split>(&dir.path().join("socket"), &quick());
+    assert!(said.starts_with("no vhost-user back end at ") && said.contains("No such file"), "{said}");
+}
+
+#[test]
+fn a_back_end_that_goes_is_noticed() {
+    let (mut driver, session) = attach::<Packed>(&VirtioOptions::default());
+    assert!(driver.wait(true, Duration::ZERO).is_ok());
+    drop(session);
+    for timeout in [Duration::ZERO, Duration::from_secs(10)] {
+        let error = driver.wait(true, timeout).expect_err("it has gone");
+        assert!(
+            error.kind() == std::io::ErrorKind::ConnectionReset && error.to_string().ends_with("is gone"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn another_queue_pair_can_be_used() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("socket");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let backend = thread::spawn(move || {
+        let session = Session::with(Connection::accept(&listener), ALL | 1 << 22, 3);
+        (Session::with(Connection::accept(&listener), ALL | 1 << 22, 3), session)
+    });
+    let options = VirtioOptions { pair: 2, ..VirtioOptions::default() };
+    let mut driver = VirtioEndpoint::<Split>::attach(&path, &options).expect("a device");
+    let said = refused::<Split>(&path, &VirtioOptions { pair: 3, ..options });
+    assert!(said.contains("has 3 queue pairs, not 4"), "{said}");
+    assert!(driver.tx_push(60, |frame| frame.fill(7)));
+    driver.tx_flush();
+    drop(backend);
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused() {
+    for (options, wanted) in [
+        (VirtioOptions { tx_ring: 100, ..quick() }, "a virtio ring of 100 descriptors: a power of two from 2 to 32768"),
+        (VirtioOptions { rx_ring: 65_536, ..quick() }, "a virtio ring of 65536 descriptors"),
+        (VirtioOptions { tx_ring: 0, ..quick() }, "a virtio ring of 0 descriptors"),
+        (VirtioOptions { buffer_size: 100, ..quick() }, "a buffer of 100 bytes: a multiple of 64"),
+        (VirtioOptions { buffer_size: 0, ..quick() }, "a buffer of 0 bytes"),
+    ] {
+        let said = refused::<Split>(Path::new("/nonexistent"), &options);
+        assert!(said.contains(wanted), "{said}");
+    }
+}
