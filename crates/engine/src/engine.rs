@@ -72,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) topology: Published<Topology>,
     pub(crate) stop: AtomicBool,
     pub(crate) faults: OwnedFd,
+    /// How many there are.
+    pub(crate) pollers: usize,
 }
 
 /// One poller as the engine sees it.
@@ -80,8 +82,23 @@ pub(crate) struct PollerState {
     pub(crate) number: usize,
     pub(crate) core: Option<usize>,
     pub(crate) wake: OwnedFd,
+    /// An input that it waits for may be there now.
+    pub(crate) returned: AtomicBool,
     pub(crate) account: Account,
     pub(crate) watch: Arc<CallWatch>,
+}
+
+impl PollerState {
+    /// Whether an input has come back since this was last asked.
+    #[inline]
+    pub(crate) fn has_returned(&self) -> bool {
+        self.returned.load(Ordering::Relaxed) && self.returned.swap(false, Ordering::Acquire)
+    }
+
+    pub(crate) fn wake(&self) {
+        // Only this process has the descriptor; a full counter is as good as a write.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
 }
 
 /// Counters a poller writes and others read.
@@ -115,15 +132,16 @@ impl Engine {
     /// The kernel refuses a thread, a descriptor or the pinning to a CPU that is not there.
     pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
         call::install_interrupt();
-        let shared = Arc::new(Shared {
-            topology: Published::new(Topology::default()),
-            stop: AtomicBool::new(false),
-            faults: new_eventfd()?,
-        });
         let cores: Vec<Option<usize>> = match settings.cores.as_slice() {
             [] => vec![None],
             cores => cores.iter().copied().map(Some).collect(),
         };
+        let shared = Arc::new(Shared {
+            topology: Published::new(Topology::default()),
+            stop: AtomicBool::new(false),
+            faults: new_eventfd()?,
+            pollers: cores.len(),
+        });
         let mut engine = Engine {
             shared,
             pollers: Vec::new(),
@@ -132,7 +150,8 @@ impl Engine {
         };
         for (number, core) in cores.into_iter().enumerate() {
             let (account, watch) = (Account::default(), Arc::new(CallWatch::default()));
-            let state = Arc::new(PollerState { number, core, wake: new_eventfd()?, account, watch });
+            let (wake, returned) = (new_eventfd()?, AtomicBool::new(false));
+            let state = Arc::new(PollerState { number, core, wake, returned, account, watch });
             let thread = poller::spawn(Arc::clone(&engine.shared), Arc::clone(&state), settings)?;
             engine.pollers.push((state, Some(thread)));
         }
@@ -175,10 +194,7 @@ impl Engine {
     }
 
     fn wake(&self) {
-        for (state, _) in &self.pollers {
-            // Only this process has the descriptor; a full counter is as good as a write.
-            let _ = rustix::io::write(&state.wake, &1u64.to_ne_bytes());
-        }
+        self.pollers.iter().for_each(|(state, _)| state.wake());
     }
 
     /// Becomes readable when some port has a fault; read its eight bytes to reset it.

@@ -25,6 +25,8 @@ mod poller;
 mod published;
 #[cfg(not(loom))]
 mod source;
+#[cfg(not(loom))]
+mod timer;
 
 #[cfg(not(loom))]
 pub use call::{Called, call};

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ringway_switch::{Input, Workspace, pass};
+use ringway_switch::{Input, Time, Workspace, pass};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::thread::CpuSet;
 
@@ -21,6 +21,7 @@ use crate::clock;
 use crate::engine::{EngineSettings, Idle, PollerState, Shared, Topology};
 use crate::pacing::Pacing;
 use crate::source::Attached;
+use crate::timer::Timer;
 
 /// Empty looks after which an active port is parked.
 const PARK_AFTER: u32 = 256;
@@ -33,7 +34,10 @@ const LOOKS_PER_ROUND: usize = 8;
 const DEVICE_LOOK_EVERY: Duration = Duration::from_micros(20);
 /// Empty rounds between two readings of the clock.
 const CLOCK_EVERY: u32 = 16;
+/// How long a poller that ends tries to make its pending calls.
+const LAST_CALLS: Duration = Duration::from_millis(100);
 const WAKE_TOKEN: u64 = u64::MAX;
+const TIMER_TOKEN: u64 = u64::MAX - 1;
 
 /// A port being served.
 struct Served {
@@ -68,12 +72,13 @@ struct Poller {
     idle: Idle,
     batch: usize,
     pacing: bool,
-    /// Nanoseconds since the poller began, as of the last reading of the clock.
-    now: u64,
-    began: Instant,
+    /// As of the last reading of the clock.
+    now: Time,
     /// Some ring was left alone in the last round.
     resting: bool,
     epoll: std::os::fd::OwnedFd,
+    /// Wakes the poller when a pending call is due.
+    timer: Timer,
     version: u64,
     topology: Arc<Topology>,
     /// By stable index, which is also the port's token in epoll.
@@ -96,6 +101,8 @@ pub(crate) fn spawn(
 ) -> io::Result<JoinHandle<()>> {
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(&epoll, &state.wake, EventData::new_u64(WAKE_TOKEN), EventFlags::IN | EventFlags::ET)?;
+    let timer = Timer::new()?;
+    epoll::add(&epoll, timer.fd(), EventData::new_u64(TIMER_TOKEN), EventFlags::IN | EventFlags::ET)?;
     let (idle, batch, pacing, core) = (settings.idle, settings.batch, settings.pacing, state.core);
     let (started, start) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("poller{}", state.number)).spawn(move || {
@@ -113,10 +120,10 @@ pub(crate) fn spawn(
             idle,
             batch,
             pacing,
-            now: 0,
-            began: Instant::now(),
+            now: clock::time(Instant::now()),
             resting: false,
             epoll,
+            timer,
             version: 0,
             topology,
             served: Vec::new(),
@@ -156,10 +163,11 @@ impl Poller {
         let mut last_device_look = last;
         let mut empty_rounds = 0;
         while !self.shared.stop.load(Ordering::Relaxed) {
-            if self.shared.topology.version() != self.version || self.waiting_for_input {
+            let returned = self.waiting_for_input && self.state.has_returned();
+            if self.shared.topology.version() != self.version || returned {
                 self.adopt();
             }
-            let moved = self.round(clock::seconds(last));
+            let moved = self.round();
             if moved == 0 {
                 empty_rounds += 1;
                 std::hint::spin_loop();
@@ -174,10 +182,10 @@ impl Poller {
             let account = &self.state.account;
             add(if moved > 0 { &account.busy_ns } else { &account.free_ns }, (now - last).as_nanos() as u64);
             last = now;
-            self.now = (now - self.began).as_nanos() as u64;
+            self.look_at_clock(now);
             if moved > 0 {
                 last_work = now;
-                add(&account.passes, 1);
+                add(&self.state.account.passes, 1);
                 if self.devices && now - last_device_look >= DEVICE_LOOK_EVERY {
                     last_device_look = now;
                     self.wait(Some(Duration::ZERO));
@@ -196,12 +204,42 @@ impl Poller {
                 }
             } else if self.may_sleep() {
                 add(&self.state.account.sleeps, 1);
-                self.wait(None);
+                self.timer.wake_at(self.work.calls.due(), self.now.nanoseconds);
+                let by_timer_only = self.wait(None);
                 let woken = Instant::now();
                 add(&self.state.account.free_ns, (woken - last).as_nanos() as u64);
                 last = woken;
-                last_work = woken;
+                self.look_at_clock(woken);
+                if !by_timer_only {
+                    last_work = woken;
+                }
             }
+        }
+        self.end();
+    }
+
+    /// Makes the calls that are due.
+    #[inline]
+    fn look_at_clock(&mut self, now: Instant) {
+        self.now = clock::time(now);
+        if self.work.calls.due().is_some_and(|due| due <= self.now.nanoseconds) && self.work.calls.make(&self.now) {
+            self.report_fault();
+        }
+    }
+
+    #[cold]
+    fn report_fault(&self) {
+        let _ = rustix::io::write(&self.shared.faults, &1u64.to_ne_bytes());
+    }
+
+    /// Makes pending calls and gives the inputs back.
+    fn end(&mut self) {
+        let began = Instant::now();
+        while self.work.calls.due().is_some() && began.elapsed() < LAST_CALLS {
+            if self.work.calls.make_all(&clock::time(Instant::now())) {
+                self.report_fault();
+            }
+            std::thread::yield_now();
         }
         for served in self.served.iter_mut().flatten() {
             if let Some(input) = served.input.take() {
@@ -212,18 +250,18 @@ impl Poller {
 
     /// Serves every active port once and looks at a few of the parked ones. Returns frames moved.
     #[inline]
-    fn round(&mut self, now: u32) -> u64 {
+    fn round(&mut self) -> u64 {
         let mut moved = 0;
         let mut place = 0;
         self.resting = false;
         while place < self.active.len() {
             let index = self.active[place];
-            if self.served[index].as_ref().is_some_and(|served| served.pacing.is_resting(self.now)) {
+            if self.served[index].as_ref().is_some_and(|served| served.pacing.is_resting(self.now.nanoseconds)) {
                 self.resting = true;
                 place += 1;
                 continue;
             }
-            let frames = self.serve(index, now);
+            let frames = self.serve(index);
             moved += frames;
             let Some(served) = self.served[index].as_mut() else {
                 self.active.swap_remove(place);
@@ -232,7 +270,7 @@ impl Poller {
             served.idle = if frames > 0 { 0 } else { served.idle + 1 };
             let in_memory = served.attached.source.signal().in_memory();
             if in_memory && self.pacing {
-                served.pacing.looked(self.now, frames, frames >= self.batch as u64);
+                served.pacing.looked(self.now.nanoseconds, frames, frames >= self.batch as u64);
             }
             if served.idle > if in_memory { PARK_AFTER } else { PARK_DEVICE_AFTER } {
                 served.active = false;
@@ -250,7 +288,7 @@ impl Poller {
             if self.served[index].as_mut().is_some_and(Served::pending) {
                 self.parked.swap_remove(self.next_look);
                 self.activate(index);
-                moved += self.serve(index, now);
+                moved += self.serve(index);
             } else {
                 self.next_look += 1;
             }
@@ -272,7 +310,7 @@ impl Poller {
     }
 
     #[inline]
-    fn serve(&mut self, index: usize, now: u32) -> u64 {
+    fn serve(&mut self, index: usize) -> u64 {
         let Some(served) = self.served[index].as_mut() else { return 0 };
         let Some(input) = served.input.as_deref_mut() else { return 0 };
         let attached = &served.attached;
@@ -283,7 +321,7 @@ impl Poller {
             if in_memory && !input.pending() {
                 break;
             }
-            let passed = pass(&attached.switch, member, input, &mut self.work, now);
+            let passed = pass(&attached.switch, member, input, &mut self.work, &self.now);
             moved += passed.frames;
             if passed.fault.is_some() || passed.receiver_fault {
                 if let Some(fault) = passed.fault {
@@ -346,14 +384,16 @@ impl Poller {
         served.input.as_mut().is_some_and(|input| input.arm())
     }
 
-    /// Waits for descriptors and makes the ports they belong to active.
-    fn wait(&mut self, timeout: Option<Duration>) {
+    /// Waits for descriptors and makes the ports they belong to active. True when nothing but the timer ended the wait.
+    fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 64];
         let timeout = timeout.map(|t| rustix::event::Timespec { tv_sec: 0, tv_nsec: t.subsec_nanos().into() });
         // An interrupted wait is a short one.
         let count = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).unwrap_or(0);
+        let mut by_timer = false;
         for event in &events[..count] {
             let token = event.data.u64();
+            by_timer |= token == TIMER_TOKEN;
             let Some(served) = self.served.get_mut(token as usize).and_then(Option::as_mut) else { continue };
             if served.attached.source.signal().in_memory()
                 && let Some(member) = served.attached.switch.member(served.attached.index)
@@ -368,6 +408,7 @@ impl Poller {
                 self.activate(index);
             }
         }
+        by_timer && count == 1
     }
 
     /// Takes over the newest topology: keeps what stays, lets go of what went, takes what is new.
@@ -378,7 +419,8 @@ impl Poller {
         self.waiting_for_input = false;
         self.devices = false;
         let number = self.state.number;
-        for attached in topology.ports.iter().filter(|attached| attached.poller == number) {
+        let pollers = self.shared.pollers;
+        for attached in topology.ports.iter().filter(|attached| attached.poller % pollers == number) {
             let id = attached.source.id();
             let index = match gone.remove(&id) {
                 Some(index) => index,
@@ -386,12 +428,16 @@ impl Poller {
             };
             self.places.insert(id, index);
             self.devices |= !attached.source.signal().in_memory();
-            if let Some(served) = self.served[index].as_mut() {
-                served.attached = attached.clone();
-                if served.input.is_none() {
-                    served.input = attached.source.take();
-                    let faulty = attached.switch.member(attached.index).is_some_and(|m| m.port.fault().is_some());
-                    self.waiting_for_input |= served.input.is_none() && !faulty;
+            let Some(served) = self.served[index].as_mut() else { continue };
+            served.attached = attached.clone();
+            if served.input.is_none() {
+                served.input = attached.source.take(&self.state);
+                self.waiting_for_input |= served.input.is_none();
+                // It may have been parked, and asked for a kick, without its input.
+                served.armed = false;
+                if !served.active {
+                    self.parked.retain(|&parked| parked != index);
+                    self.activate(index);
                 }
             }
         }
@@ -399,15 +445,22 @@ impl Poller {
             self.let_go(index);
         }
         self.topology = topology;
+        self.work.calls.reconsider();
         self.version = version;
         self.state.account.adopted.store(version, Ordering::Release);
     }
 
     /// Gives a new port a place, active so that it is looked at at once.
     fn admit(&mut self, attached: &Attached) -> usize {
-        let input = attached.source.take();
-        let served =
-            Served { attached: attached.clone(), input, active: true, armed: false, idle: 0, pacing: Pacing::new() };
+        // `adopt` takes the input.
+        let served = Served {
+            attached: attached.clone(),
+            input: None,
+            active: true,
+            armed: false,
+            idle: 0,
+            pacing: Pacing::new(),
+        };
         let index = match self.vacant.pop() {
             Some(index) => index,
             None => {

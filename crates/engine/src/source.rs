@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ringway_switch::{Input, Switch};
 
+use crate::engine::PollerState;
+
 /// How a client makes itself heard.
 #[derive(Debug)]
 pub enum Signal {
@@ -34,7 +36,14 @@ impl Signal {
 pub struct Source {
     id: u64,
     signal: Signal,
-    input: Mutex<Option<Box<dyn Input>>>,
+    place: Mutex<Place>,
+}
+
+/// Where an input is while nobody has it.
+struct Place {
+    input: Option<Box<dyn Input>>,
+    /// Pollers that came for it while another had it; one that has lost interest since is no trouble.
+    waiting: Vec<Arc<PollerState>>,
 }
 
 impl Source {
@@ -42,7 +51,8 @@ impl Source {
     #[must_use]
     pub fn new(input: Box<dyn Input>, signal: Signal) -> Source {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Source { id: NEXT.fetch_add(1, Ordering::Relaxed), signal, input: Mutex::new(Some(input)) }
+        let place = Place { input: Some(input), waiting: Vec::new() };
+        Source { id: NEXT.fetch_add(1, Ordering::Relaxed), signal, place: Mutex::new(place) }
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -53,12 +63,23 @@ impl Source {
         &self.signal
     }
 
-    pub(crate) fn take(&self) -> Option<Box<dyn Input>> {
-        self.input.lock().unwrap_or_else(PoisonError::into_inner).take()
+    /// The input. When another poller has it, `poller` is woken, with `returned` set, as soon as it is there.
+    pub(crate) fn take(&self, poller: &Arc<PollerState>) -> Option<Box<dyn Input>> {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let input = place.input.take();
+        if input.is_none() && !place.waiting.iter().any(|waiting| Arc::ptr_eq(waiting, poller)) {
+            place.waiting.push(Arc::clone(poller));
+        }
+        input
     }
 
     pub(crate) fn put_back(&self, input: Box<dyn Input>) {
-        *self.input.lock().unwrap_or_else(PoisonError::into_inner) = Some(input);
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        place.input = Some(input);
+        for poller in place.waiting.drain(..) {
+            poller.returned.store(true, Ordering::Release);
+            poller.wake();
+        }
     }
 }
 

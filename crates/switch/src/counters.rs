@@ -126,6 +126,16 @@ impl Counters {
         self.output.calls.fetch_add(1, Ordering::Relaxed);
     }
 
+    #[inline]
+    pub(crate) fn in_frames(&self) -> u64 {
+        self.input.frames.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn out_frames(&self) -> u64 {
+        self.output.frames.load(Ordering::Relaxed)
+    }
+
     /// All counters at about the same moment.
     #[must_use]
     pub fn read(&self) -> CountersReading {

@@ -6,15 +6,18 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod calls;
 mod counters;
 mod deliver;
 mod forward;
 mod mac;
 mod mac_table;
+mod moderation;
 mod offload;
 mod pass;
 mod port;
 mod switch;
+mod time;
 
 #[cfg(test)]
 mod batch_tests;
@@ -26,12 +29,15 @@ mod pass_tests;
 mod testing;
 
 pub use batch::{Batch, BatchStorage, Destination, Frame, MAX_BATCH};
+pub use calls::PendingCalls;
 pub use counters::{Counters, CountersReading, DropReason};
 pub use deliver::Frames;
 pub use forward::{Forward, Learning, MacMap};
 pub use mac::Mac;
 pub use mac_table::{Learned, MacEntry, MacTable, Owner};
+pub use moderation::{Entry, Gate, Moderation};
 pub use offload::{Accepts, BadOffload, Gso, Offload};
 pub use pass::{Passed, Workspace, pass};
-pub use port::{Bell, Input, News, Output, Port, PortFault};
+pub use port::{Asked, Bell, Input, News, Output, Port, PortFault};
 pub use switch::{Forwarding, MAX_PORTS, Member, Spread, Spreads, Switch};
+pub use time::Time;

@@ -3,16 +3,20 @@
 use std::sync::atomic::{Ordering, fence};
 
 use crate::batch::BatchStorage;
+use crate::calls::PendingCalls;
 use crate::deliver::Lists;
 use crate::port::{Input, News, PortFault};
 use crate::switch::{Member, Switch};
+use crate::time::Time;
 
-/// What a poller needs for passing frames, allocated once.
+/// What a poller needs for passing frames, allocated once, and the calls that its passes left pending.
 #[derive(Debug)]
 pub struct Workspace {
     batch: Option<BatchStorage>,
     lists: Lists,
     limit: usize,
+    /// To be made when they are due, by whoever has the workspace.
+    pub calls: PendingCalls,
 }
 
 impl Workspace {
@@ -20,7 +24,7 @@ impl Workspace {
     #[must_use]
     pub fn new(batch: usize) -> Workspace {
         let limit = batch.clamp(1, crate::MAX_BATCH);
-        Workspace { batch: Some(BatchStorage::new(limit)), lists: Lists::new(limit), limit }
+        Workspace { batch: Some(BatchStorage::new(limit)), lists: Lists::new(limit), limit, calls: PendingCalls::new() }
     }
 }
 
@@ -35,8 +39,8 @@ pub struct Passed {
     pub receiver_fault: bool,
 }
 
-/// Moves one batch of frames from a port to wherever they go. `now` is in seconds.
-pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Workspace, now: u32) -> Passed {
+/// Moves one batch of frames from a port to wherever they go.
+pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Workspace, now: &Time) -> Passed {
     // Collect.
     let storage = work.batch.take().unwrap_or_else(|| BatchStorage::new(work.limit));
     let mut batch = storage.into_batch();
@@ -56,7 +60,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     from.port.counters().add_in(taken, batch.bytes());
 
     // Forward.
-    switch.forward().forward(&mut batch, from, switch, now);
+    switch.forward().forward(&mut batch, from, switch, now.seconds);
 
     // Deliver.
     let mut receiver_fault = work.lists.deliver(&batch, from, switch);
@@ -65,13 +69,13 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     work.batch = Some(batch.into_storage());
     input.release();
 
-    // Everything is published; now see who asked to be told.
+    // Everything is published; now see who asked to be told, and may be told yet.
     fence(Ordering::SeqCst);
     for &port in &work.lists.served {
         if let Some(member) = switch.member(port) {
-            receiver_fault |= member.port.ring(News::Frames);
+            receiver_fault |= work.calls.ring(&member.port, News::Frames, now);
         }
     }
-    receiver_fault |= from.port.ring(News::Room);
+    receiver_fault |= work.calls.ring(&from.port, News::Room, now);
     Passed { frames: taken, fault, receiver_fault }
 }

@@ -5,7 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::batch::Batch;
 use crate::counters::Counters;
 use crate::deliver::Frames;
+use crate::moderation::{Entry, Moderated, Moderation};
 use crate::offload::Accepts;
+use crate::time::Time;
+
+/// After this many nanoseconds, a client that could not be asked is asked again.
+const ASK_AGAIN: u64 = 10_000;
 
 /// A client broke the rules in a way that ends its port. Its display text is for the client and the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,15 +104,42 @@ pub enum News {
     Room,
 }
 
+/// What came of asking a client whether it wants a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It does not.
+    Unwanted,
+    /// It did, and was called.
+    Called,
+    /// It could not be asked: somebody has what that takes. It is asked again soon.
+    Busy,
+}
+
 /// Wakes a port's client. Called after everything of a pass is published and fenced; may be called at any time.
 pub trait Bell: Send + Sync {
-    /// Wakes the client if it asked for that; true when a call was made. A client that waits for something else sleeps on.
-    fn ring(&self, news: News) -> bool;
+    /// Wakes the client if it asked for that. A client that waits for something else sleeps on.
+    fn ring(&self, news: News) -> Asked;
 
     /// Whether a call did not return by itself. The client goes then ([`PortFault::CallBlocked`]), and is not called again.
     fn is_blocked(&self) -> bool {
         false
     }
+}
+
+/// What came of news for a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rung {
+    /// Whoever waits for them is told, or will be.
+    Done,
+    /// A call is pending: [`Port::ring_pending`] is to be called when it is due.
+    Pending {
+        /// The time of the last call in nanoseconds, which tells this pending call from others.
+        last: u64,
+        /// In nanoseconds.
+        due: u64,
+    },
+    /// That cost the port its place: [`Port::fault`].
+    Fault,
 }
 
 /// One port: what any poller may reach.
@@ -116,6 +148,7 @@ pub struct Port {
     counters: Counters,
     output: Mutex<Box<dyn Output>>,
     bell: Box<dyn Bell>,
+    moderation: Moderated,
     fault: Mutex<Option<PortFault>>,
 }
 
@@ -124,7 +157,8 @@ impl Port {
     #[must_use]
     pub fn new(name: impl Into<String>, output: Box<dyn Output>, bell: Box<dyn Bell>) -> Self {
         let (name, output) = (name.into(), Mutex::new(output));
-        Self { name, counters: Counters::default(), output, bell, fault: Mutex::new(None) }
+        let (counters, moderation) = (Counters::default(), Moderated::default());
+        Self { name, counters, output, bell, moderation, fault: Mutex::new(None) }
     }
 
     /// Its name.
@@ -146,18 +180,96 @@ impl Port {
         self.output.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the client if it asked for this; true when that cost the port its place ([`Port::fault`]).
+    /// Moderates its calls from now on. Pollers look at calls that are pending already when they adopt a topology.
+    pub fn set_moderation(&self, moderation: Moderation) {
+        self.moderation.set(moderation);
+    }
+
+    /// How its calls are moderated.
+    #[must_use]
+    pub fn moderation(&self) -> Moderation {
+        self.moderation.get()
+    }
+
+    /// Wakes the client if it asked for this, now or when moderation allows.
     #[inline]
-    pub fn ring(&self, news: News) -> bool {
-        if !self.bell.ring(news) {
-            return false;
+    pub(crate) fn ring(&self, news: News, time: &Time) -> Rung {
+        let interval = self.moderation.interval();
+        if interval > 0 {
+            return self.ring_moderated(news, time, interval);
         }
+        match self.bell.ring(news) {
+            Asked::Unwanted => Rung::Done,
+            Asked::Called => self.called(),
+            Asked::Busy => match self.moderation.gate(news).postpone() {
+                Some(last) => self.pending(last, time.nanoseconds + ASK_AGAIN),
+                None => Rung::Done,
+            },
+        }
+    }
+
+    fn ring_moderated(&self, news: News, time: &Time, interval: u64) -> Rung {
+        let frames = match news {
+            News::Frames => self.counters.out_frames(),
+            News::Room => self.counters.in_frames(),
+        };
+        let gate = self.moderation.gate(news);
+        let entry = match self.moderation.applies(news, frames, time.nanoseconds, interval) {
+            true => gate.enter(time.nanoseconds, interval),
+            false => gate.enter(time.nanoseconds, 0),
+        };
+        self.follow(entry, news, time)
+    }
+
+    /// Makes a call that became pending when the one before was made at `last`.
+    pub(crate) fn ring_pending(&self, news: News, last: u64, time: &Time) -> Rung {
+        let entry = self.moderation.gate(news).enter_pending(last, time.nanoseconds, self.moderation.interval());
+        self.follow(entry, news, time)
+    }
+
+    /// As [`Port::ring_pending`], whatever the time.
+    pub(crate) fn ring_early(&self, news: News, last: u64, time: &Time) -> Rung {
+        self.follow(self.moderation.gate(news).enter_pending(last, time.nanoseconds, 0), news, time)
+    }
+
+    /// When a call that became pending after one at `last` is due.
+    pub(crate) fn due(&self, last: u64) -> u64 {
+        last.saturating_add(self.moderation.interval())
+    }
+
+    fn follow(&self, entry: Entry, news: News, time: &Time) -> Rung {
+        let gate = self.moderation.gate(news);
+        match entry {
+            Entry::Covered => Rung::Done,
+            Entry::Pending(last) => self.pending(last, 0),
+            Entry::Ask => {
+                let called = match self.bell.ring(news) {
+                    Asked::Unwanted => None,
+                    // The time after the call, so that no two are ever closer than the interval.
+                    Asked::Called => Some((time.read)()),
+                    Asked::Busy => return self.pending(gate.give_up(), time.nanoseconds + ASK_AGAIN),
+                };
+                let pending = gate.leave(called);
+                match called.map_or(Rung::Done, |_| self.called()) {
+                    Rung::Done => pending.map_or(Rung::Done, |last| self.pending(last, time.nanoseconds + 1)),
+                    rung => rung,
+                }
+            }
+        }
+    }
+
+    fn pending(&self, last: u64, soonest: u64) -> Rung {
+        Rung::Pending { last, due: self.due(last).max(soonest) }
+    }
+
+    #[inline]
+    fn called(&self) -> Rung {
         self.counters.add_call();
-        let blocked = self.bell.is_blocked();
-        if blocked {
+        if self.bell.is_blocked() {
             self.fail(PortFault::CallBlocked);
+            return Rung::Fault;
         }
-        blocked
+        Rung::Done
     }
 
     /// Notes why the port must end; the first reason stays.

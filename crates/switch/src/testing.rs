@@ -7,8 +7,8 @@ use ringway_memory::Mapping;
 
 pub(crate) use crate::Mac;
 use crate::{
-    Accepts, Batch, Bell, Counters, CountersReading, DropReason, Forward, Frames, Input, Learning, MacMap, MacTable,
-    Member, News, Offload, Output, Owner, Passed, Port, PortFault, Spreads, Switch, Workspace, pass,
+    Accepts, Asked, Batch, Bell, Counters, CountersReading, DropReason, Forward, Frames, Input, Learning, MacMap,
+    MacTable, Member, News, Offload, Output, Owner, Passed, Port, PortFault, Spreads, Switch, Time, Workspace, pass,
 };
 
 /// Station `n`'s address.
@@ -186,9 +186,9 @@ impl Output for Sink {
 }
 
 impl Bell for Sink {
-    fn ring(&self, _: News) -> bool {
+    fn ring(&self, _: News) -> Asked {
         self.with(|kept| kept.rings += 1);
-        false
+        Asked::Unwanted
     }
 }
 
@@ -255,7 +255,7 @@ impl Lan {
     /// One pass of port `from`.
     pub(crate) fn pass(&mut self, from: u16) -> Passed {
         let member = self.switch.member(from).expect("a port");
-        pass(&self.switch, member, &mut self.offers[usize::from(from)], &mut self.work, self.now)
+        pass(&self.switch, member, &mut self.offers[usize::from(from)], &mut self.work, &Time::at_second(self.now))
     }
 
     /// Sends frames, each in one piece, in as many passes as it takes.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ringway_memory::Mapping;
 use ringway_switch::{
-    Batch, Bell, Counters, DropReason, Frames, Gso, Input, Learning, Mac, MacTable, Member, News, Offload, Output,
-    Owner, Port, PortFault, Spreads, Switch, Workspace, pass,
+    Asked, Batch, Bell, Counters, DropReason, Frames, Gso, Input, Learning, Mac, MacTable, Member, News, Offload,
+    Output, Owner, Port, PortFault, Spreads, Switch, Time, Workspace, pass,
 };
 
 struct Counting;
@@ -124,8 +124,8 @@ impl Output for Count {
 }
 
 impl Bell for Count {
-    fn ring(&self, _: News) -> bool {
-        false
+    fn ring(&self, _: News) -> Asked {
+        Asked::Unwanted
     }
 }
 
@@ -153,16 +153,17 @@ fn a_workspace_allocates_nothing_after_its_first_pass() {
     assert!(memory.whole().write(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0x88, 0xb5]));
     assert!(memory.view(12, HEADERS.len()).expect("inside").write(&HEADERS));
     let mut input = Endless { memory, in_pieces: 0, unfinished: false, destinations: 1, number: 0 };
+    let now = Time::at_second(1);
     let mut moved = 0;
     for limit in [1, 2, 64, 255, 256, 1024] {
         let mut work = Workspace::new(limit);
-        pass(&switch, from, &mut input, &mut work, 2);
+        pass(&switch, from, &mut input, &mut work, &now);
         let before = ALLOCATIONS.get();
         for in_pieces in 0..limit.min(80) {
             for destinations in [1, 2, 999] {
                 (input.in_pieces, input.destinations) = (in_pieces, destinations);
                 input.unfinished = in_pieces == 3 && destinations == 2;
-                moved += pass(&switch, from, &mut input, &mut work, 2).frames;
+                moved += pass(&switch, from, &mut input, &mut work, &now).frames;
             }
         }
         let allocations = ALLOCATIONS.get() - before;

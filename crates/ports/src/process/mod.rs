@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ringway_abi::{Layout, Shape, doorbell};
 use ringway_engine::{Called, Signal};
 use ringway_memory::{Mapping, SharedMemory};
-use ringway_switch::{Bell, News};
+use ringway_switch::{Asked, Bell, News};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Sides;
@@ -86,7 +86,7 @@ struct ProcessBell {
 
 impl Bell for ProcessBell {
     #[inline]
-    fn ring(&self, news: News) -> bool {
+    fn ring(&self, news: News) -> Asked {
         let (line, direction) = match news {
             News::Room => (doorbell::TX_CLIENT, 0),
             News::Frames => (doorbell::RX_CLIENT, 1),
@@ -97,12 +97,12 @@ impl Bell for ProcessBell {
             wanted |= doorbell::granted(&words[line + doorbell::WISH], &granted[direction]);
         }
         if !wanted || self.is_blocked() {
-            return false;
+            return Asked::Unwanted;
         }
         if ringway_engine::call(self.call.as_fd()) == Called::Blocked {
             self.blocked.store(true, Ordering::Relaxed);
         }
-        true
+        Asked::Called
     }
 
     fn is_blocked(&self) -> bool {

@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use ringway_engine::Signal;
-use ringway_switch::{Bell, News};
+use ringway_switch::{Asked, Bell, News};
 
 use crate::Sides;
 use input::TapInput;
@@ -43,7 +43,7 @@ pub fn open(settings: &Settings) -> io::Result<Sides> {
 struct NoBell;
 
 impl Bell for NoBell {
-    fn ring(&self, _: News) -> bool {
-        false
+    fn ring(&self, _: News) -> Asked {
+        Asked::Unwanted
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringway_switch::{Bell, News};
+use ringway_switch::{Asked, Bell, News};
 
 use super::device::{Device, Fault};
 
@@ -11,14 +11,13 @@ pub(super) struct VhostBell {
 }
 
 impl Bell for VhostBell {
-    /// Whoever has the lock instead of us (another poller that delivers, or the session that starts a queue) asks the
-    /// driver in its turn, and that for everything published until then.
+    /// The lock may be with another poller that delivers, or with the port's own thread: the driver is asked later then.
     #[inline]
-    fn ring(&self, news: News) -> bool {
+    fn ring(&self, news: News) -> Asked {
         let (mut called, mut broken) = (false, None);
         match news {
             News::Frames => {
-                let Some(mut side) = self.device.output.try_lock() else { return false };
+                let Some(mut side) = self.device.output.try_lock() else { return Asked::Busy };
                 for (number, queue) in side.queues.iter_mut().enumerate() {
                     match queue.as_mut().map_or(Ok(false), |queue| queue.call_if_wanted()) {
                         Ok(made) => called |= made,
@@ -30,7 +29,7 @@ impl Bell for VhostBell {
                 }
             }
             News::Room => {
-                let Some(mut side) = self.device.input.try_lock() else { return false };
+                let Some(mut side) = self.device.input.try_lock() else { return Asked::Busy };
                 for (number, queue) in side.queues.iter_mut().enumerate() {
                     match queue.as_mut().map_or(Ok(false), |queue| queue.call_if_wanted()) {
                         Ok(made) => called |= made,
@@ -45,6 +44,6 @@ impl Bell for VhostBell {
         if broken.is_some() {
             self.device.report_broken();
         }
-        called
+        if called { Asked::Called } else { Asked::Unwanted }
     }
 }

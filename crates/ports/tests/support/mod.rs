@@ -11,7 +11,7 @@ use ringway_memory::View;
 use ringway_ports::process::{self, ClientEnds};
 use ringway_switch::{
     CountersReading, DropReason, Input, Mac, MacMap, MacTable, Member, Owner, Passed, Port, PortFault, Spreads, Switch,
-    Workspace, pass,
+    Time, Workspace, pass,
 };
 
 /// Station `n`, which is bound to port `n`.
@@ -164,7 +164,7 @@ impl Lan {
 
     pub fn pass(&mut self, from: usize) -> Passed {
         let member = self.switch.member(from as u16).expect("a port");
-        pass(&self.switch, member, &mut *self.clients[from].input, &mut self.work, 1)
+        pass(&self.switch, member, &mut *self.clients[from].input, &mut self.work, &Time::at_second(1))
     }
 
     pub fn counters(&self, port: usize) -> CountersReading {
