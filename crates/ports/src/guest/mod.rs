@@ -2,6 +2,8 @@
 
 mod dirty_log;
 mod memory;
+#[cfg(test)]
+mod memory_tests;
 mod region;
 
 pub use dirty_log::{DirtyLog, LogError};

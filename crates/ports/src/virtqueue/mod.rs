@@ -13,6 +13,29 @@ mod ring;
 mod split;
 mod transmit;
 
+#[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
+mod lap_tests;
+#[cfg(test)]
+mod log_tests;
+#[cfg(test)]
+mod malformed_tests;
+#[cfg(test)]
+mod oracle_tests;
+#[cfg(test)]
+mod property_tests;
+#[cfg(test)]
+mod race_tests;
+#[cfg(test)]
+mod receive_tests;
+#[cfg(test)]
+mod suppression_tests;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod transmit_tests;
+
 pub use fault::RingFault;
 pub use packed::Packed;
 pub use receive::{Receive, Tally};

@@ -225,7 +225,7 @@ impl<R: Ring> Receive<R> {
             if header.left == 0 && source.left == 0 {
                 break;
             }
-            let end = seen >= LONGEST_CHAIN || self.spans.len() == self.ring.size().into();
+            let end = seen >= LONGEST_CHAIN || self.spans.len() == usize::from(self.ring.size());
             if !self.mergeable || header.left > 0 || end {
                 return Ok(Some(DropReason::ReceiverTooSmall));
             }

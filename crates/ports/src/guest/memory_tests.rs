@@ -1,0 +1,128 @@
+//! Addresses, regions and the dirty log.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use ringway_memory::Mapping;
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+use super::{DirtyLog, GuestMemory, Region, RegionError};
+use crate::virtqueue::RingFault;
+
+fn file(bytes: u64) -> OwnedFd {
+    let file = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memory");
+    ftruncate(&file, bytes).expect("memory");
+    file
+}
+
+#[test]
+fn addresses_are_found_in_one_region_or_not_at_all() {
+    let file = file(0x30_000);
+    let region = |guest, size, user, offset| {
+        std::sync::Arc::new(Region::map(&file, guest, size, user, offset).expect("a region"))
+    };
+    // Two that touch in guest addresses, and one at the end of the address space.
+    let memory = GuestMemory::new(vec![
+        region(0x1000, 0x1000, 0x7000_0000, 0),
+        region(0x2000, 0x1000, 0x7000_1000, 0x5000),
+        region(u64::MAX - 0x1fff, 0x1000, 0x9000_0000, 0x2000),
+    ]);
+    let mut space = memory.space();
+    let cases = [
+        (0x1000, 0x1000, true),
+        (0x1fff, 1, true),
+        (0x2000, 0x1000, true),
+        (0x1fff, 2, false),
+        (0x1000, 0x1001, false),
+        (0xfff, 1, false),
+        (0, 0x1001, false),
+        (0x3000, 1, false),
+        (u64::MAX - 0x1fff, 0x1000, true),
+        (u64::MAX - 0xfff, 1, false),
+        (u64::MAX, 1, false),
+        (u64::MAX, u32::MAX, false),
+        (0x1000, u32::MAX, false),
+    ];
+    for (address, len, inside) in cases.into_iter().chain(cases.into_iter().rev()) {
+        assert_eq!(space.view(address, len).is_some(), inside, "{len:#x} bytes at {address:#x}");
+        assert_eq!(memory.view(address, len as usize).is_some(), inside, "{len:#x} bytes at {address:#x}");
+        assert!(space.view(address, len).is_none_or(|view| view.len() == len as usize));
+    }
+    // Each address leads to its own byte.
+    let own = Mapping::shared(file.as_fd(), 0x30_000).expect("memory");
+    for (address, offset) in [(0x1000, 0), (0x1fff, 0xfff), (0x2000, 0x5000), (u64::MAX - 0x1000, 0x2fff)] {
+        assert!(space.view(address, 1).expect("inside").write(&[7]));
+        let mut byte = [0];
+        assert!(own.view(offset, 1).expect("inside").read(&mut byte) && byte == [7], "{address:#x}");
+        assert!(own.view(offset, 1).expect("inside").write(&[0]));
+    }
+    for (user, len, guest) in [
+        (0x7000_0000, 0x1000, Some(0x1000)),
+        (0x7000_1fff, 1, Some(0x2fff)),
+        (0x7000_0fff, 2, None),
+        (0x6fff_ffff, 1, None),
+        (0x9000_0000, 0x1000, Some(u64::MAX - 0x1fff)),
+        (u64::MAX, 1, None),
+    ] {
+        assert_eq!(memory.guest_address(user, len), guest, "{user:#x}");
+    }
+    assert!(GuestMemory::default().space().view(0, 0).is_none());
+    assert!(GuestMemory::default().space().view(0, 1).is_none());
+}
+
+#[test]
+fn regions_must_fit_their_file_and_the_address_space() {
+    let file = file(0x3000);
+    let map = |guest, size, user, offset| Region::map(&file, guest, size, user, offset);
+    assert!(matches!(map(0, 0, 0, 0), Err(RegionError::Empty)));
+    assert!(matches!(map(u64::MAX, 2, 0, 0), Err(RegionError::Wraps { .. })));
+    assert!(matches!(map(0, 2, u64::MAX, 0), Err(RegionError::Wraps { .. })));
+    assert!(matches!(map(0, 2, 0, u64::MAX), Err(RegionError::Wraps { .. })));
+    assert!(matches!(map(0, u64::MAX, 0, 0), Err(RegionError::BeyondFile { .. })));
+    assert!(matches!(map(0, 0x3001, 0, 0), Err(RegionError::BeyondFile { .. })));
+    assert!(matches!(map(0, 0x1000, 0, 0x2001), Err(RegionError::BeyondFile { .. })));
+    // A place in the middle of a page leads to its own bytes.
+    let own = Mapping::shared(file.as_fd(), 0x3000).expect("memory");
+    assert!(own.view(0x1234, 3).expect("inside").write(b"abc"));
+    let region = map(0x8000, 0x100, 0, 0x1234).expect("a region");
+    let mut bytes = [0; 3];
+    assert!(region.whole().read(&mut bytes) && &bytes == b"abc" && region.whole().len() == 0x100);
+    let other = |guest, user| map(guest, 0x100, user, 0).expect("a region");
+    assert!(other(0x80ff, 0x5000).overlaps(&region) && other(0x7f01, 0x5000).overlaps(&region));
+    assert!(!other(0x8100, 0x5000).overlaps(&region) && !other(0x7f00, 0x5000).overlaps(&region));
+    assert!(other(0x9000, 0xff).overlaps(&region), "in the front end");
+}
+
+#[test]
+fn a_log_has_exactly_the_bits_of_the_pages() {
+    for (address, len, pages) in [
+        (0, 0, vec![]),
+        (0, 1, vec![0]),
+        (4095, 1, vec![0]),
+        (4095, 2, vec![0, 1]),
+        (4096, 4096, vec![1]),
+        (31 * 4096, 4097, vec![31, 32]),
+        (5 * 4096 + 7, 3 * 4096, vec![5, 6, 7, 8]),
+        (255 * 4096, 4096, vec![255]),
+    ] {
+        let file = file(32);
+        let log = DirtyLog::map(&file, 32, 0).expect("a log");
+        assert!(log.mark(address, len));
+        let mut bytes = [0; 32];
+        assert!(Mapping::shared(file.as_fd(), 32).expect("memory").whole().read(&mut bytes));
+        let set: Vec<u64> = (0..256).filter(|page| bytes[*page as usize / 8] >> (page % 8) & 1 == 1).collect();
+        assert_eq!(set, pages, "{len} bytes at {address}");
+    }
+}
+
+#[test]
+fn what_a_log_does_not_reach_is_a_fault() {
+    let file = file(4096);
+    let log = DirtyLog::map(&file, 32, 0).expect("a log");
+    for (address, len) in [(256 * 4096, 1), (256 * 4096 - 1, 2), (u64::MAX, 1), (u64::MAX, 2), (1 << 63, 4096)] {
+        assert!(!log.mark(address, len), "{len} bytes at {address:#x}");
+        assert_eq!(log.mark_all([(0, 1), (address, len)]), Err(RingFault::LogTooSmall(address)));
+    }
+    for (size, offset) in [(0, 0), (3, 0), (4097, 0), (32, 4096), (u64::MAX, 0), (4096, u64::MAX), (32, 8)] {
+        assert!(DirtyLog::map(&file, size, offset).is_err(), "{size} bytes at {offset}");
+    }
+}

@@ -1,0 +1,213 @@
+//! Who is told of what: against the rules of the specification on positions that never wrap.
+
+use super::testing::{Driver, Guest, PackedDriver, Piece, SplitDriver, both, collect, transmit_queue};
+use super::{F_EVENT_IDX, F_IN_ORDER, Ring, Transmit};
+
+both!(
+    calls_are_made_exactly_when_the_event_is_passed,
+    calls_are_made_exactly_when_they_are_not_declined,
+    a_driver_that_waits_while_the_ring_goes_round_is_called,
+    kicks_are_asked_for_from_the_next_chain_on,
+    in_order_one_entry_stands_for_a_batch,
+    the_first_question_is_answered_with_a_call,
+);
+
+/// Sizes that the format allows.
+fn sizes<D: Driver>() -> &'static [u16] {
+    if D::PACKED { &[1, 2, 3, 5, 7] } else { &[1, 2, 4, 8] }
+}
+
+/// Where rings begin: laps of both kinds, and indices that wrap.
+fn begins<D: Driver>(size: u16) -> std::ops::Range<u64> {
+    if D::PACKED { 2 * u64::from(size)..4 * u64::from(size) } else { 65_536 + 65_530..2 * 65_536 + 4 }
+}
+
+fn small_frame(guest: &Guest) -> Piece {
+    Piece::read(guest.place(&[0; 72]), 72)
+}
+
+fn call_wanted<R: Ring>(queue: &mut Transmit<R>, guest: &Guest) -> bool {
+    let memory = queue.ring.memory(&guest.memory).expect("a ring");
+    queue.ring.call_wanted(memory)
+}
+
+/// A driver and its device at `begin`, which has been asked once whether to call.
+fn started<D: Driver>(guest: &Guest, size: u16, features: u64, begin: u64) -> (D, Transmit<D::Device>) {
+    let mut driver = D::new(guest, size, features);
+    driver.begin_at(guest, begin);
+    let mut queue = transmit_queue(guest, &driver);
+    assert!(call_wanted(&mut queue, guest));
+    (driver, queue)
+}
+
+/// Sends and takes back `count` frames.
+fn circulate<D: Driver>(driver: &mut D, queue: &mut Transmit<D::Device>, guest: &Guest, count: u64, piece: Piece) {
+    for _ in 0..count {
+        driver.put(guest, &[piece], 1).expect("room");
+    }
+    driver.publish(guest);
+    assert_eq!(collect(queue, guest).expect("nothing is wrong").frames.len() as u64, count);
+}
+
+fn calls_are_made_exactly_when_the_event_is_passed<D: Driver>() {
+    for &size in sizes::<D>() {
+        let guest = Guest::new();
+        let piece = small_frame(&guest);
+        for old in begins::<D>(size) {
+            for count in 0..=u64::from(size) {
+                let new = old + count;
+                for event in new - u64::from(size)..new + u64::from(size) {
+                    let (mut driver, mut queue) = started::<D>(&guest, size, F_EVENT_IDX, old);
+                    circulate(&mut driver, &mut queue, &guest, count, piece);
+                    driver.ask_at(&guest, event);
+                    let wanted = (old..new).contains(&event);
+                    let case = format!("ring of {size}: {old} to {new}, event {event}");
+                    assert_eq!(call_wanted(&mut queue, &guest), wanted, "{case}");
+                    assert!(!call_wanted(&mut queue, &guest), "once only, {case}");
+                }
+            }
+        }
+    }
+}
+
+fn calls_are_made_exactly_when_they_are_not_declined<D: Driver>() {
+    for &size in sizes::<D>() {
+        let guest = Guest::new();
+        let piece = small_frame(&guest);
+        for old in begins::<D>(size) {
+            for count in 0..=u64::from(size) {
+                for declined in [false, true] {
+                    let (mut driver, mut queue) = started::<D>(&guest, size, 0, old);
+                    circulate(&mut driver, &mut queue, &guest, count, piece);
+                    if declined {
+                        driver.decline(&guest)
+                    } else {
+                        driver.ask_any(&guest)
+                    }
+                    assert_eq!(call_wanted(&mut queue, &guest), count > 0 && !declined);
+                }
+            }
+        }
+    }
+}
+
+/// Two pollers deliver in turn, and each asks when both have delivered.
+fn a_driver_that_waits_while_the_ring_goes_round_is_called<D: Driver>() {
+    for &size in sizes::<D>() {
+        for laps in 2..5 {
+            let guest = Guest::new();
+            let piece = small_frame(&guest);
+            let (mut driver, mut queue) = started::<D>(&guest, size, F_EVENT_IDX, begins::<D>(size).start);
+            for _ in 0..laps {
+                driver.all_used(&guest);
+                driver.ask_at(&guest, driver.taken_back());
+                circulate(&mut driver, &mut queue, &guest, size.into(), piece);
+            }
+            assert!(call_wanted(&mut queue, &guest), "{laps} laps of {size}");
+        }
+    }
+}
+
+fn kicks_are_asked_for_from_the_next_chain_on<D: Driver>() {
+    for features in [0, F_EVENT_IDX] {
+        for &size in sizes::<D>() {
+            let guest = Guest::new();
+            let piece = small_frame(&guest);
+            for begin in begins::<D>(size) {
+                let (mut driver, mut queue) = started::<D>(&guest, size, features, begin);
+                let memory = queue.ring.memory(&guest.memory).expect("a ring");
+                for count in 0..=u64::from(size) {
+                    queue.ring.arm(memory);
+                    assert!(!queue.ring.pending(memory));
+                    let from = driver.published();
+                    for _ in 0..count {
+                        driver.put(&guest, &[piece], 1).expect("room");
+                    }
+                    driver.publish(&guest);
+                    assert_eq!(driver.kick_wanted(&guest, from), count > 0, "armed, ring of {size} from {begin}");
+                    assert_eq!(queue.ring.pending(memory), count > 0);
+                    assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len() as u64, count);
+                    driver.all_used(&guest);
+                    // From here on no kick, until it is armed again.
+                    queue.ring.disarm(memory);
+                    let from = driver.published();
+                    circulate(&mut driver, &mut queue, &guest, 1, piece);
+                    driver.all_used(&guest);
+                    assert!(count == 0 && features != 0 || !driver.kick_wanted(&guest, from), "disarmed");
+                }
+            }
+        }
+    }
+}
+
+fn in_order_one_entry_stands_for_a_batch<D: Driver>() {
+    for &size in sizes::<D>() {
+        for count in 1..=size {
+            let guest = Guest::new();
+            let piece = small_frame(&guest);
+            let mut driver = D::new(&guest, size, F_IN_ORDER);
+            let mut queue = transmit_queue(&guest, &driver);
+            let ids: Vec<u16> = (0..count).map(|_| driver.put(&guest, &[piece], 1).expect("room")).collect();
+            driver.publish(&guest);
+            // What the device writes is in the table (packed) or behind index and flags of the used ring (split).
+            let Addresses { at, bytes } = Addresses::of(&driver, size);
+            let before = guest.read(at, bytes);
+            assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), usize::from(count));
+            let after = guest.read(at, bytes);
+            let entry = if D::PACKED { 16 } else { 8 };
+            let changed = before.chunks(entry).zip(after.chunks(entry)).skip(1).filter(|(old, new)| old != new).count();
+            assert_eq!(changed, 0, "a ring of {size}, a batch of {count}: only the first entry is written");
+            assert_eq!(driver.all_used(&guest), ids.iter().map(|&id| (id, 0)).collect::<Vec<_>>());
+        }
+    }
+}
+
+struct Addresses {
+    at: u64,
+    bytes: usize,
+}
+
+impl Addresses {
+    fn of<D: Driver>(driver: &D, size: u16) -> Addresses {
+        let all = driver.addresses();
+        let count = usize::from(size);
+        if D::PACKED {
+            Addresses { at: all.descriptors, bytes: 16 * count }
+        } else {
+            Addresses { at: all.device + 4, bytes: 8 * count }
+        }
+    }
+}
+
+fn the_first_question_is_answered_with_a_call<D: Driver>() {
+    let guest = Guest::new();
+    let driver = D::new(&guest, 4, F_EVENT_IDX);
+    driver.decline(&guest);
+    let mut queue = transmit_queue(&guest, &driver);
+    assert!(call_wanted(&mut queue, &guest), "nobody knows what a predecessor published without asking");
+    assert!(!call_wanted(&mut queue, &guest));
+}
+
+#[test]
+fn a_packed_driver_that_wants_any_call_or_none_gets_them_with_events_negotiated() {
+    let guest = Guest::new();
+    let piece = small_frame(&guest);
+    let (mut driver, mut queue) = started::<PackedDriver>(&guest, 5, F_EVENT_IDX, 12);
+    driver.ask_any(&guest);
+    circulate(&mut driver, &mut queue, &guest, 2, piece);
+    assert!(call_wanted(&mut queue, &guest));
+    driver.decline(&guest);
+    circulate(&mut driver, &mut queue, &guest, 2, piece);
+    assert!(!call_wanted(&mut queue, &guest));
+}
+
+#[test]
+fn with_events_the_flags_of_a_split_ring_mean_nothing() {
+    let guest = Guest::new();
+    let piece = small_frame(&guest);
+    let (mut driver, mut queue) = started::<SplitDriver>(&guest, 4, F_EVENT_IDX, 0);
+    driver.ask_at(&guest, 0);
+    driver.decline(&guest);
+    circulate(&mut driver, &mut queue, &guest, 1, piece);
+    assert!(call_wanted(&mut queue, &guest));
+}

@@ -1,0 +1,114 @@
+//! A guest and its driver, for tests: written from the specification (virtio 1.3, 2.7 and 2.8), not from the device's side.
+//!
+//! The driver has a mapping of its own of the guest's memory. Positions are counted from the beginning and never wrap
+//! here, so that what wraps is only what is in memory.
+
+mod guest;
+mod packed;
+mod split;
+mod use_device;
+
+pub use guest::{Guest, HIGH, LOW, LOW_BYTES};
+pub use packed::PackedDriver;
+pub use split::{SplitDriver, descriptor};
+pub use use_device::{collect, collect_some, deliver, receive_queue, transmit_queue};
+
+use super::{Addresses, Ring};
+
+pub const NEXT: u16 = 1;
+pub const WRITE: u16 = 2;
+pub const INDIRECT: u16 = 4;
+
+/// A descriptor of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    pub address: u64,
+    pub len: u32,
+    pub write: bool,
+}
+
+impl Piece {
+    pub fn read(address: u64, len: usize) -> Piece {
+        Piece { address, len: len as u32, write: false }
+    }
+
+    pub fn write(address: u64, len: usize) -> Piece {
+        Piece { address, len: len as u32, write: true }
+    }
+}
+
+/// The driver's side of a ring.
+pub trait Driver: Sized {
+    type Device: Ring;
+    const PACKED: bool;
+
+    /// A ring of `size` descriptors somewhere in the guest's memory.
+    fn new(guest: &Guest, size: u16, features: u64) -> Self;
+
+    fn addresses(&self) -> Addresses;
+
+    /// The device's side, continued at `base`.
+    fn device_at(&self, guest: &Guest, base: u32) -> Option<Self::Device>;
+
+    /// The device's side, from where the driver is.
+    fn device(&self, guest: &Guest) -> Self::Device {
+        self.device_at(guest, self.base(self.taken_back())).expect("a ring")
+    }
+
+    /// Begins at `position`, as after so many chains or descriptors.
+    fn begin_at(&mut self, guest: &Guest, position: u64);
+
+    /// How vhost-user states a position.
+    fn base(&self, position: u64) -> u32;
+
+    /// Prepares a chain: its first `direct` pieces in descriptors of the ring, the others in an indirect table. Returns its
+    /// id; `None` when the ring has no room.
+    fn put(&mut self, guest: &Guest, chain: &[Piece], direct: usize) -> Option<u16>;
+
+    /// Makes available what was prepared.
+    fn publish(&mut self, guest: &Guest);
+
+    /// The next chain that the device has used, and how many bytes it says it wrote.
+    fn used(&mut self, guest: &Guest) -> Option<(u16, u32)>;
+
+    /// Positions (chains in a split ring, descriptors in a packed one) published and used so far.
+    fn published(&self) -> u64;
+    fn taken_back(&self) -> u64;
+
+    /// Whether the device wants a kick for what was published after position `from`.
+    fn kick_wanted(&self, guest: &Guest, from: u64) -> bool;
+
+    /// Asks for a call when the device has used the chain at position `at`.
+    fn ask_at(&self, guest: &Guest, at: u64);
+
+    /// Asks for a call for anything, without an event index.
+    fn ask_any(&self, guest: &Guest);
+
+    /// Asks for no calls.
+    fn decline(&self, guest: &Guest);
+
+    /// Everything that was used since the last time.
+    fn all_used(&mut self, guest: &Guest) -> Vec<(u16, u32)> {
+        std::iter::from_fn(|| self.used(guest)).collect()
+    }
+
+    /// A chain of direct descriptors, made available.
+    fn send(&mut self, guest: &Guest, chain: &[Piece]) -> u16 {
+        let id = self.put(guest, chain, chain.len()).expect("room in the ring");
+        self.publish(guest);
+        id
+    }
+}
+
+/// Runs each test with both formats.
+macro_rules! both {
+    ($($name:ident),* $(,)?) => {
+        mod split {
+            $(#[test] fn $name() { super::$name::<crate::virtqueue::testing::SplitDriver>() })*
+        }
+        mod packed {
+            $(#[test] fn $name() { super::$name::<crate::virtqueue::testing::PackedDriver>() })*
+        }
+    };
+}
+pub(crate) use both;

@@ -1,0 +1,102 @@
+//! The device's side as the data path uses it.
+
+use ringway_memory::{HEAD_BYTES, Head, Mapping};
+use ringway_switch::{Accepts, Batch, BatchStorage, Frame, Offload};
+
+use super::{Driver, Guest};
+use crate::virtqueue::{Bounce, Receive, Ring, RingFault, Tally, Transmit};
+
+/// What a collect brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    pub frames: Vec<(Vec<u8>, Option<Offload>)>,
+    /// Frames that were counted instead.
+    pub refused: usize,
+}
+
+pub fn transmit_queue<D: Driver>(guest: &Guest, driver: &D) -> Transmit<D::Device> {
+    Transmit::new(driver.device(guest), 12, usize::MAX, Accepts::EVERYTHING)
+}
+
+pub fn receive_queue<D: Driver>(guest: &Guest, driver: &D, mergeable: bool) -> Receive<D::Device> {
+    Receive::new(driver.device(guest), 12, mergeable)
+}
+
+pub fn bytes_of(batch: &Batch<'_>, index: usize) -> Vec<u8> {
+    let frame = batch.frame(index);
+    let mut bytes = frame.head.0[..frame.head_len].to_vec();
+    for rest in frame.rest {
+        let mut part = vec![0; rest.len()];
+        assert!(rest.read(&mut part));
+        bytes.extend(part);
+    }
+    assert_eq!(bytes.len(), frame.len);
+    bytes
+}
+
+/// One collect of up to `limit` frames and its release.
+pub fn collect_some<R: Ring>(queue: &mut Transmit<R>, guest: &Guest, limit: usize) -> Result<Sent, RingFault> {
+    thread_local!(static BOUNCE: std::cell::RefCell<Bounce> = std::cell::RefCell::default());
+    BOUNCE.with_borrow_mut(|bounce| {
+        bounce.begin().expect("memory");
+        let mut batch = BatchStorage::new(limit).into_batch();
+        let result = queue.collect(&guest.memory, bounce, &mut batch);
+        let frames: Vec<_> =
+            (0..batch.len()).map(|index| (bytes_of(&batch, index), batch.frame(index).offload.copied())).collect();
+        // A batch with many pieces or bytes has no room either; what was refused is then not known.
+        let pieces: usize = (0..batch.len()).map(|index| batch.frame(index).rest.len()).sum();
+        let is_known = batch.bytes() < 1 << 20 && pieces <= 4 * limit;
+        let refused = if is_known { limit - frames.len() - batch.room() } else { 0 };
+        drop(batch);
+        let released = queue.release(&guest.memory);
+        result.and(released).map(|()| Sent { frames, refused })
+    })
+}
+
+/// Everything there is.
+pub fn collect<R: Ring>(queue: &mut Transmit<R>, guest: &Guest) -> Result<Sent, RingFault> {
+    let mut all = Sent::default();
+    // A frame that has to be copied together waits for memory once, so one empty collect is not the end.
+    let mut empty = 0;
+    while empty < 2 {
+        let sent = collect_some(queue, guest, 256)?;
+        empty = if sent.frames.is_empty() && sent.refused == 0 { empty + 1 } else { 0 };
+        all.frames.extend(sent.frames);
+        all.refused += sent.refused;
+    }
+    Ok(all)
+}
+
+/// Delivers frames, each of them in pieces of `piece` bytes behind its head.
+pub fn deliver<R: Ring>(
+    queue: &mut Receive<R>,
+    guest: &Guest,
+    frames: &[(Vec<u8>, Option<Offload>)],
+    piece: usize,
+) -> (Result<(), RingFault>, Tally) {
+    let source = Mapping::private(frames.iter().map(|(bytes, _)| bytes.len()).sum::<usize>().max(1)).expect("memory");
+    let (mut heads, mut rests, mut at) = (Vec::new(), Vec::new(), 0);
+    for (bytes, _) in frames {
+        let mut head = Head::default();
+        let head_len = bytes.len().min(HEAD_BYTES);
+        head.0[..head_len].copy_from_slice(&bytes[..head_len]);
+        heads.push((head, head_len));
+        let part = |chunk: &[u8]| {
+            let view = source.view(at, chunk.len()).expect("inside");
+            assert!(view.write(chunk));
+            at += chunk.len();
+            view
+        };
+        rests.push(bytes[head_len..].chunks(piece.max(1)).map(part).collect::<Vec<_>>());
+    }
+    let frames = frames.iter().zip(&heads).zip(&rests).map(|(((bytes, offload), (head, head_len)), rest)| Frame {
+        len: bytes.len(),
+        head,
+        head_len: *head_len,
+        rest,
+        offload: offload.as_ref(),
+    });
+    let mut tally = Tally::default();
+    let result = queue.deliver(&guest.memory, frames, &mut tally);
+    (result, tally)
+}
