@@ -79,19 +79,23 @@ impl<'m> Space<'m> {
         let offset = address.wrapping_sub(self.guest) as usize;
         match self.view.and_then(|view| view.sub(offset, len as usize)) {
             Some(view) => Some(view),
-            None => self.search(address, len),
+            None => {
+                // By value, so that the common case stays in registers.
+                let (found, view) = self.search(address, len)?;
+                *self = found;
+                Some(view)
+            }
         }
     }
 
     #[cold]
-    fn search(&mut self, address: u64, len: u32) -> Option<View<'m>> {
-        for region in self.memory.regions() {
-            if let Some(view) = inside(region, region.guest(), address, len as usize) {
-                (self.guest, self.view) = (region.guest(), Some(region.whole()));
-                return Some(view);
-            }
-        }
-        None
+    #[inline(never)]
+    fn search(self, address: u64, len: u32) -> Option<(Space<'m>, View<'m>)> {
+        let memory = self.memory;
+        memory.regions().iter().find_map(|region| {
+            let view = inside(region, region.guest(), address, len as usize)?;
+            Some((Space { memory, guest: region.guest(), view: Some(region.whole()) }, view))
+        })
     }
 
     /// Where the byte at the guest physical address would be if it were in the region used last: for prefetching.

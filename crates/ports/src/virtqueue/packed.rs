@@ -20,21 +20,34 @@ const FLAGS: usize = 1;
 /// The wrap counter in an event's offset word, and in GET_VRING_BASE's halves.
 const WRAP: u16 = 1 << 15;
 
-/// A place in the ring: a slot, and the lap's parity. It starts true.
+/// A place in the ring: a slot, and in the top bit the lap's parity. It starts true. One word, so that no load of a part
+/// waits for a store of another (see `split::Index`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    slot: u16,
-    wrap: bool,
-}
+pub struct Place(u32);
 
 impl Place {
     /// From a half of GET_VRING_BASE.
     fn from_base(half: u16) -> Place {
-        Place { slot: half & !WRAP, wrap: half & WRAP != 0 }
+        Place::new((half & !WRAP).into(), half & WRAP != 0)
     }
 
     fn to_base(self) -> u16 {
-        self.slot | if self.wrap { WRAP } else { 0 }
+        self.0 as u16 | if self.wrap() { WRAP } else { 0 }
+    }
+
+    #[inline(always)]
+    fn new(slot: u32, wrap: bool) -> Place {
+        Place(slot | u32::from(wrap) << 31)
+    }
+
+    #[inline(always)]
+    fn slot(self) -> usize {
+        (self.0 & 0xffff) as usize
+    }
+
+    #[inline(always)]
+    fn wrap(self) -> bool {
+        self.0 >> 31 != 0
     }
 }
 
@@ -52,7 +65,7 @@ pub struct Packed {
     considered: bool,
     untold: u32,
     /// The first descriptor given back since the last publication, held back: where, and its second word.
-    held: Option<(u16, u64)>,
+    held: Option<(usize, u64)>,
 }
 
 /// The three parts for the length of a batch.
@@ -74,7 +87,7 @@ impl Packed {
         // again from the first on that was not given back.
         let (available, used) = (Place::from_base(base as u16), Place::from_base((base >> 16) as u16));
         let next = if base >> 16 == 0 { available } else { used };
-        if size == 0 || size > 32_768 || next.slot >= size || !addresses.descriptors.is_multiple_of(16) {
+        if size == 0 || size > 32_768 || next.slot() >= size.into() || !addresses.descriptors.is_multiple_of(16) {
             return None;
         }
         let ring = Packed {
@@ -106,9 +119,9 @@ impl Packed {
 
     #[inline(always)]
     fn advance(&self, at: Place, slots: u16) -> Place {
-        let sum = u32::from(at.slot) + u32::from(slots);
+        let sum = at.slot() as u32 + u32::from(slots);
         let size = u32::from(self.size);
-        if sum >= size { Place { slot: (sum - size) as u16, wrap: !at.wrap } } else { Place { slot: sum as u16, ..at } }
+        if sum >= size { Place::new(sum - size, !at.wrap()) } else { Place::new(sum, at.wrap()) }
     }
 
     #[inline(always)]
@@ -124,12 +137,12 @@ impl Packed {
 
     #[inline(always)]
     fn write_used(&mut self, memory: PackedMemory<'_>, id: u16, len: u32) {
-        let flags = Self::used_flags(self.next.wrap, len);
+        let flags = Self::used_flags(self.next.wrap(), len);
         let word = (u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48).to_le();
         if self.held.is_none() {
-            self.held = Some((self.next.slot, word));
+            self.held = Some((self.next.slot(), word));
         } else {
-            memory.descriptors[usize::from(self.next.slot)][1].store(word, Ordering::Release);
+            memory.descriptors[self.next.slot()][1].store(word, Ordering::Release);
         }
     }
 }
@@ -161,10 +174,10 @@ impl Ring for Packed {
     #[inline(always)]
     fn gather(&self, memory: PackedMemory<'_>, mut at: Place, heads: &mut [Head]) -> Result<usize, RingFault> {
         for (step, head) in heads.iter_mut().enumerate() {
-            let words = &memory.descriptors[usize::from(at.slot)];
+            let words = &memory.descriptors[at.slot()];
             let rest = words[1].load(Ordering::Acquire);
             let first = Descriptor::packed(words[0].load(Ordering::Relaxed), rest);
-            if !Self::is_available(first.flags, at.wrap) {
+            if !Self::is_available(first.flags, at.wrap()) {
                 return Ok(step);
             }
             *head = Head { first, id: first.tail };
@@ -174,7 +187,7 @@ impl Ring for Packed {
             at = self.advance(at, 1);
         }
         for ahead in (0..heads.len().min(self.size.into())).step_by(4) {
-            prefetch_read(memory.descriptors[usize::from(self.advance(at, ahead as u16).slot)].as_ptr().cast());
+            prefetch_read(memory.descriptors[self.advance(at, ahead as u16).slot()].as_ptr().cast());
         }
         Ok(heads.len())
     }
@@ -187,7 +200,7 @@ impl Ring for Packed {
         steps: u16,
     ) -> Result<Descriptor, RingFault> {
         // The descriptors of a chain follow each other and became available with its first (2.8.6).
-        let words = &memory.descriptors[usize::from(self.advance(at, steps).slot)];
+        let words = &memory.descriptors[self.advance(at, steps).slot()];
         Ok(Descriptor::packed(words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)))
     }
 
@@ -232,14 +245,14 @@ impl Ring for Packed {
     #[inline]
     fn publish(&mut self, memory: PackedMemory<'_>) {
         if let Some((slot, word)) = self.held.take() {
-            memory.descriptors[usize::from(slot)][1].store(word, Ordering::Release);
+            memory.descriptors[slot][1].store(word, Ordering::Release);
         }
     }
 
     #[inline]
     fn pending(&mut self, memory: PackedMemory<'_>) -> bool {
-        let rest = u64::from_le(memory.descriptors[usize::from(self.next.slot)][1].load(Ordering::Acquire));
-        Self::is_available((rest >> 48) as u16, self.next.wrap)
+        let rest = u64::from_le(memory.descriptors[self.next.slot()][1].load(Ordering::Acquire));
+        Self::is_available((rest >> 48) as u16, self.next.wrap())
     }
 
     fn arm(&mut self, memory: PackedMemory<'_>) {

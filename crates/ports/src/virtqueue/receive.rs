@@ -6,7 +6,7 @@ use ringway_memory::{View, prefetch_write};
 use ringway_switch::{DropReason, Frame, Offload};
 
 use super::fault::RingFault;
-use super::ring::{Chain, Descriptor, Head, INDIRECT, LONGEST_CHAIN, NEXT, RUN, Ring, WRITE, walk};
+use super::ring::{AHEAD, Chain, Descriptor, Head, INDIRECT, LINE, LONGEST_CHAIN, NEXT, RUN, Ring, WRITE, walk};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 
 /// What a frame pays for in descriptors of chains: so many, and one more per 16 bytes. When they are used up, frames are
@@ -49,6 +49,8 @@ pub struct Receive<R> {
     pub(crate) enabled: bool,
     /// Chains that a frame over several buffers takes, and the bytes in each.
     spans: Vec<(Chain, u32)>,
+    /// Where the heads of a run are gathered.
+    heads: Box<[Head]>,
     /// Descriptors of chains that this delivery may still go through.
     steps: i64,
     log: Option<Arc<DirtyLog>>,
@@ -66,6 +68,7 @@ impl<R: Ring> Receive<R> {
             longest: usize::MAX,
             enabled: false,
             spans,
+            heads: vec![Head::default(); RUN].into(),
             steps: 0,
             log: None,
         }
@@ -100,11 +103,17 @@ impl<R: Ring> Receive<R> {
         let mut space = guest.space();
         self.steps = LONGEST_CHAIN.into();
         let mut result = refreshed;
-        let mut heads = [Head::default(); RUN];
+        let mut heads = std::mem::take(&mut self.heads);
+        let prefetch = |space: &Space<'_>, head: &Head| {
+            prefetch_write(space.address(head.first.address));
+            prefetch_write(space.address(head.first.address.wrapping_add(LINE)));
+        };
         // Heads that were gathered and not used yet: from `next` up to `count`.
         let (mut next, mut count, mut want) = (0, 0, FIRST_RUN);
+        let (header, longest, logging) = (self.header, self.longest, self.log.is_some());
+        let (mut given, mut bytes) = (0, 0);
         for frame in frames {
-            if frame.len > self.longest && frame.offload.is_none_or(|offload| offload.gso_size == 0) {
+            if frame.len > longest && frame.offload.is_none_or(|offload| offload.gso_size == 0) {
                 tally.long += 1;
                 continue;
             }
@@ -116,29 +125,36 @@ impl<R: Ring> Receive<R> {
                     Err(fault) => result = Err(fault),
                 }
                 want = (2 * want).min(RUN);
-                for head in &heads[..count] {
-                    prefetch_write(space.address(head.first.address));
-                }
+                heads[..count].iter().take(AHEAD).for_each(|head| prefetch(&space, head));
             }
             if result.is_err() || next == count {
                 tally.full += 1;
                 continue;
             }
             let head = heads[next];
+            if let Some(later) = heads[..count].get(next + AHEAD) {
+                prefetch(&space, later);
+            }
             next += 1;
-            let Descriptor { len, flags, .. } = head.first;
-            let total = self.header + frame.len;
-            let given = if flags & (NEXT | INDIRECT | WRITE) == WRITE && len as usize >= total {
-                self.give_one(memory, &mut space, &head, &frame)
-            } else {
-                // It may take several chains, or none.
-                count = next;
-                self.give_pieces(memory, &mut space, self.ring.first(), head, &frame)
-            };
-            match given {
+            let Descriptor { address, len, flags, .. } = head.first;
+            let fits = flags & (NEXT | INDIRECT | WRITE) == WRITE && len as usize >= header + frame.len;
+            if fits
+                && !logging
+                && let Some(buffer) = space.view(address, len)
+            {
+                write_frame(buffer, header, &frame);
+                let chain = Chain { id: head.id, slots: 1 };
+                self.ring.give_back(memory, chain, (header + frame.len) as u32);
+                given += 1;
+                bytes += frame.len as u64;
+                continue;
+            }
+            // It may take several chains, or none.
+            count = next;
+            match self.give_pieces(memory, space, self.ring.first(), head, frame) {
                 Ok(None) => {
-                    tally.frames += 1;
-                    tally.bytes += frame.len as u64;
+                    given += 1;
+                    bytes += frame.len as u64;
                 }
                 Ok(Some(DropReason::ReceiverTooSmall)) => tally.small += 1,
                 Ok(Some(_)) => tally.full += 1,
@@ -148,6 +164,9 @@ impl<R: Ring> Receive<R> {
                 }
             }
         }
+        tally.frames += given;
+        tally.bytes += bytes;
+        self.heads = heads;
         self.ring.publish(memory);
         if let Some(log) = &self.log {
             log.mark_all(self.ring.written())?;
@@ -155,45 +174,16 @@ impl<R: Ring> Receive<R> {
         result
     }
 
-    /// A frame that fits into one buffer of one descriptor.
-    #[inline(always)]
-    fn give_one(
-        &mut self,
-        memory: R::Memory<'_>,
-        space: &mut Space<'_>,
-        head: &Head,
-        frame: &Frame<'_, '_>,
-    ) -> Result<Option<DropReason>, RingFault> {
-        let Descriptor { address, len, .. } = head.first;
-        let buffer = space.view(address, len).ok_or(RingFault::BadAddress { address, len })?;
-        write_header(buffer, self.header, frame.offload);
-        // Everything fits, as the caller has seen.
-        let mut offset = self.header;
-        let _ = buffer.sub(offset, frame.head_len).is_some_and(|to| to.write_head(frame.head, frame.head_len));
-        offset += frame.head_len;
-        for rest in frame.rest {
-            let _ = buffer.sub(offset, rest.len()).is_some_and(|to| to.copy_from(*rest));
-            offset += rest.len();
-        }
-        self.note(address, offset as u32)?;
-        self.ring.give_back(memory, Chain { id: head.id, slots: 1 }, offset as u32);
-        Ok(None)
-    }
-
-    #[inline(always)]
-    fn note(&self, address: u64, len: u32) -> Result<(), RingFault> {
-        self.log.as_ref().map_or(Ok(()), |log| log.mark_all([(address, len.into())]))
-    }
-
     /// Gives a frame to chains of any framing, to several of them if need be and allowed.
     #[cold]
+    #[inline(never)]
     fn give_pieces(
         &mut self,
         memory: R::Memory<'_>,
-        space: &mut Space<'_>,
+        mut space: Space<'_>,
         mut at: R::At,
         mut head: Head,
-        frame: &Frame<'_, '_>,
+        frame: Frame<'_, '_>,
     ) -> Result<Option<DropReason>, RingFault> {
         self.steps += STEPS_PER_FRAME + frame.len as i64 / 16;
         if self.steps <= 0 {
@@ -201,13 +191,13 @@ impl<R: Ring> Receive<R> {
         }
         let mut seen = 0;
         self.spans.clear();
-        let mut source = Source { frame, in_head: 0, rest: 0, offset: 0, left: frame.len };
+        let mut source = Source { frame: &frame, in_head: 0, rest: 0, offset: 0, left: frame.len };
         let mut header = HeaderPlace { pieces: [None; MAX_HEADER], count: 0, left: self.header };
         loop {
             let mut written = 0;
             let before = seen;
             let log = self.log.as_deref();
-            let chain = walk(&self.ring, memory, space, at, head, |space, descriptor| {
+            let chain = walk(&self.ring, memory, &mut space, at, head, |space, descriptor| {
                 seen += 1;
                 let Descriptor { address, len, flags, .. } = descriptor;
                 if flags & WRITE == 0 {
@@ -245,6 +235,19 @@ impl<R: Ring> Receive<R> {
             self.ring.give_back(memory, chain, len);
         }
         Ok(None)
+    }
+}
+
+/// Writes a frame and its header, which fit.
+#[inline(always)]
+fn write_frame(buffer: View<'_>, header: usize, frame: &Frame<'_, '_>) {
+    write_header(buffer, header, frame.offload);
+    let mut offset = header;
+    let _ = buffer.sub(offset, frame.head_len).is_some_and(|to| to.write_head(frame.head, frame.head_len));
+    offset += frame.head_len;
+    for rest in frame.rest {
+        let _ = buffer.sub(offset, rest.len()).is_some_and(|to| to.copy_from(*rest));
+        offset += rest.len();
     }
 }
 

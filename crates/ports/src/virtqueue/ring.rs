@@ -60,7 +60,11 @@ impl Descriptor {
 }
 
 /// Most chains looked at in one go.
-pub const RUN: usize = 32;
+pub const RUN: usize = 256;
+/// How many chains ahead the first two lines of a buffer are prefetched: header and a small frame.
+pub const AHEAD: usize = 24;
+/// Bytes from one of those lines to the other.
+pub const LINE: u64 = 64;
 
 /// The first descriptor of a chain.
 #[derive(Clone, Copy, Debug, Default)]

@@ -8,7 +8,7 @@ use ringway_memory::{Mapping, View, prefetch_read};
 use ringway_switch::{Accepts, Batch, DropReason, Offload};
 
 use super::fault::RingFault;
-use super::ring::{Chain, Descriptor, Head, INDIRECT, NEXT, RUN, Ring, WRITE, walk};
+use super::ring::{AHEAD, Chain, Descriptor, Head, INDIRECT, LINE, NEXT, RUN, Ring, WRITE, walk};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 use crate::vhost_user::Taken;
 
@@ -65,6 +65,8 @@ pub struct Transmit<R> {
     header: usize,
     /// Chains taken by the last collect.
     taken: Vec<Chain>,
+    /// Where the heads of a run are gathered.
+    heads: Box<[Head]>,
     /// Frames are taken and thrown away: the queue is disabled (vhost-user, "Ring states").
     pub(crate) discard: bool,
     /// Longest frame that the negotiated MTU allows.
@@ -82,10 +84,12 @@ impl<R: Ring> Transmit<R> {
     #[must_use]
     pub fn new(ring: R, header: usize, longest: usize, allowed: Accepts) -> Transmit<R> {
         let taken = Vec::with_capacity(ringway_switch::MAX_BATCH);
+        let heads = vec![Head::default(); RUN].into();
         Transmit {
             ring,
             header,
             taken,
+            heads,
             discard: false,
             longest: longest.min(MAX_FRAME),
             allowed,
@@ -164,21 +168,41 @@ impl<R: Ring> Transmit<R> {
         let memory = self.ring.memory(guest).ok_or(RingFault::MemoryLost)?;
         self.ring.refresh(memory)?;
         let mut space = guest.space();
-        let mut heads = [Head::default(); RUN];
+        let mut heads = std::mem::take(&mut self.heads);
+        let result = self.take_runs(memory, &mut space, &mut heads, bounce, batch, at);
+        self.heads = heads;
+        result
+    }
+
+    #[inline(always)]
+    fn take_runs<'m>(
+        &mut self,
+        memory: R::Memory<'_>,
+        space: &mut Space<'m>,
+        heads: &mut [Head],
+        bounce: &'m Bounce,
+        batch: &mut Batch<'m>,
+        at: &mut R::At,
+    ) -> Result<(), RingFault> {
+        let prefetch = |space: &Space<'m>, head: &Head| {
+            prefetch_read(space.address(head.first.address));
+            prefetch_read(space.address(head.first.address.wrapping_add(LINE)));
+        };
         let mut steps = 0;
         loop {
             let room = if self.discard { RUN } else { batch.room() };
             let want = RUN.min(room).min(self.taken.capacity() - self.taken.len());
             let count = self.ring.gather(memory, *at, &mut heads[..want])?;
-            for head in &heads[..count] {
-                prefetch_read(space.address(head.first.address));
-            }
-            for head in &heads[..count] {
+            heads[..count].iter().take(AHEAD).for_each(|head| prefetch(space, head));
+            for (place, head) in heads[..count].iter().enumerate() {
+                if let Some(later) = heads[..count].get(place + AHEAD) {
+                    prefetch(space, later);
+                }
                 let chain = if head.first.flags & (NEXT | WRITE | INDIRECT) == 0 {
-                    self.take_one(&mut space, head.first, batch)?;
+                    self.take_one(space, head.first, batch)?;
                     Chain { id: head.id, slots: 1 }
                 } else {
-                    match self.take_chain(memory, &mut space, *at, *head, bounce, batch, &mut steps)? {
+                    match self.take_chain(memory, *space, *at, *head, bounce, batch, &mut steps)? {
                         Some(chain) => chain,
                         None => return Ok(()),
                     }
@@ -207,28 +231,31 @@ impl<R: Ring> Transmit<R> {
         let Descriptor { address, len, .. } = descriptor;
         let whole = space.view(address, len).ok_or(RingFault::BadAddress { address, len })?;
         let total = len as usize;
-        let (Some(word), Some(frame)) = (whole.first_word(), whole.sub(self.header, total.saturating_sub(self.header)))
+        let (Some(word), Some(frame)) = (whole.first_word(), whole.sub(self.header, total.wrapping_sub(self.header)))
         else {
             return Err(RingFault::NoHeader(total));
         };
-        let asks_nothing = word & 0xff01 == 0;
-        let frame_len = frame.len();
-        if self.discard {
-            return Ok(());
+        // Neither a checksum nor segmentation is asked for.
+        if word & 0xff01 == 0 && frame.len() <= self.longest && !self.discard {
+            batch.push(frame, frame.len());
+        } else {
+            self.push_whole(whole, word, frame, batch);
         }
-        if asks_nothing && frame_len <= self.longest {
-            batch.push(frame, frame_len);
-            return Ok(());
-        }
+        Ok(())
+    }
+
+    /// A frame in one descriptor that is more than plain.
+    #[cold]
+    #[inline(never)]
+    fn push_whole<'m>(&self, whole: View<'m>, word: u64, frame: View<'m>, batch: &mut Batch<'m>) {
         let mut header = [0; 10];
         let _ = whole.read(&mut header);
         // The word that was judged is the word that counts.
         header[..8].copy_from_slice(&word.to_le_bytes());
-        self.push(batch, &header, frame_len, |batch, offload| match offload {
-            None => batch.push(frame, frame_len),
-            Some(offload) => batch.push_offloaded(frame, frame_len, offload),
+        self.push(batch, &header, frame.len(), |batch, offload| match offload {
+            None => batch.push(frame, frame.len()),
+            Some(offload) => batch.push_offloaded(frame, frame.len(), offload),
         });
-        Ok(())
     }
 
     /// Looks at a header before its frame is pushed.
@@ -258,11 +285,12 @@ impl<R: Ring> Transmit<R> {
 
     /// A frame in a chain of any framing; `None` when it has to wait for the next batch. Adds its descriptors to `steps`.
     #[cold]
+    #[inline(never)]
     #[allow(clippy::too_many_arguments)]
     fn take_chain<'m>(
         &self,
         memory: R::Memory<'_>,
-        space: &mut Space<'m>,
+        mut space: Space<'m>,
         at: R::At,
         head: Head,
         bounce: &'m Bounce,
@@ -270,7 +298,7 @@ impl<R: Ring> Transmit<R> {
         steps: &mut u32,
     ) -> Result<Option<Chain>, RingFault> {
         let mut gather = Gather::new(self.header, bounce);
-        let chain = walk(&self.ring, memory, space, at, head, |space, descriptor| {
+        let chain = walk(&self.ring, memory, &mut space, at, head, |space, descriptor| {
             *steps += 1;
             let Descriptor { address, len, flags, .. } = descriptor;
             if flags & WRITE != 0 {
