@@ -20,7 +20,7 @@ Between vhost-user ports of any switch, with \"ringway gen pong --vhost-user /ru
   ringway gen ping --vhost-user /run/ringway/vm1.sock --dst /run/ringway/vm2.sock --count 10k")]
 pub struct Args {
     /// The port to send from; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user", conflicts_with = "vhost_user")]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user")]
     port: Option<String>,
     /// Where to: an address, broadcast, or SWITCH:PORT for the address that gen uses there
     #[arg(long, value_name = "MAC", default_value = "broadcast", value_parser = port::destination)]

@@ -17,7 +17,7 @@ use crate::commands::Context;
   ringway gen pong --vhost-user /run/ringway/vm2.sock     # as the driver of a virtio-net device")]
 pub struct Args {
     /// The port to answer at; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user", conflicts_with = "vhost_user")]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user")]
     port: Option<String>,
     /// Address to answer from when a frame came to a group [default: the address bound to the port, else one made from its
     /// name]

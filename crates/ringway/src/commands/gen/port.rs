@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ringway_client::{AttachError, MAX_SLOTS, Port, Shape};
 use ringway_control::config::{Name, units};
 use ringway_control::runtime_dir::ATTACH_SOCKET;
-use ringway_traffic::{Endpoint, Mac, Patience, ProcessEndpoint, VirtioOptions};
+use ringway_traffic::{Endpoint, MAX_RING, Mac, Patience, ProcessEndpoint, VirtioOptions};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::Trouble;
@@ -83,33 +83,56 @@ impl PortArgs {
 
     /// Attaches, and moves this thread to its CPU.
     pub fn attach(&self, target: Target<'_>, context: &Context) -> Result<AnyPort, Trouble> {
-        self.attach_with(target, context, |shape| shape, 1)
+        self.attach_with(target, context, self.ring_of(target))
     }
 
-    /// The same, for a port whose sender is this thread, too.
-    pub fn attach_lossless(&self, target: Target<'_>, context: &Context) -> Result<AnyPort, Trouble> {
-        self.attach_with(target, context, lossless, 2)
-    }
-
-    fn attach_with(
+    /// The same, for a port to which this thread sends from another: a receive ring twice as long as `sender`'s transmit ring
+    /// is what one turn of a thread can have under way while it does not run, so that nothing is lost when it is kept from
+    /// its CPU.
+    pub fn attach_lossless(
         &self,
         target: Target<'_>,
+        sender: Target<'_>,
         context: &Context,
-        shape: fn(Shape) -> Shape,
-        rx_factor: u32,
     ) -> Result<AnyPort, Trouble> {
+        self.attach_with(target, context, self.ring_of(sender).saturating_mul(2))
+    }
+
+    fn attach_with(&self, target: Target<'_>, context: &Context, rx_ring: u32) -> Result<AnyPort, Trouble> {
         self.core.map_or(Ok(()), stay_on)?;
+        let ring = self.ring_of(target);
         match target {
-            Target::Port(name) => attach(name, context, shape(self.shape())).map(AnyPort::Process),
-            Target::Socket(path) => self.virtio.attach(path, self.slots, self.buffer_size, rx_factor),
+            Target::Port(name) => {
+                let rx_slots = rx_ring.min(MAX_SLOTS.max(ring));
+                attach(name, context, Shape { rx_slots, ..self.shape() }).map(AnyPort::Process)
+            }
+            Target::Socket(path) => {
+                let rx_ring = rx_ring.min(MAX_RING.max(ring));
+                self.virtio.attach(path, ring, rx_ring, self.buffer_of(target))
+            }
         }
     }
 
+    /// Places of a target's transmit ring.
+    fn ring_of(&self, target: Target<'_>) -> u32 {
+        self.slots.unwrap_or(match target {
+            Target::Port(_) => Shape::default().tx_slots,
+            Target::Socket(_) => VirtioOptions::default().tx_ring,
+        })
+    }
+
+    /// Bytes of a target's buffers.
+    fn buffer_of(&self, target: Target<'_>) -> u32 {
+        self.buffer_size.unwrap_or(match target {
+            Target::Port(_) => Shape::default().buffer_size,
+            Target::Socket(_) => VirtioOptions::default().buffer_size,
+        })
+    }
+
     fn shape(&self) -> Shape {
-        let default = Shape::default();
-        let slots = self.slots.unwrap_or(default.tx_slots);
-        let buffer_size = self.buffer_size.unwrap_or(default.buffer_size);
-        Shape { tx_slots: slots, rx_slots: slots, buffer_size, ..default }
+        let port = Target::Port("");
+        let slots = self.ring_of(port);
+        Shape { tx_slots: slots, rx_slots: slots, buffer_size: self.buffer_of(port), ..Shape::default() }
     }
 
     /// Refuses frames that no ring of a target could ever hold.
@@ -117,7 +140,7 @@ impl PortArgs {
         targets.iter().try_for_each(|target| match target {
             Target::Port(_) => self.slots_hold(frame),
             Target::Socket(_) => {
-                let size = self.buffer_size.unwrap_or(VirtioOptions::default().buffer_size);
+                let size = self.buffer_of(*target);
                 let what = format!("a frame of {frame} bytes, a buffer of {size}: raise --buffer-size");
                 if frame <= size as usize { Ok(()) } else { Err(Trouble::Usage(what)) }
             }

@@ -24,7 +24,7 @@ At the vhost-user port of any switch, as the driver of a virtio-net device:
   ringway gen rx --vhost-user /run/ringway/vm1.sock --announce")]
 pub struct Args {
     /// The port to receive at; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user", conflicts_with = "vhost_user")]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user")]
     port: Option<String>,
     /// What is checked
     #[arg(long, value_enum, default_value_t = Check::Sequence)]

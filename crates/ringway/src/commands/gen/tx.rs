@@ -26,7 +26,7 @@ To the vhost-user port of any switch, as the driver of a virtio-net device:
   ringway gen tx --vhost-user /run/ringway/vm1.sock --packed --rate 1Mpps")]
 pub struct Args {
     /// The port to send from; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user", conflicts_with = "vhost_user")]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user")]
     port: Option<String>,
     /// Bytes of a frame without FCS: 60, or several by turns as in 60,1514 and 60-128, or imix
     #[arg(long, value_name = "SIZE", default_value = "60", value_parser = Sizes::parse)]

@@ -35,26 +35,18 @@ pub struct VirtioArgs {
 }
 
 impl VirtioArgs {
-    /// Becomes the driver of the device at `socket`. Rings and buffers as given; `rx_factor` times as many receive buffers.
-    pub fn attach(
-        &self,
-        socket: &Path,
-        ring: Option<u32>,
-        buffer_size: Option<u32>,
-        rx_factor: u32,
-    ) -> Result<AnyPort, Trouble> {
-        let default = VirtioOptions::default();
-        let tx_ring = ring.unwrap_or(default.tx_ring);
+    /// Becomes the driver of the device at `socket`.
+    pub fn attach(&self, socket: &Path, tx_ring: u32, rx_ring: u32, buffer_size: u32) -> Result<AnyPort, Trouble> {
         let options = VirtioOptions {
             meeting: if self.listen { Meeting::Listen } else { Meeting::Connect },
             tx_ring,
-            rx_ring: tx_ring.saturating_mul(rx_factor).min(ringway_traffic::MAX_RING.max(tx_ring)),
-            buffer_size: buffer_size.unwrap_or(default.buffer_size),
+            rx_ring,
+            buffer_size,
             pair: self.queue_pair,
             in_order: self.in_order,
             event_idx: self.event_idx,
             mergeable: self.mergeable,
-            ..default
+            ..VirtioOptions::default()
         };
         let attached = if self.packed {
             VirtioEndpoint::attach(socket, &options).map(AnyPort::Packed)

@@ -1,0 +1,303 @@
+//! `ringway gen --vhost-user` through DPDK's testpmd and through a daemon of its own: every frame must arrive as it was sent.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Instant;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+use serde_json::Value;
+use support::{Daemon, PATIENCE, Said, ringway, until};
+
+/// Every kind of ring, with what can be negotiated for it.
+const DRIVERS: [&[&str]; 7] = [
+    &[],
+    &["--in-order"],
+    &["--event-idx"],
+    &["--mergeable", "--event-idx", "--in-order"],
+    &["--packed"],
+    &["--packed", "--in-order"],
+    &["--packed", "--mergeable", "--event-idx"],
+];
+
+/// DPDK's testpmd, which gives every frame of either of its two vhost ports to the other; ended when dropped.
+struct Testpmd {
+    child: Child,
+    /// It ends when this is closed.
+    _input: ChildStdin,
+    said: Receiver<String>,
+    dir: tempfile::TempDir,
+}
+
+impl Testpmd {
+    /// Starts it with these settings of both ports, such as `,client=1`.
+    fn start(settings: &str) -> Testpmd {
+        let dir = tempfile::tempdir().unwrap();
+        let allowed = sched_getaffinity(None).unwrap();
+        let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
+        let lcores = format!("0@{},1@{}", cpus[0], cpus[cpus.len() - 1]);
+        // Its output is a pipe, and to come line by line.
+        let mut command = Command::new("stdbuf");
+        command.args([
+            "-oL",
+            "dpdk-testpmd",
+            "--no-huge",
+            "-m",
+            "512",
+            "--no-pci",
+            "--no-shconf",
+            "--no-telemetry",
+            "--lcores",
+            &lcores,
+        ]);
+        for (number, socket) in ["a", "b"].iter().enumerate() {
+            let socket = dir.path().join(socket);
+            command.arg("--vdev").arg(format!("net_vhost{number},iface={}{settings}", socket.display()));
+        }
+        command.args(["--", "--forward-mode=io", "--total-num-mbufs=8192"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        assert!(Path::new("/usr/bin/dpdk-testpmd").exists(), "dpdk-testpmd is not there: make deps installs it");
+        let mut child = command.spawn().unwrap();
+        let (send, said) = channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || output.lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
+        let testpmd = Testpmd { _input: child.stdin.take().unwrap(), child, said, dir };
+        testpmd.says("Press enter to exit");
+        testpmd
+    }
+
+    fn says(&self, wanted: &str) {
+        let (deadline, mut heard) = (Instant::now() + 3 * PATIENCE, Vec::new());
+        loop {
+            match self.said.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.contains(wanted) => return,
+                Ok(line) => heard.push(line),
+                Err(RecvTimeoutError::Timeout) => panic!("testpmd should say {wanted:?}: {}", heard.join("\n")),
+                Err(RecvTimeoutError::Disconnected) => panic!("testpmd has ended: {}", heard.join("\n")),
+            }
+        }
+    }
+
+    /// Waits until the second port has got a driver, or lost it.
+    fn second_changes(&self) {
+        self.says("Port 1: link state change event");
+    }
+
+    /// `--vhost-user SOCKET` for both ports.
+    fn ports(&self) -> [String; 4] {
+        arguments(["a", "b"].map(|name| self.dir.path().join(name)))
+    }
+}
+
+impl Drop for Testpmd {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// `--vhost-user SOCKET` for two sockets.
+fn arguments(sockets: [PathBuf; 2]) -> [String; 4] {
+    let [a, b] = sockets.map(|socket| socket.to_str().unwrap().to_owned());
+    [String::from("--vhost-user"), a, String::from("--vhost-user"), b]
+}
+
+/// A daemon with two vhost-user ports on one switch.
+fn daemon() -> Daemon {
+    let port = |name| format!("[port.{name}]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n");
+    Daemon::start(&format!("[switch.lan0]\n{}{}", port("vm1"), port("vm2")))
+}
+
+fn sockets(daemon: &Daemon) -> [PathBuf; 2] {
+    ["vm1.sock", "vm2.sock"].map(|name| daemon.runtime_dir().join(name))
+}
+
+fn gen_says<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Said {
+    ringway().arg("gen").args(args).output().unwrap().into()
+}
+
+/// Runs `gen loop ARGS` with every frame looked at, in both directions; gives its report.
+fn looped(args: &[&str]) -> Value {
+    let all = ["--both", "--check", "full", "--flows", "3", "--duration", "300ms", "--json"];
+    let said = gen_says([&["loop"], args, &all].concat());
+    assert_eq!(said.code, Some(0), "gen loop {args:?}: {}", said.err);
+    let report: Value = serde_json::from_str(&said.out).unwrap();
+    for station in report["stations"].as_array().unwrap() {
+        let check = &station["check"];
+        assert!(check["frames"].as_u64() > Some(0), "{args:?}: {report}");
+        for fault in ["reordered", "duplicated", "stale", "corrupted", "foreign", "unsequenced"] {
+            assert_eq!(check[fault], 0, "{args:?}: {fault}: {report}");
+        }
+    }
+    report
+}
+
+fn refs(args: &[String]) -> Vec<&str> {
+    args.iter().map(String::as_str).collect()
+}
+
+#[test]
+fn every_frame_goes_through_testpmd_with_every_kind_of_ring() {
+    let testpmd = Testpmd::start("");
+    let ports = testpmd.ports();
+    for driver in DRIVERS {
+        for size in ["60", "1514"] {
+            let report = looped(&[&refs(&ports)[..], driver, &["--size", size]].concat());
+            assert_eq!(report["lost"], 0, "{driver:?}: {report}");
+        }
+        // Buffers written once: what comes can only be counted.
+        let once =
+            [&["loop"], &refs(&ports)[..], driver, &["--fill", "once", "--duration", "100ms", "--strict"]].concat();
+        let said = gen_says(once);
+        assert_eq!(said.code, Some(0), "{driver:?}: {}", said.err);
+    }
+}
+
+#[test]
+fn testpmd_may_be_the_one_that_connects() {
+    let testpmd = Testpmd::start(",client=1");
+    let report = looped(&[&refs(&testpmd.ports())[..], &["--listen"]].concat());
+    assert_eq!(report["lost"], 0, "{report}");
+}
+
+#[test]
+fn round_trips_and_merged_frames_go_through_testpmd() {
+    let testpmd = Testpmd::start("");
+    let ports = testpmd.ports();
+    let (near, far) = (&ports[..2], &ports[2..]);
+    for driver in [&[][..], &["--packed", "--event-idx"]] {
+        let pong = Started::of(&[&["pong"], &refs(far)[..], driver, &["--count", "100"]].concat());
+        testpmd.second_changes();
+        let ping = [&["ping"], &refs(near)[..], driver, &["--count", "100", "--dst", &far[1], "--json"]].concat();
+        let said = gen_says(ping);
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        let times: Value = serde_json::from_str(&said.out).unwrap();
+        assert_eq!((&times["sent"], &times["received"]), (&100.into(), &100.into()), "{times}");
+        assert_eq!(pong.said().code, Some(0));
+        testpmd.second_changes();
+
+        // Three or four receive buffers for each frame.
+        let small = ["--mergeable", "--buffer-size", "448", "--ring", "4096"];
+        let checked = ["--check", "full", "--from-start", "--strict", "--count", "500", "--json"];
+        let receiver = Started::of(&[&["rx"], &refs(far)[..], driver, &small, &checked].concat());
+        testpmd.second_changes();
+        let sender = [&["tx"], &refs(near)[..], driver, &["--size", "1400-1514", "--count", "500", "--rate", "5kpps"]];
+        let said = gen_says(sender.concat());
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        let said = receiver.said();
+        assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);
+        testpmd.second_changes();
+    }
+}
+
+#[test]
+fn every_frame_goes_through_a_switch_and_is_counted_there() {
+    let daemon = daemon();
+    let ports = arguments(sockets(&daemon));
+    let (mut sent, mut received) = (0, 0);
+    for driver in DRIVERS {
+        for size in ["60", "1514"] {
+            let report = looped(&[&refs(&ports)[..], driver, &["--size", size]].concat());
+            assert_eq!(report["lost"], 0, "{driver:?}: {report}");
+            let sum = |what: &str| -> u64 {
+                let stations = report["stations"].as_array().unwrap();
+                stations.iter().map(|station| station[what].as_u64().unwrap()).sum()
+            };
+            // And one each to make the addresses known.
+            (sent, received) = (sent + sum("sent") + 2, received + sum("received") + 2);
+        }
+    }
+    let counted = |way: &str| -> u64 {
+        ["vm1", "vm2"].iter().map(|port| daemon.port(port)[way]["frames"].as_u64().unwrap()).sum()
+    };
+    until("all is counted", || counted("in") >= sent && counted("out") >= received);
+    assert_eq!((counted("in"), counted("out")), (sent, received));
+}
+
+#[test]
+fn a_process_port_and_a_driver_are_on_one_switch() {
+    let daemon = daemon();
+    let [_, socket] = sockets(&daemon);
+    let directory = daemon.runtime_dir();
+    let args = ["--runtime-dir", directory.to_str().unwrap(), "gen", "loop", "lan0:a", "--vhost-user"];
+    let rest = ["--both", "--check", "full", "--size", "700", "--duration", "200ms", "--strict"];
+    let said: Said = ringway().args(args).arg(&socket).args(rest).output().unwrap().into();
+    assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);
+}
+
+#[test]
+fn a_switch_that_ends_ends_the_run_with_a_reason() {
+    for form in ["rx", "pong", "tx"] {
+        let mut daemon = daemon();
+        let [socket, _] = sockets(&daemon);
+        let running = Started::of(&[form, "--vhost-user", socket.to_str().unwrap()]);
+        until("it is attached", || daemon.port("vm1")["state"] == "up");
+        assert!(daemon.stop().success());
+        let said = running.said();
+        assert_eq!(said.code, Some(1), "{form}: {}{}", said.out, said.err);
+        let told = said.err.contains("is gone") || said.err.contains("the switch ended the port");
+        assert!(told, "{form}: {}", said.err);
+    }
+}
+
+#[test]
+fn mistakes_are_told_with_what_would_be_right() {
+    let dir = tempfile::tempdir().unwrap();
+    let nobody = dir.path().join("nobody.sock");
+    let nobody = nobody.to_str().unwrap();
+    for (args, code, wanted) in [
+        (&["tx", "--vhost-user", nobody][..], 1, "no vhost-user back end at "),
+        (&["rx", "--vhost-user", nobody, "--ring", "100"], 2, "a power of two from 2 to 32768 is needed"),
+        (&["rx", "--vhost-user", nobody, "--buffer-size", "100"], 2, "a multiple of 64 from 64 to 65536 is needed"),
+        (
+            &["tx", "--vhost-user", nobody, "--size", "4000"],
+            2,
+            "a frame of 4000 bytes, a buffer of 2304: raise --buffer-size",
+        ),
+        (&["tx", "lan0:a", "--packed"], 2, "--vhost-user <SOCKET>"),
+        (&["tx", "lan0:a", "--vhost-user", nobody], 2, "give one SWITCH:PORT, or one --vhost-user SOCKET"),
+        (
+            &["rx", "--vhost-user", nobody, "--vhost-user", nobody],
+            2,
+            "give one SWITCH:PORT, or one --vhost-user SOCKET",
+        ),
+        (&["loop", "--vhost-user", nobody], 2, "give two ports"),
+        (&["loop", "lan0:a", "lan0:b", "--vhost-user", nobody], 2, "give two ports"),
+        (&["ping"], 2, "required arguments"),
+    ] {
+        let said = gen_says(args);
+        assert_eq!(said.code, Some(code), "{args:?}: {}", said.err);
+        assert!(said.err.contains(wanted), "{args:?}: {}", said.err);
+        assert_eq!(said.out, "", "{args:?}");
+    }
+}
+
+/// A `ringway gen` under way; ended when dropped.
+struct Started(Option<Child>);
+
+impl Started {
+    /// Starts it. Others find its device as soon as it is attached.
+    fn of(args: &[&str]) -> Started {
+        let mut command = ringway();
+        command.arg("gen").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Started(Some(command.spawn().unwrap()))
+    }
+
+    /// Waits for its end.
+    fn said(mut self) -> Said {
+        until("it ends", || !matches!(self.0.as_mut().unwrap().try_wait(), Ok(None)));
+        self.0.take().unwrap().wait_with_output().unwrap().into()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
