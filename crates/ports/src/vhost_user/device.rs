@@ -35,6 +35,7 @@ pub(crate) struct QueueSetup {
     pub(crate) base: u32,
     pub(crate) kick: Option<OwnedFd>,
     pub(crate) call: Option<OwnedFd>,
+    pub(crate) enabled: bool,
     /// Where to note which pages are written.
     pub(crate) log: Option<Arc<DirtyLog>>,
     /// Where to note what was taken from the guest; what a predecessor took is given back unsent.
@@ -136,7 +137,7 @@ impl Device {
         2 * self.pairs
     }
 
-    /// Starts a queue, disabled. One that was started is stopped first.
+    /// Starts a queue. One that was started is stopped first.
     pub(crate) fn start(
         &self,
         queue: u16,
@@ -167,6 +168,7 @@ impl Device {
             };
             let mut started = Started { memory, queue, call: setup.call };
             started.set_log(setup.log);
+            started.set_enabled(setup.enabled);
             started.disarm();
             // A guest whose buffers were there before we were is told that somebody looks at them now.
             let _ = started.call_if_wanted();
@@ -186,7 +188,7 @@ impl Device {
             let mut started = Started { memory, queue, call: setup.call };
             started.set_log(setup.log);
             started.set_taken(setup.taken);
-            started.set_discard(true);
+            started.set_discard(!setup.enabled);
             let mut side = self.input.lock();
             if side.armed {
                 started.arm()

@@ -18,8 +18,9 @@ use rustix::fs::OFlags;
 use super::device::Device;
 use super::end::SessionEnd;
 use super::message::{Header, Request};
+use super::reply::Reply;
 use super::session::Session;
-use super::socket::{self, Listener, MESSAGE_WITHIN, Received, Receiver, SocketError};
+use super::socket::{self, Listener, MESSAGE_WITHIN, Received, Receiver, Sent, SocketError};
 use super::{Observer, Role, Settings};
 
 /// A client tries to connect this often.
@@ -103,7 +104,6 @@ impl From<SocketError> for Ended {
         let name = match error {
             SocketError::Message(_) => "bad_message",
             SocketError::Descriptors => "too_many_descriptors",
-            SocketError::Unread => "replies_unread",
         };
         Ended::Fault(name, error.to_string())
     }
@@ -240,7 +240,7 @@ impl PortThread {
                 };
             }
             if ready(2) {
-                if let Err(ended) = hear(socket, session, &mut receiver) {
+                if let Err(ended) = self.hear(socket, session, &mut receiver) {
                     return ended;
                 }
                 settle_at = session.is_unsettled().then(|| Instant::now() + SETTLED_AFTER);
@@ -266,25 +266,44 @@ impl PortThread {
             }
         }
     }
-}
 
-/// Follows the requests that have come.
-fn hear(socket: &OwnedFd, session: &mut Session, receiver: &mut Receiver) -> Result<(), Ended> {
-    for _ in 0..AT_A_TIME {
-        let header: Header = match receiver.receive(socket)? {
-            Received::Message(header) => header,
-            Received::Nothing => return Ok(()),
-            Received::Gone => return Err(Ended::Gone),
-        };
-        let (body, fds) = receiver.take();
-        let request = Request::decode(header, body, fds).map_err(SessionEnd::from)?;
-        if let Some(reply) = session.handle(header, request)?
-            && !socket::send(socket, header.request, &reply)?
-        {
-            return Err(Ended::Gone);
+    /// Follows the requests that have come.
+    fn hear(&self, socket: &OwnedFd, session: &mut Session, receiver: &mut Receiver) -> Result<(), Ended> {
+        for _ in 0..AT_A_TIME {
+            let header: Header = match receiver.receive(socket)? {
+                Received::Message(header) => header,
+                Received::Nothing => return Ok(()),
+                Received::Gone => return Err(Ended::Gone),
+            };
+            let (body, fds) = receiver.take();
+            let request = Request::decode(header, body, fds).map_err(SessionEnd::from)?;
+            if let Some(reply) = session.handle(header, request)? {
+                self.answer(socket, header.request, &reply)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends an answer, to a front end that may have to read earlier ones first.
+    fn answer(&self, socket: &OwnedFd, request: u32, reply: &Reply) -> Result<(), Ended> {
+        let until = Instant::now() + MESSAGE_WITHIN;
+        loop {
+            match socket::send(socket, request, reply) {
+                Sent::Done => return Ok(()),
+                Sent::Gone => return Err(Ended::Gone),
+                Sent::Full => {}
+            }
+            let mut fds = [PollFd::new(&*self.end, PollFlags::IN), PollFd::new(socket, PollFlags::OUT)];
+            wait(&mut fds, Some(until));
+            if !fds[0].revents().is_empty() {
+                return Err(Ended::Stop);
+            }
+            if Instant::now() >= until {
+                let text = format!("the front end did not read what it asked for within {MESSAGE_WITHIN:?}");
+                return Err(Ended::Fault("replies_unread", text));
+            }
         }
     }
-    Ok(())
 }
 
 /// Waits until one of the descriptors is ready or it is `until`.

@@ -27,6 +27,8 @@ mod socket;
 mod steer;
 mod vring;
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
 #[cfg(test)]
 mod message_tests;
 #[cfg(test)]

@@ -334,7 +334,6 @@ impl Session {
         (setup.log, setup.taken) = (log, taken);
         self.device.start(queue, setup, &self.memory, self.features)?;
         vring.running = true;
-        self.device.enable(queue, vring.enabled);
         Ok(())
     }
 

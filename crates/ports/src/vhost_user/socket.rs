@@ -124,9 +124,6 @@ pub enum SocketError {
     /// Descriptors that do not fit.
     #[error("more than {MOST_FDS} file descriptors came with a message, or none are left for it here (ulimit -n)")]
     Descriptors,
-    /// The front end does not read.
-    #[error("the front end does not read what it asked for")]
-    Unread,
 }
 
 /// A message on its way in. Its descriptors are owned from the moment they arrive.
@@ -201,11 +198,19 @@ impl Receiver {
     }
 }
 
-/// Sends an answer; false when the front end has gone.
-///
-/// # Errors
-/// It does not read.
-pub fn send(socket: &OwnedFd, request: u32, reply: &Reply) -> Result<bool, SocketError> {
+/// What came of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It is on its way.
+    Done,
+    /// There is no room for it now.
+    Full,
+    /// The front end has gone.
+    Gone,
+}
+
+/// Sends an answer.
+pub fn send(socket: &OwnedFd, request: u32, reply: &Reply) -> Sent {
     let (bytes, file) = reply.encode(request);
     let files: Vec<BorrowedFd<'_>> = file.into_iter().map(AsFd::as_fd).collect();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -214,8 +219,9 @@ pub fn send(socket: &OwnedFd, request: u32, reply: &Reply) -> Result<bool, Socke
         beside.push(SendAncillaryMessage::ScmRights(&files));
     }
     match sendmsg(socket, &[IoSlice::new(&bytes)], &mut beside, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-        Ok(sent) if sent == bytes.len() => Ok(true),
-        Ok(_) | Err(Errno::AGAIN) => Err(SocketError::Unread),
-        Err(_) => Ok(false),
+        // So few bytes are sent as a whole or not at all.
+        Ok(_) => Sent::Done,
+        Err(Errno::AGAIN | Errno::INTR) => Sent::Full,
+        Err(_) => Sent::Gone,
     }
 }

@@ -1,5 +1,8 @@
 //! A front end for tests, without a socket: a session over a real device, and a guest with split rings in a memfd.
 
+// Tests and the fuzzer each use their part.
+#![allow(dead_code)]
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +20,7 @@ use super::message::{Header, RegionAt, Request, VringAddress, VringFile, VringSt
 use super::reply::Reply;
 use super::session::{Session, protocol};
 use super::{Role, Settings};
-use crate::virtqueue::F_VERSION_1;
+use crate::virtqueue::{F_RING_PACKED, F_VERSION_1};
 
 pub const GUEST: u64 = 0x4000_0000;
 pub const USER: u64 = 0x7f00_0000_0000;
@@ -89,6 +92,11 @@ impl Guest {
         self.put(ring + 0x4002, &to.to_le_bytes());
     }
 
+    /// Writes anywhere, as far as there is memory.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        let _ = self.mapping.view(at, bytes.len()).is_some_and(|view| view.write(bytes));
+    }
+
     /// The queue's used index.
     pub fn used(&self, queue: u16) -> u16 {
         self.get16((usize::from(queue) << 16) + 0x8002)
@@ -154,6 +162,27 @@ impl Front {
 
     pub fn ask(&mut self, request: Request) -> Result<Option<Reply>, SessionEnd> {
         self.session.handle(Header { request: 0, size: 0, need_reply: false }, request)
+    }
+
+    /// The next connection to the same device, of the same guest.
+    pub fn again(self) -> Front {
+        let Front { device, guest, session, input } = self;
+        drop(session);
+        device.reset();
+        Front { session: Session::new(Arc::clone(&device)), device, guest, input }
+    }
+
+    /// Negotiates and starts as many queues as `what` says, none more often than not.
+    pub fn start_if(&mut self, what: u8) {
+        let packed = if what & 0x10 != 0 { F_RING_PACKED } else { 0 };
+        match what % 4 {
+            0 => {}
+            1 => self.negotiate(packed),
+            queues => {
+                self.negotiate(packed);
+                (0..queues.into()).for_each(|queue| self.start(queue));
+            }
+        }
     }
 
     /// Asks for what must succeed without an answer.

@@ -45,7 +45,7 @@ impl Vring {
         }
         let copy = |file: &Option<OwnedFd>| file.as_ref().map(OwnedFd::try_clone).transpose();
         let (kick, call) = (copy(&self.kick)?, copy(&self.call)?);
-        let (size, base) = (self.size, self.base);
-        Ok(Some(QueueSetup { size, descriptors, available, used, base, kick, call, log: None, taken: None }))
+        let (size, base, enabled) = (self.size, self.base, self.enabled);
+        Ok(Some(QueueSetup { size, descriptors, available, used, base, kick, call, enabled, log: None, taken: None }))
     }
 }

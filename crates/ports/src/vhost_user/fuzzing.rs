@@ -1,0 +1,163 @@
+//! A front end and a guest that do what a fuzzer says: messages right, nearly right and wrong, with descriptors of every
+//! kind, to a session over a real device, while a poller works on its queues.
+
+use std::os::fd::OwnedFd;
+
+use super::message::{HEADER_BYTES, Header, MOST_BODY_BYTES, Request};
+use super::reply::Reply;
+use super::testing::{Front, GUEST, MEMORY, USER, memfd, new_eventfd};
+
+/// Bytes of the input, zeroes after its end.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn next(&mut self) -> u8 {
+        let Some((first, others)) = self.0.split_first() else { return 0 };
+        self.0 = others;
+        *first
+    }
+
+    fn raw(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next()).collect()
+    }
+
+    /// A number that may mean something somewhere in a message.
+    fn number(&mut self) -> u64 {
+        let kind = self.next();
+        let small = u64::from(self.next());
+        match kind % 10 {
+            0 => small,
+            1 => GUEST + (small << 12),
+            2 => USER + (small << 12),
+            3 => MEMORY,
+            4 => 1 << (small % 64),
+            5 => 256 << 32 | small % 4,
+            6 => 4096 << (small % 16),
+            7 => (1 << 32 | 1 << 30) | (small << 24),
+            8 => u64::MAX - small,
+            _ => u64::from_ne_bytes(self.raw(8).try_into().unwrap_or_default()),
+        }
+    }
+
+    fn descriptor(&mut self, front: &Front) -> OwnedFd {
+        match self.next() % 6 {
+            0 | 1 => new_eventfd(),
+            2 | 3 => front.guest.region().1,
+            4 => memfd(u64::from(self.next()) << 12),
+            _ => std::io::pipe().expect("a pipe").1.into(),
+        }
+    }
+}
+
+/// How many 64-bit words and descriptors a message has when it is right.
+fn shape(request: u32, regions: usize) -> (usize, usize) {
+    match request {
+        1 | 3 | 4 | 15 | 17 | 34 | 36 | 40 => (0, 0),
+        5 => (1 + 4 * regions, regions),
+        6 => (2, 1),
+        7 => (0, 1),
+        9 => (5, 0),
+        12..=14 => (1, 1),
+        31 => (3, 0),
+        32 => (3, 1),
+        37 => (5, 1),
+        38 => (5, 0),
+        _ => (1, 0),
+    }
+}
+
+/// One message. False when the connection would have ended.
+fn say(front: &mut Front, bytes: &mut Bytes<'_>) -> bool {
+    let odd = bytes.next();
+    let request = u32::from(bytes.next() % 43);
+    let regions = usize::from(bytes.next() % 4);
+    let (words, files) = shape(request, regions);
+    let mut body: Vec<u8> = (0..words).flat_map(|_| bytes.number().to_ne_bytes()).collect();
+    if request == 5 {
+        body[..8].copy_from_slice(&(regions as u64).to_ne_bytes());
+    }
+    if odd % 16 == 1 {
+        body.resize(usize::from(bytes.next()), 0);
+    }
+    let files = if odd % 16 == 2 { usize::from(bytes.next() % 8) } else { files };
+    let fds: Vec<OwnedFd> = (0..files).map(|_| bytes.descriptor(front)).collect();
+    let flags = if odd & 0x80 == 0 { 1u32 } else { 1 | 8 };
+    let head = [request, flags, body.len() as u32].map(u32::to_ne_bytes);
+    let mut head: [u8; HEADER_BYTES] = head.as_flattened().try_into().expect("twelve bytes");
+    if odd % 16 == 3 {
+        head.copy_from_slice(&bytes.raw(HEADER_BYTES));
+    }
+    let header = match Header::decode(&head) {
+        Ok(header) => header,
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            return false;
+        }
+    };
+    assert!(header.size <= MOST_BODY_BYTES);
+    body.resize(header.size, 0);
+    let result = match Request::decode(header, &body, fds) {
+        Ok(request) => front.session.handle(header, request),
+        Err(error) => Err(error.into()),
+    };
+    match result {
+        Ok(reply) => {
+            if let Some(reply) = reply {
+                let (bytes, file) = reply.encode(header.request);
+                assert!(bytes.len() <= HEADER_BYTES + 24);
+                assert_eq!(file.is_some(), matches!(reply, Reply::Inflight(..)));
+            }
+            true
+        }
+        Err(end) => {
+            assert!(!end.name().is_empty() && !end.to_string().is_empty());
+            false
+        }
+    }
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}
+
+/// Connections one after another to one device, until the input is used up.
+///
+/// # Panics
+/// An invariant does not hold, or a descriptor is lost.
+pub fn connections(data: &[u8]) {
+    let before = descriptors();
+    let mut bytes = Bytes(data);
+    let mut front = Front::new();
+    front.start_if(bytes.next());
+    while !bytes.0.is_empty() {
+        let lives = match bytes.next() % 8 {
+            0 => {
+                front.poll();
+                true
+            }
+            1 => {
+                let (queue, from, count) = (bytes.next() % 4, bytes.next(), bytes.next());
+                front.guest.send(queue.into(), from.into(), u16::from(from) + u16::from(count) % 64);
+                true
+            }
+            2 => {
+                let at = usize::from(bytes.next()) << 10 | usize::from(bytes.next());
+                let word = bytes.number();
+                front.guest.write(at, &word.to_ne_bytes());
+                true
+            }
+            3 => front.session.settle().is_ok(),
+            _ => say(&mut front, &mut bytes),
+        };
+        let broken = front.device.fault();
+        if let Some(fault) = &broken {
+            assert!(!fault.to_string().is_empty());
+        }
+        if !lives || broken.is_some() {
+            front = front.again();
+            front.start_if(bytes.next());
+        }
+    }
+    drop(front);
+    assert_eq!(descriptors(), before, "a descriptor was lost");
+}

@@ -1,0 +1,371 @@
+//! vhost-user ports of one switch in this process, and virtual machines without a processor: their memory, their rings,
+//! and the rust-vmm project's front end.
+
+// Each test file uses its part.
+#![allow(dead_code)]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use ringway_memory::Mapping;
+use ringway_ports::vhost_user::{self, Observer, Role, Settings, VhostUser};
+use ringway_switch::{
+    Input, Mac, MacMap, MacTable, Member, Owner, Passed, Port, Spreads, Switch, Time, Workspace, pass,
+};
+use rustix::fs::MemfdFlags;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
+use vhost::vhost_user::{Frontend, VhostUserFrontend};
+use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
+use vmm_sys_util::eventfd::EventFd;
+
+/// Longest wait for anything.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const VERSION_1: u64 = 1 << 32;
+pub const LOG_ALL: u64 = 1 << 26;
+pub const PROTOCOL_FEATURES: u64 = 1 << 30;
+
+pub const GUEST: u64 = 0x1_0000_0000;
+pub const MEMORY: usize = 4 << 20;
+pub const RING: u16 = 256;
+const HEADER: usize = 12;
+const BUFFER: usize = 2048;
+const BUFFERS: usize = 1 << 20;
+
+pub fn mac(n: u16) -> Mac {
+    let [a, b] = n.to_be_bytes();
+    Mac::new([2, 0, 0, 0, a, b])
+}
+
+/// A frame of `len` bytes with a pattern that depends on `number`.
+pub fn frame(to: u16, from: u16, len: usize, number: u32) -> Vec<u8> {
+    let mut bytes: Vec<u8> = mac(to).octets().into_iter().chain(mac(from).octets()).chain([0x88, 0xb5]).collect();
+    bytes.extend((14..len).map(|at| (at as u32).wrapping_mul(37).wrapping_add(number) as u8));
+    bytes
+}
+
+pub fn memfd(bytes: usize) -> OwnedFd {
+    let file = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).expect("a memfd");
+    rustix::fs::ftruncate(&file, bytes as u64).expect("a length");
+    file
+}
+
+/// What a port has told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    Connected(bool),
+    Fault(&'static str, String),
+    Refused(&'static str, String),
+}
+
+#[derive(Default)]
+pub struct Watcher {
+    told: Mutex<Vec<(Instant, Told)>>,
+    more: Condvar,
+}
+
+impl Watcher {
+    fn note(&self, told: Told) {
+        self.told.lock().expect("not poisoned").push((Instant::now(), told));
+        self.more.notify_all();
+    }
+
+    /// Waits until `wanted` was told `times` times; when it was.
+    #[track_caller]
+    pub fn wait(&self, times: usize, wanted: impl Fn(&Told) -> bool) -> Instant {
+        let deadline = Instant::now() + PATIENCE;
+        let mut told = self.told.lock().expect("not poisoned");
+        loop {
+            if let Some((when, _)) = told.iter().filter(|(_, told)| wanted(told)).nth(times - 1) {
+                return *when;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            assert!(!left.is_zero(), "not told {times} times: {:?}", *told);
+            told = self.more.wait_timeout(told, left).expect("not poisoned").0;
+        }
+    }
+
+    /// Waits for the `times`th fault, which must have this name; its text.
+    #[track_caller]
+    pub fn fault(&self, times: usize, name: &str) -> String {
+        self.wait(times, |told| matches!(told, Told::Fault(..)));
+        let told = self.told.lock().expect("not poisoned");
+        let faults =
+            told.iter().filter_map(|(_, told)| if let Told::Fault(n, text) = told { Some((n, text)) } else { None });
+        let (found, text) = faults.clone().nth(times - 1).expect("told");
+        assert_eq!(*found, name, "{text}");
+        text.clone()
+    }
+
+    pub fn all(&self) -> Vec<Told> {
+        self.told.lock().expect("not poisoned").iter().map(|(_, told)| told.clone()).collect()
+    }
+}
+
+impl Observer for Watcher {
+    fn connected(&self, on: bool) {
+        self.note(Told::Connected(on));
+    }
+
+    fn fault(&self, reason: &'static str, detail: String) {
+        self.note(Told::Fault(reason, detail));
+    }
+
+    fn refused(&self, reason: &'static str, detail: String) {
+        self.note(Told::Refused(reason, detail));
+    }
+}
+
+/// A map switch of vhost-user ports `0.sock`, `1.sock`, ...
+pub struct Lan {
+    switch: Switch,
+    inputs: Vec<Box<dyn Input>>,
+    work: Workspace,
+    pub ports: Vec<Option<VhostUser>>,
+    pub watchers: Vec<Arc<Watcher>>,
+    pub directory: tempfile::TempDir,
+}
+
+impl Lan {
+    pub fn new(roles: &[Role]) -> Lan {
+        let directory = tempfile::tempdir().expect("a directory");
+        let (mut members, mut inputs, mut ports, mut watchers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (index, &role) in roles.iter().enumerate() {
+            let watcher = Arc::new(Watcher::default());
+            let settings = settings(&directory.path().join(format!("{index}.sock")), role);
+            let (sides, port) = vhost_user::open(&settings, Arc::clone(&watcher) as _).expect("a port");
+            let member = Port::new(format!("p{index}"), sides.output, sides.bell);
+            let owner = Owner::new(index as u16, 0);
+            members.push(Member { owner, port: Arc::new(member), isolated: false, macs: vec![mac(index as u16)] });
+            inputs.push(sides.input);
+            ports.push(Some(port));
+            watchers.push(watcher);
+        }
+        let forward = Box::new(MacMap::new(&members));
+        let table = Arc::new(MacTable::new(64, 64, [1, 2]));
+        let switch = Switch::new("lan0", members, table, forward, Spreads::default());
+        Lan { switch, inputs, work: Workspace::new(256), ports, watchers, directory }
+    }
+
+    pub fn socket(&self, index: usize) -> PathBuf {
+        self.directory.path().join(format!("{index}.sock"))
+    }
+
+    pub fn pass(&mut self, from: usize) -> Passed {
+        let member = self.switch.member(from as u16).expect("a port");
+        pass(&self.switch, member, &mut *self.inputs[from], &mut self.work, &Time::at_second(1))
+    }
+}
+
+pub fn settings(socket: &Path, role: Role) -> Settings {
+    let (label, socket) = ("lan0:vm".into(), socket.to_owned());
+    Settings { label, socket, role, queues: 2, mtu: None, offload: false }
+}
+
+/// A machine: its memory with a split ring for each of two queues, and its hypervisor's connection.
+pub struct Vm {
+    pub file: OwnedFd,
+    pub memory: Mapping,
+    pub front: Frontend,
+    pub kick: EventFd,
+    pub call: EventFd,
+    pub error: EventFd,
+    sent: u16,
+    posted: u16,
+    received: u16,
+}
+
+impl Vm {
+    /// Connects, and does what a hypervisor does until frames flow.
+    pub fn connect(socket: &Path) -> Vm {
+        let mut vm = Vm::new(Frontend::connect(socket, 4).expect("connected"));
+        vm.negotiate(0);
+        vm.start();
+        vm
+    }
+
+    pub fn from_stream(stream: UnixStream) -> Vm {
+        let mut vm = Vm::new(Frontend::from_stream(stream, 4));
+        vm.negotiate(0);
+        vm.start();
+        vm
+    }
+
+    pub fn new(front: Frontend) -> Vm {
+        let file = memfd(MEMORY);
+        let memory = Mapping::shared(file.as_fd(), MEMORY).expect("mapped");
+        let event = || EventFd::new(libc::EFD_NONBLOCK).expect("an eventfd");
+        Vm { file, memory, front, kick: event(), call: event(), error: event(), sent: 0, posted: 0, received: 0 }
+    }
+
+    /// The same machine at another back end, its rings as they are.
+    pub fn reconnect(self, front: Frontend) -> Vm {
+        Vm { front, ..self }
+    }
+
+    pub fn region(&self) -> VhostUserMemoryRegionInfo {
+        VhostUserMemoryRegionInfo {
+            guest_phys_addr: GUEST,
+            memory_size: MEMORY as u64,
+            userspace_addr: self.user(0),
+            mmap_offset: 0,
+            mmap_handle: self.file.as_raw_fd(),
+        }
+    }
+
+    fn user(&self, at: usize) -> u64 {
+        self.memory.whole().as_ptr() as u64 + at as u64
+    }
+
+    pub fn negotiate(&mut self, more: u64) {
+        let front = &mut self.front;
+        front.set_owner().expect("owner");
+        let offered = front.get_features().expect("features");
+        let wanted = VERSION_1 | PROTOCOL_FEATURES | more;
+        assert_eq!(offered & wanted, wanted);
+        let protocol = front.get_protocol_features().expect("protocol features");
+        front.set_protocol_features(protocol).expect("protocol features");
+        front.set_hdr_flags(VhostUserHeaderFlag::NEED_REPLY);
+        assert!(protocol.contains(VhostUserProtocolFeatures::REPLY_ACK | VhostUserProtocolFeatures::MQ));
+        assert_eq!(front.get_queue_num().expect("queues"), 4);
+        front.set_features(wanted).expect("features");
+        let region = self.region();
+        self.front.set_mem_table(&[region]).expect("memory");
+    }
+
+    pub fn config(&self, queue: usize) -> VringConfigData {
+        let start = queue << 16;
+        VringConfigData {
+            queue_max_size: RING,
+            queue_size: RING,
+            flags: 0,
+            desc_table_addr: self.user(start),
+            used_ring_addr: self.user(start + 0x8000),
+            avail_ring_addr: self.user(start + 0x4000),
+            log_addr: None,
+        }
+    }
+
+    /// Starts the first queue pair where its rings are.
+    pub fn start(&mut self) {
+        for queue in 0..2 {
+            let base = self.get16((queue << 16) + 0x8002);
+            let front = &mut self.front;
+            front.set_vring_num(queue, RING).expect("size");
+            front.set_vring_base(queue, base).expect("base");
+            front.set_vring_call(queue, &self.call).expect("call");
+            front.set_vring_err(queue, &self.error).expect("error");
+            let config = self.config(queue);
+            self.front.set_vring_addr(queue, &config).expect("addresses");
+            self.front.set_vring_kick(queue, &self.kick).expect("kick");
+            self.front.set_vring_enable(queue, true).expect("enabled");
+        }
+    }
+
+    pub fn put(&self, at: usize, bytes: &[u8]) {
+        assert!(self.memory.view(at, bytes.len()).expect("inside").write(bytes));
+    }
+
+    pub fn get<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        assert!(self.memory.view(at, N).expect("inside").read(&mut bytes));
+        bytes
+    }
+
+    pub fn get16(&self, at: usize) -> u16 {
+        u16::from_le_bytes(self.get(at))
+    }
+
+    fn describe(&self, queue: usize, slot: usize, len: usize, flags: u16) -> usize {
+        let buffer = BUFFERS + (queue * usize::from(RING) + slot) * BUFFER;
+        let rest = len as u64 | u64::from(flags) << 32;
+        let words = [GUEST + buffer as u64, rest].map(u64::to_le_bytes);
+        self.put((queue << 16) + 16 * slot, words.as_flattened());
+        self.put((queue << 16) + 0x4004 + 2 * slot, &(slot as u16).to_le_bytes());
+        buffer
+    }
+
+    /// Makes `count` receive buffers available.
+    pub fn post(&mut self, count: u16) {
+        for _ in 0..count {
+            self.describe(0, usize::from(self.posted % RING), BUFFER, 2);
+            self.posted = self.posted.wrapping_add(1);
+        }
+        self.put(0x4002, &self.posted.to_le_bytes());
+    }
+
+    pub fn send(&mut self, frame: &[u8]) {
+        let buffer = self.describe(1, usize::from(self.sent % RING), HEADER + frame.len(), 0);
+        self.put(buffer, &[0; HEADER]);
+        self.put(buffer + HEADER, frame);
+        self.sent = self.sent.wrapping_add(1);
+        self.put(0x1_4002, &self.sent.to_le_bytes());
+    }
+
+    /// The available index of a queue, whatever it should be.
+    pub fn set_available(&self, queue: usize, index: u16) {
+        self.put((queue << 16) + 0x4002, &index.to_le_bytes());
+    }
+
+    pub fn receive(&mut self) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        while self.received != self.get16(0x8002) {
+            let slot = usize::from(self.received % RING);
+            let [id, len] = [0, 4].map(|at| u32::from_le_bytes(self.get(0x8004 + 8 * slot + at)) as usize);
+            let mut bytes = vec![0; len];
+            assert!(self.memory.view(BUFFERS + id * BUFFER, len).expect("inside").read(&mut bytes));
+            frames.push(bytes.split_off(HEADER));
+            self.received = self.received.wrapping_add(1);
+        }
+        frames
+    }
+}
+
+/// A message's bytes.
+pub fn message(request: u32, body: &[u8]) -> Vec<u8> {
+    let head = [request, 1, body.len() as u32].map(u32::to_ne_bytes);
+    [head.as_flattened(), body].concat()
+}
+
+/// A hypervisor that may say anything.
+pub struct Raw(pub UnixStream);
+
+impl Raw {
+    pub fn connect(socket: &Path) -> Raw {
+        Raw(UnixStream::connect(socket).expect("connected"))
+    }
+
+    /// Sends bytes with descriptors beside the first.
+    pub fn say(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> io::Result<usize> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() {
+            assert!(beside.push(SendAncillaryMessage::ScmRights(files)));
+        }
+        Ok(sendmsg(&self.0, &[io::IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL)?)
+    }
+
+    /// Sends a message; false when nobody is there any more.
+    pub fn tell(&self, request: u32, body: &[u8], files: &[BorrowedFd<'_>]) -> bool {
+        let bytes = message(request, body);
+        self.say(&bytes, files).is_ok_and(|sent| sent == bytes.len())
+    }
+
+    /// Waits until the other side has closed.
+    pub fn ended(&self) -> bool {
+        self.0.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        let mut bytes = [0; 4096];
+        loop {
+            match io::Read::read(&mut &self.0, &mut bytes) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(error) => return error.kind() == io::ErrorKind::ConnectionReset,
+            }
+        }
+    }
+}

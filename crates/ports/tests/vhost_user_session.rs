@@ -1,0 +1,336 @@
+//! vhost-user ports at their sockets, with the rust-vmm project's front end and with one that follows no rules.
+
+mod vhost_user;
+
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringway_ports::vhost_user::{Role, State, open};
+use vhost::vhost_user::message::VhostUserInflight;
+use vhost::vhost_user::{Frontend, VhostUserFrontend};
+use vhost::{VhostBackend, VhostUserDirtyLogRegion, VringConfigData};
+use vhost_user::{
+    GUEST, LOG_ALL, Lan, MEMORY, PROTOCOL_FEATURES, RING, Raw, Told, VERSION_1, Vm, Watcher, frame, memfd, settings,
+};
+
+/// Sends frames from one machine to the other and sees that they arrive.
+#[track_caller]
+fn exchange(lan: &mut Lan, from: (&mut Vm, u16), to: (&mut Vm, u16)) {
+    let sizes = [60, 61, 64, 128, 1000, 1500, 1514, 2036];
+    let frames: Vec<_> = (0..).zip(sizes).map(|(n, len)| frame(to.1, from.1, len, n)).collect();
+    to.0.post(frames.len() as u16);
+    frames.iter().for_each(|frame| from.0.send(frame));
+    assert_eq!(lan.pass(from.1.into()).frames, frames.len() as u64);
+    assert_eq!(to.0.receive(), frames);
+}
+
+#[test]
+fn machines_exchange_frames_through_two_ports() {
+    let mut lan = Lan::new(&[Role::Server, Role::Server]);
+    let (mut a, mut b) = (Vm::connect(&lan.socket(0)), Vm::connect(&lan.socket(1)));
+    for _ in 0..100 {
+        exchange(&mut lan, (&mut a, 0), (&mut b, 1));
+        exchange(&mut lan, (&mut b, 1), (&mut a, 0));
+    }
+    let status = lan.ports[0].as_ref().expect("open").status();
+    assert_eq!((status.state, status.queues, status.ring_size), (State::Up, 2, RING));
+    assert_eq!(status.features & VERSION_1, VERSION_1);
+    assert_eq!(a.front.get_vring_base(1).expect("stopped"), 800);
+    assert_eq!(lan.watchers[0].all(), [Told::Connected(true)]);
+}
+
+#[test]
+fn a_client_port_finds_its_hypervisor_again_within_a_second() {
+    let mut lan = Lan::new(&[Role::Client, Role::Server]);
+    let mut b = Vm::connect(&lan.socket(1));
+    for round in 1..=3 {
+        let listener = UnixListener::bind(lan.socket(0)).expect("listening");
+        let since = Instant::now();
+        let mut a = Vm::from_stream(listener.accept().expect("accepted").0);
+        assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+        exchange(&mut lan, (&mut a, 0), (&mut b, 1));
+        drop((a, listener));
+        lan.watchers[0].wait(round, |told| *told == Told::Connected(false));
+        std::fs::remove_file(lan.socket(0)).expect("removed");
+    }
+}
+
+#[test]
+fn a_machine_goes_on_with_its_rings_where_they_were_after_its_port_died() {
+    let mut lan = Lan::new(&[Role::Server, Role::Server]);
+    let (mut a, mut b) = (Vm::connect(&lan.socket(0)), Vm::connect(&lan.socket(1)));
+    exchange(&mut lan, (&mut a, 0), (&mut b, 1));
+    drop(lan);
+    let mut lan = Lan::new(&[Role::Server, Role::Server]);
+    let back = |vm: Vm, index| {
+        let mut vm = vm.reconnect(Frontend::connect(lan.socket(index), 4).expect("connected"));
+        vm.negotiate(0);
+        vm.start();
+        vm
+    };
+    let (mut a, mut b) = (back(a, 0), back(b, 1));
+    exchange(&mut lan, (&mut a, 0), (&mut b, 1));
+    exchange(&mut lan, (&mut b, 1), (&mut a, 0));
+}
+
+#[test]
+fn one_front_end_at_a_time_and_the_next_when_it_has_gone() {
+    let lan = Lan::new(&[Role::Server]);
+    let first = Vm::connect(&lan.socket(0));
+    for _ in 0..3 {
+        assert!(Raw::connect(&lan.socket(0)).ended(), "a second one is turned away");
+    }
+    assert_eq!(first.front.get_features().expect("alive") & VERSION_1, VERSION_1);
+    drop(first);
+    Vm::connect(&lan.socket(0));
+    lan.watchers[0].wait(2, |told| *told == Told::Connected(false));
+    assert!(lan.watchers[0].all().iter().all(|told| matches!(told, Told::Connected(_))));
+}
+
+#[test]
+fn a_socket_of_the_dead_is_replaced_and_one_of_the_living_is_not() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("vm.sock");
+    let watcher = Arc::new(Watcher::default());
+    let open = || open(&settings(&path, Role::Server), Arc::clone(&watcher) as _);
+    drop(UnixListener::bind(&path).expect("bound"));
+    let (_sides, port) = open().expect("a dead socket is replaced");
+    assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o600);
+    let error = open().err().expect("somebody listens").to_string();
+    assert!(error.contains("vm.sock"), "{error}");
+    drop(port);
+    assert!(!path.exists(), "it goes with its port");
+    std::fs::write(&path, "precious").expect("written");
+    let error = open().err().expect("not a socket").to_string();
+    assert!(error.contains("not a socket"), "{error}");
+    assert_eq!(std::fs::read(&path).expect("there"), b"precious");
+}
+
+#[test]
+fn a_port_that_is_removed_lets_go_of_its_front_end_at_once() {
+    let mut lan = Lan::new(&[Role::Server, Role::Client]);
+    let _vm = Vm::connect(&lan.socket(0));
+    let second = UnixListener::bind(lan.socket(1)).expect("listening");
+    let raw = [Raw(second.accept().expect("accepted").0), Raw::connect(&lan.socket(0))];
+    let since = Instant::now();
+    lan.ports.clear();
+    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+    assert!(raw.iter().all(Raw::ended));
+    assert!(!lan.socket(0).exists() && lan.socket(1).exists(), "only its own socket goes");
+}
+
+#[test]
+fn messages_that_are_none_end_the_connection_by_name() {
+    let lan = Lan::new(&[Role::Server]);
+    let header = |request: u32, flags: u32, size: u32| [request, flags, size].map(u32::to_ne_bytes).concat();
+    let wrong = [
+        (header(1, 0, 0), "version 0"),
+        (header(1, 5, 0), "reply flag"),
+        (header(5, 1, u32::MAX), "4294967295 bytes"),
+        (header(5, 1, 1 << 20), "1048576 bytes"),
+        (header(2, 1, 0), "SET_FEATURES has 0 bytes where 8 are right"),
+        ([header(12, 1, 8), vec![0; 8]].concat(), "SET_VRING_KICK comes with 0 file descriptors where 1 is right"),
+        (b"GET / HTTP/1.1\r\n".to_vec(), "version"),
+    ];
+    for (times, (bytes, right)) in (1..).zip(wrong) {
+        let raw = Raw::connect(&lan.socket(0));
+        raw.say(&bytes, &[]).expect("sent");
+        let text = lan.watchers[0].fault(times, "bad_message");
+        assert!(text.contains(right), "{text}");
+        assert!(raw.ended());
+    }
+    Vm::connect(&lan.socket(0));
+}
+
+#[test]
+fn half_a_message_costs_nobody_else_anything_and_ends_in_time() {
+    let mut lan = Lan::new(&[Role::Server, Role::Server, Role::Server]);
+    let slow = [Raw::connect(&lan.socket(2)), Raw::connect(&lan.socket(2))];
+    slow[0].say(&[1, 0, 0], &[]).expect("sent");
+    let since = Instant::now();
+    let (mut a, mut b) = (Vm::connect(&lan.socket(0)), Vm::connect(&lan.socket(1)));
+    while lan.watchers[2].all().len() < 2 && since.elapsed() < vhost_user::PATIENCE {
+        exchange(&mut lan, (&mut a, 0), (&mut b, 1));
+    }
+    lan.watchers[2].fault(1, "message_too_slow");
+    assert!(since.elapsed() < Duration::from_secs(8), "{:?}", since.elapsed());
+}
+
+#[test]
+fn a_message_may_come_byte_by_byte() {
+    let lan = Lan::new(&[Role::Server]);
+    let mut raw = Raw::connect(&lan.socket(0));
+    let bytes = [2u32, 1, 8, (VERSION_1 | PROTOCOL_FEATURES) as u32, 1].map(u32::to_ne_bytes);
+    for byte in bytes.as_flattened() {
+        raw.0.write_all(&[*byte]).expect("sent");
+    }
+    raw.tell(1, &[], &[]);
+    let mut reply = [0; 20];
+    std::io::Read::read_exact(&mut raw.0, &mut reply).expect("an answer");
+    let status = lan.ports[0].as_ref().expect("open").status();
+    assert_eq!(status.features, VERSION_1 | PROTOCOL_FEATURES & u64::from(u32::MAX));
+}
+
+#[test]
+fn a_front_end_that_asks_and_does_not_listen_is_let_go() {
+    let lan = Lan::new(&[Role::Server]);
+    let raw = Raw::connect(&lan.socket(0));
+    raw.0.set_nonblocking(true).expect("nonblocking");
+    let question = [1u32, 1, 0].map(u32::to_ne_bytes);
+    let deadline = Instant::now() + vhost_user::PATIENCE;
+    while lan.watchers[0].all().len() < 2 && Instant::now() < deadline {
+        let _ = raw.say(question.as_flattened(), &[]);
+    }
+    lan.watchers[0].fault(1, "replies_unread");
+}
+
+#[test]
+fn more_descriptors_than_any_message_has_are_refused() {
+    let lan = Lan::new(&[Role::Server]);
+    let files: Vec<OwnedFd> = (0..100).map(|_| memfd(1)).collect();
+    let files: Vec<_> = files.iter().map(AsFd::as_fd).collect();
+    let raw = Raw::connect(&lan.socket(0));
+    raw.tell(1, &[], &files);
+    lan.watchers[0].fault(1, "too_many_descriptors");
+    let raw = Raw::connect(&lan.socket(0));
+    raw.tell(1, &[], &files[..64]);
+    lan.watchers[0].fault(2, "bad_message");
+}
+
+#[test]
+fn a_broken_ring_costs_its_port_the_connection_and_the_front_end_is_told_why() {
+    let mut lan = Lan::new(&[Role::Server, Role::Server, Role::Server]);
+    let (mut a, mut b) = (Vm::connect(&lan.socket(0)), Vm::connect(&lan.socket(1)));
+    for times in 1..=3 {
+        let hostile = Vm::connect(&lan.socket(2));
+        exchange(&mut lan, (&mut a, 0), (&mut b, 1));
+        hostile.set_available(1, RING + 1);
+        lan.pass(2);
+        let text = lan.watchers[2].fault(times, "ring_index_jump");
+        assert!(text.contains("queue 1") && text.contains("257"), "{text}");
+        lan.watchers[2].wait(times, |told| *told == Told::Connected(false));
+        let deadline = Instant::now() + vhost_user::PATIENCE;
+        while hostile.error.read().is_err() {
+            assert!(Instant::now() < deadline, "the error descriptor stays silent");
+            std::thread::yield_now();
+        }
+        exchange(&mut lan, (&mut b, 1), (&mut a, 0));
+    }
+    let mut good = Vm::connect(&lan.socket(2));
+    exchange(&mut lan, (&mut good, 2), (&mut a, 0));
+}
+
+#[test]
+fn a_client_port_waits_longer_after_each_fault() {
+    let lan = Lan::new(&[Role::Client]);
+    let listener = UnixListener::bind(lan.socket(0)).expect("listening");
+    let mut last = None;
+    for (times, least) in [(1, 0), (2, 1000), (3, 2000)] {
+        let hostile = listener.accept().expect("accepted").0;
+        let came = lan.watchers[0].wait(times, |told| *told == Told::Connected(true));
+        if let Some(last) = last {
+            let waited = came.duration_since(last);
+            let right = Duration::from_millis(least)..Duration::from_millis(least + 900);
+            assert!(right.contains(&waited), "{waited:?} before connection {times}");
+        }
+        Raw(hostile).say(&[0xff; 12], &[]).expect("sent");
+        last = Some(lan.watchers[0].wait(times, |told| matches!(told, Told::Fault(..))));
+    }
+}
+
+#[test]
+fn a_refused_request_is_answered_and_the_session_goes_on() {
+    let mut lan = Lan::new(&[Role::Server, Role::Server]);
+    let (mut a, mut b) = (Vm::connect(&lan.socket(0)), Vm::connect(&lan.socket(1)));
+    assert!(a.front.set_vring_num(2, 3).is_err());
+    assert!(a.front.add_mem_region(&a.region()).is_err(), "the same memory twice");
+    lan.watchers[0].wait(1, |told| matches!(told, Told::Refused("ring_size", _)));
+    exchange(&mut lan, (&mut a, 0), (&mut b, 1));
+    assert_eq!(lan.watchers[0].all().len(), 2, "told once in a connection");
+}
+
+#[test]
+fn memory_can_come_and_go_while_frames_flow() {
+    let mut lan = Lan::new(&[Role::Server, Role::Server]);
+    let (mut a, mut b) = (Vm::connect(&lan.socket(0)), Vm::connect(&lan.socket(1)));
+    assert_eq!(a.front.get_max_mem_slots().expect("slots"), 64);
+    let file = memfd(1 << 20);
+    let mut more = a.region();
+    (more.guest_phys_addr, more.userspace_addr) = (GUEST + MEMORY as u64, 0x10_0000);
+    (more.memory_size, more.mmap_handle) = (1 << 20, file.as_raw_fd());
+    for _ in 0..20 {
+        a.front.add_mem_region(&more).expect("added");
+        exchange(&mut lan, (&mut a, 0), (&mut b, 1));
+        a.front.remove_mem_region(&more).expect("removed");
+        // The ring goes on when no other region has come for a while.
+        let wanted = frame(1, 0, 60, 7);
+        b.post(1);
+        a.send(&wanted);
+        let deadline = Instant::now() + vhost_user::PATIENCE;
+        while lan.pass(0).frames == 0 {
+            assert!(Instant::now() < deadline, "the ring rests for ever");
+        }
+        assert_eq!(b.receive(), [wanted]);
+        // All of it exchanged, the rings' memory too.
+        let whole = a.region();
+        a.front.remove_mem_region(&whole).expect("removed");
+        a.front.add_mem_region(&whole).expect("added");
+        a.front.set_features(VERSION_1 | PROTOCOL_FEATURES).expect("settled");
+        exchange(&mut lan, (&mut a, 0), (&mut b, 1));
+    }
+}
+
+#[test]
+fn written_pages_are_logged_for_a_migration() {
+    let mut lan = Lan::new(&[Role::Server, Role::Server]);
+    let (mut a, mut b) = (Vm::connect(&lan.socket(0)), Vm::connect(&lan.socket(1)));
+    let size = (GUEST as usize + MEMORY) >> 15;
+    let log = memfd(size);
+    let region = VhostUserDirtyLogRegion { mmap_size: size as u64, mmap_offset: 0, mmap_handle: log.as_raw_fd() };
+    b.front.set_log_base(0, Some(region)).expect("a log");
+    b.front.set_features(VERSION_1 | PROTOCOL_FEATURES | LOG_ALL).expect("logging");
+    for queue in 0..2 {
+        let used = GUEST + ((queue as u64) << 16) + 0x8000;
+        b.front
+            .set_vring_addr(queue, &VringConfigData { flags: 1, log_addr: Some(used), ..b.config(queue) })
+            .expect("logging");
+    }
+    exchange(&mut lan, (&mut a, 0), (&mut b, 1));
+    let mut bits = vec![0; size];
+    rustix::io::pread(&log, &mut bits, 0).expect("readable");
+    let marked = |guest: u64| bits[(guest >> 15) as usize] >> (guest >> 12 & 7) & 1 == 1;
+    assert!(marked(GUEST + 0x8000), "the used ring");
+    assert!(marked(GUEST + (1 << 20)), "the first receive buffer");
+    assert!(!marked(GUEST + (2 << 20)) && !marked(GUEST), "and no more");
+}
+
+#[test]
+fn a_front_end_keeps_what_was_in_flight() {
+    let lan = Lan::new(&[Role::Server]);
+    let mut vm = Vm::connect(&lan.socket(0));
+    let wanted = VhostUserInflight::new(0, 0, 4, RING);
+    let (given, file) = vm.front.get_inflight_fd(&wanted).expect("memory");
+    assert!(given.mmap_size >= 4096);
+    let seals = rustix::fs::fcntl_get_seals(&file).expect("a memfd");
+    assert!(seals.contains(rustix::fs::SealFlags::SHRINK | rustix::fs::SealFlags::GROW));
+    vm.front.set_inflight_fd(&given, file.as_raw_fd()).expect("taken");
+    vm.front.reset_device().expect("reset");
+    vm.front.reset_owner().expect("ignored");
+}
+
+#[test]
+fn who_connects_and_leaves_at_once_costs_little() {
+    let lan = Lan::new(&[Role::Server]);
+    let since = Instant::now();
+    for _ in 0..200 {
+        drop(UnixStream::connect(lan.socket(0)));
+    }
+    Vm::connect(&lan.socket(0));
+    let connections = lan.watchers[0].all().iter().filter(|told| **told == Told::Connected(true)).count() as u32;
+    let most = 2 + since.elapsed().as_millis() as u32 / 10;
+    assert!(connections <= most, "{connections} connections in {:?}", since.elapsed());
+}
