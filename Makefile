@@ -43,7 +43,7 @@ loom:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --release --target-dir $(LOOM_TARGET) -p ringway-abi -p ringway-engine --tests
 
 fuzz:
-	cd fuzz && ./run ring $(FUZZ_SECONDS) && ./run attach $(FUZZ_SECONDS) && ./run pcap $(FUZZ_SECONDS)
+	cd fuzz && ./run ring $(FUZZ_SECONDS) && ./run attach $(FUZZ_SECONDS) && ./run pcap $(FUZZ_SECONDS) && ./run vhost_message $(FUZZ_SECONDS)
 
 # Every experiment runs to its end and gives figures; nothing is asserted about speed.
 smoke: build
