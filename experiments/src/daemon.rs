@@ -24,8 +24,15 @@ const SWITCH: &str = "bench";
 /// Names of the vhost-user ports.
 const VHOST_PORTS: [&str; 2] = ["vm0", "vm1"];
 /// Ring and buffer sizes of the ports that carry traffic.
-pub const BUSY: Shape =
-    Shape { tx_rings: 1, rx_rings: 1, tx_slots: 256, rx_slots: 256, buffer_size: 2112, extra_buffers: 0 };
+pub const BUSY: Shape = Shape {
+    tx_rings: 1,
+    rx_rings: 1,
+    tx_slots: 256,
+    rx_slots: 256,
+    buffer_size: 2112,
+    extra_buffers: 0,
+    offload: false,
+};
 /// Longer rings, for experiments with batches of up to 1,024 frames.
 pub const LONG: Shape = Shape { tx_slots: 2048, rx_slots: 2048, ..BUSY };
 /// Ring and buffer sizes of ports that only have to be there.

@@ -108,9 +108,11 @@ fn text_in(field: &[u8]) -> Option<&str> {
     std::str::from_utf8(&field[..end]).ok()
 }
 
-// Request: 0 magic, 4 version, 6 zero, 8 tx_rings, 10 rx_rings, 12 tx_slots, 16 rx_slots, 20 buffer_size,
+// Request: 0 magic, 4 version, 6 flags, 8 tx_rings, 10 rx_rings, 12 tx_slots, 16 rx_slots, 20 buffer_size,
 // 24 extra_buffers, 28 name[66], 94 zero up to 128.
 const NAME_AT: usize = 28;
+/// [`Shape::offload`]. Other flags must be 0.
+const OFFLOAD: u16 = 1;
 
 impl Request {
     /// The bytes to send.
@@ -119,6 +121,7 @@ impl Request {
         let mut bytes = [0; REQUEST_BYTES];
         bytes[0..4].copy_from_slice(&REQUEST_MAGIC.to_le_bytes());
         bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[6..8].copy_from_slice(&if self.shape.offload { OFFLOAD } else { 0 }.to_le_bytes());
         bytes[8..10].copy_from_slice(&self.shape.tx_rings.to_le_bytes());
         bytes[10..12].copy_from_slice(&self.shape.rx_rings.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.shape.tx_slots.to_le_bytes());
@@ -145,7 +148,7 @@ impl Request {
         if u16_at(bytes, 4) != VERSION {
             return Err(MessageError::Version(u16_at(bytes, 4)));
         }
-        if u16_at(bytes, 6) != 0 || bytes[NAME_AT + NAME_BYTES..].iter().any(|&b| b != 0) {
+        if u16_at(bytes, 6) & !OFFLOAD != 0 || bytes[NAME_AT + NAME_BYTES..].iter().any(|&b| b != 0) {
             return Err(MessageError::Reserved);
         }
         let field = &bytes[NAME_AT..NAME_AT + NAME_BYTES];
@@ -158,6 +161,7 @@ impl Request {
             rx_slots: u32_at(bytes, 16),
             buffer_size: u32_at(bytes, 20),
             extra_buffers: u32_at(bytes, 24),
+            offload: u16_at(bytes, 6) & OFFLOAD != 0,
         };
         Layout::new(shape, 0).map_err(MessageError::Shape)?;
         Ok(Self { switch: switch.to_owned(), port: port.to_owned(), shape })
@@ -227,5 +231,25 @@ impl Reply {
         let mut mac = [0; 6];
         mac.copy_from_slice(&message[24..30]);
         Ok(Self::Granted { colour: u32_at(message, 8), bytes: u64::from_le_bytes(bytes), mac })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_says_whether_it_wants_offloads_and_no_other_flag_is_known() {
+        for offload in [false, true] {
+            let shape = Shape { offload, ..Shape::default() };
+            let request = Request { switch: "lan0".to_owned(), port: "p".to_owned(), shape };
+            let mut bytes = request.encode();
+            assert_eq!(Request::decode(&bytes), Ok(request));
+            for flag in 1..16 {
+                let flags = u16::from(offload) | 1 << flag;
+                bytes[6..8].copy_from_slice(&flags.to_le_bytes());
+                assert_eq!(Request::decode(&bytes), Err(MessageError::Reserved), "flags {flags:#x}");
+            }
+        }
     }
 }

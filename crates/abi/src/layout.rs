@@ -65,11 +65,21 @@ pub struct Shape {
     pub buffer_size: u32,
     /// Buffers beyond one per slot, chained from `ni_bufs_head`: up to 65,536.
     pub extra_buffers: u32,
+    /// Frames may have offloads, in both directions, and every one begins with a header: see [`crate::offload`].
+    pub offload: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { tx_rings: 1, rx_rings: 1, tx_slots: 512, rx_slots: 512, buffer_size: 2112, extra_buffers: 0 }
+        Self {
+            tx_rings: 1,
+            rx_rings: 1,
+            tx_slots: 512,
+            rx_slots: 512,
+            buffer_size: 2112,
+            extra_buffers: 0,
+            offload: false,
+        }
     }
 }
 

@@ -24,8 +24,10 @@
 pub mod attach;
 pub mod doorbell;
 pub mod layout;
+pub mod offload;
 pub mod slot;
 pub mod suppression;
 
 pub use layout::{Layout, LayoutError, Shape};
+pub use offload::Offload;
 pub use slot::Slot;

@@ -26,6 +26,9 @@
 //! }
 //! # Ok(()) }
 //! ```
+//!
+//! With [`Shape::offload`] frames may leave a checksum or segmentation to whoever comes after them, in both directions:
+//! see [`TxRing::push_offloaded`] and [`RxRing::drain_offloaded`].
 
 mod dialogue;
 mod port;
@@ -34,6 +37,7 @@ mod tx;
 
 pub use port::{AttachError, Port};
 pub use ringway_abi::layout::MAX_SLOTS;
+pub use ringway_abi::offload::{Gso, Offload};
 pub use ringway_abi::{Layout, Shape};
 pub use rx::RxRing;
 pub use tx::TxRing;

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ringway_abi::doorbell::{self, INDEX, RX_CLIENT, RX_SWITCH, WISH, Wish};
 use ringway_abi::layout::netmap_ring;
+use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::SLOT_BYTES;
-use ringway_abi::{Layout, Slot};
+use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Mapping, prefetch_read, prefetch_write};
 
 /// How many slots ahead the first line of a frame is prefetched.
@@ -70,6 +71,16 @@ impl RxRing {
         }
         self.give_back();
         taken
+    }
+
+    /// As [`RxRing::drain`], on a port attached with [`ringway_abi::Shape::offload`]: each frame comes with what is left to
+    /// do with it. `drain` would give its header as its first bytes.
+    pub fn drain_offloaded(&mut self, max: usize, mut take: impl FnMut(&[u8], Option<Offload>)) -> usize {
+        self.drain(max, |bytes| {
+            let Some((prefix, frame)) = bytes.split_first_chunk::<PREFIX_BYTES>() else { return };
+            let header = prefix.first_chunk().map_or(Ok(None), Offload::decode);
+            take(frame, header.ok().flatten());
+        })
     }
 
     #[inline]

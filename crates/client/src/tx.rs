@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringway_abi::doorbell::{self, INDEX, TX_CLIENT, TX_SWITCH, WISH, Wish};
 use ringway_abi::layout::{MAX_SLOTS_PER_FRAME, netmap_ring};
+use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
-use ringway_abi::{Layout, Slot};
+use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::Mapping;
 
 use crate::rx::Memory;
@@ -69,6 +70,28 @@ impl TxRing {
         for (number, piece) in frame.chunks(self.memory.buffer_size as usize).enumerate() {
             let flags = if number < last { NS_MOREFRAG } else { 0 };
             self.fill(piece.len(), flags, |buffer| buffer.copy_from_slice(piece));
+        }
+        true
+    }
+
+    /// Queues a copy of `frame` behind its header, on a port attached with [`ringway_abi::Shape::offload`], whose other
+    /// ways to queue a frame take bytes that begin with the header. False when there is no room, as with [`TxRing::push`].
+    pub fn push_offloaded(&mut self, frame: &[u8], offload: Option<&Offload>) -> bool {
+        let mut prefix = [0; PREFIX_BYTES];
+        prefix[..Offload::BYTES].copy_from_slice(&Offload::encode(offload));
+        let buffer_size = self.memory.buffer_size as usize;
+        let slots = (PREFIX_BYTES + frame.len()).div_ceil(buffer_size);
+        if slots > MAX_SLOTS_PER_FRAME || !self.has_room(slots) {
+            return false;
+        }
+        let (first, others) = frame.split_at(frame.len().min(buffer_size - PREFIX_BYTES));
+        let flags = |number| if number < slots { NS_MOREFRAG } else { 0 };
+        self.fill(PREFIX_BYTES + first.len(), flags(1), |buffer| {
+            buffer[..PREFIX_BYTES].copy_from_slice(&prefix);
+            buffer[PREFIX_BYTES..].copy_from_slice(first);
+        });
+        for (number, piece) in (2..).zip(others.chunks(buffer_size)) {
+            self.fill(piece.len(), flags(number), |buffer| buffer.copy_from_slice(piece));
         }
         true
     }

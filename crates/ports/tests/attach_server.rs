@@ -142,7 +142,7 @@ fn a_message_that_is_no_request_is_answered_with_what_is_wrong() {
         (vec![0; 60_000], "a request has 128"),
         (with(0, b"abcd"), "not the attach protocol"),
         (with(4, &[2]), "version 2: this side speaks 1"),
-        (with(6, &[1]), "reserved bytes"),
+        (with(6, &[2]), "reserved bytes"),
         (with(94, &[1]), "reserved bytes"),
         (with(127, &[1]), "reserved bytes"),
         (with(28, &[0; 66]), "port name \"\""),

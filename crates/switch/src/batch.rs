@@ -317,7 +317,7 @@ impl<'m> Batch<'m> {
             Ok((offload, segments)) => {
                 entry.offload = self.offloads.len() as u16;
                 self.offloads.push(offload);
-                self.needs |= offload.needs();
+                self.needs |= Accepts::needed_by(&offload);
                 self.extra += segments as u64 * SEGMENT_COST;
             }
             Err(reason) => {

@@ -36,7 +36,7 @@ pub use forward::{Forward, Learning, MacMap};
 pub use mac::Mac;
 pub use mac_table::{Learned, MacEntry, MacTable, Owner};
 pub use moderation::{Entry, Gate, Moderation};
-pub use offload::{Accepts, BadOffload, Gso, Offload};
+pub use offload::{Accepts, BadOffload, Gso, MAX_FRAME, Offload};
 pub use pass::{Passed, Workspace, pass};
 pub use port::{Asked, Bell, Input, News, Output, Port, PortFault};
 pub use switch::{Forwarding, MAX_PORTS, Member, Spread, Spreads, Switch};

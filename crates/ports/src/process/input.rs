@@ -6,7 +6,8 @@ use std::sync::atomic::Ordering;
 
 use ringway_abi::doorbell::{INDEX, TX_CLIENT, TX_SWITCH, WISH, Wish};
 use ringway_abi::layout::{MAX_FRAME, MAX_SLOTS_PER_FRAME};
-use ringway_abi::{Layout, Slot};
+use ringway_abi::offload::PREFIX_BYTES;
+use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Mapping, View};
 use ringway_switch::{Batch, DropReason, Input, PortFault};
 
@@ -121,7 +122,11 @@ impl TxRing {
             if at == stop {
                 break Ok(());
             }
-            at = take_whole(&memory, at, stop, batch);
+            at = if self.ring.offload {
+                take_whole::<true>(&memory, at, stop, batch)
+            } else {
+                take_whole::<false>(&memory, at, stop, batch)
+            };
             if at < stop {
                 match take_pieces(&self.ring, &memory, at, self.ring.distance(at, head), batch) {
                     Pieces::Slots(used) => at = self.ring.after(at, used),
@@ -160,7 +165,7 @@ impl TxRing {
 /// Takes frames of one slot each from `at` up to `stop`, or up to a slot that is part of a longer frame, which it
 /// returns. The batch has room for all of them.
 #[inline]
-fn take_whole<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'m>) -> u32 {
+fn take_whole<'m, const PREFIXED: bool>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'m>) -> u32 {
     let slots = memory.slots(at, stop);
     for (taken, [word, _]) in slots.iter().enumerate() {
         // Only a hint: the slot is read again, once, when its turn comes.
@@ -175,11 +180,31 @@ fn take_whole<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch
             None => batch.refuse(DropReason::BadBuffer),
             Some(buffer) => match usize::from(slot.len) {
                 len if len == 0 || len > buffer.len() => batch.refuse(DropReason::BadLength),
+                len if PREFIXED => take_prefixed(buffer, len, batch),
                 len => batch.push(buffer, len),
             },
         }
     }
     stop
+}
+
+/// The header before a frame, read once, and where the frame begins; `None` when the view is shorter.
+fn split_prefix<'m>(buffer: View<'m>) -> Option<([u8; Offload::BYTES], View<'m>)> {
+    let mut header = [0; Offload::BYTES];
+    let frame = buffer.sub(PREFIX_BYTES, buffer.len().checked_sub(PREFIX_BYTES)?)?;
+    buffer.read(&mut header).then_some((header, frame))
+}
+
+/// Takes a frame that lies with its header in the first `len` bytes of a buffer.
+fn take_prefixed<'m>(buffer: View<'m>, len: usize, batch: &mut Batch<'m>) {
+    let (Some((header, frame)), Some(len)) = (split_prefix(buffer), len.checked_sub(PREFIX_BYTES)) else {
+        return batch.refuse(DropReason::BadLength);
+    };
+    match Offload::decode(&header) {
+        Ok(None) => batch.push(frame, len),
+        Ok(Some(offload)) => batch.push_offloaded(frame, len, offload),
+        Err(_) => batch.refuse(DropReason::BadOffload),
+    }
 }
 
 enum Pieces {
@@ -221,10 +246,24 @@ fn take_pieces<'m>(ring: &Ring, memory: &RingMemory<'m>, mut at: u32, left: u32,
         at = ring.after(at, 1);
         slot = Slot::from_word(memory.word(at).load(Ordering::Relaxed));
     }
-    match fault {
-        Some(reason) => batch.refuse(reason),
-        None if len > MAX_FRAME => batch.refuse(DropReason::Oversize),
-        None => batch.push_pieces(pieces[..used as usize].iter().flatten().copied()),
+    let mut offload = Ok(None);
+    if let (true, None) = (ring.offload, fault) {
+        match pieces[0].and_then(split_prefix) {
+            Some((header, frame)) => {
+                pieces[0] = Some(frame);
+                len -= PREFIX_BYTES;
+                offload = Offload::decode(&header);
+            }
+            None => fault = Some(DropReason::BadLength),
+        }
+    }
+    let pieces = pieces[..used as usize].iter().flatten().copied();
+    match (fault, offload) {
+        (Some(reason), _) => batch.refuse(reason),
+        (None, Err(_)) => batch.refuse(DropReason::BadOffload),
+        (None, Ok(Some(offload))) => batch.push_pieces_offloaded(pieces, offload),
+        (None, Ok(None)) if len > MAX_FRAME => batch.refuse(DropReason::Oversize),
+        (None, Ok(None)) => batch.push_pieces(pieces),
     }
     Pieces::Slots(used)
 }

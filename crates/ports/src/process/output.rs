@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 
 use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH};
 use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
+use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
-use ringway_abi::{Layout, Slot};
-use ringway_memory::Mapping;
-use ringway_switch::{Counters, DropReason, Frame, Frames, Mac, Output, PortFault};
+use ringway_abi::{Layout, Offload, Slot};
+use ringway_memory::{Mapping, View};
+use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Mac, Output, PortFault};
 
 use super::ring::{Ring, RingMemory};
 
@@ -61,11 +62,16 @@ impl ProcessOutput {
 }
 
 impl Output for ProcessOutput {
+    fn accepts(&self) -> Accepts {
+        if self.rings.iter().any(|ring| ring.ring.offload) { Accepts::EVERYTHING } else { Accepts::NOTHING }
+    }
+
     #[inline]
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         let mut tally = Tally::default();
         let result = match self.rings.as_mut_slice() {
-            [ring] => ring.deliver(frames, &mut tally),
+            [ring] if !ring.ring.offload => ring.deliver::<0>(frames, &mut tally),
+            [ring] => ring.deliver::<PREFIX_BYTES>(frames, &mut tally),
             rings => deliver_spread(rings, frames, &mut tally),
         };
         counters.add_out(tally.frames, tally.bytes);
@@ -87,7 +93,13 @@ fn deliver_spread(rings: &mut [RxRing], frames: Frames<'_, '_>, tally: &mut Tall
     for frame in frames {
         let pair = Mac::source(&frame.head.0).bits() ^ Mac::destination(&frame.head.0).bits().rotate_left(24);
         let ring = &mut rings[(pair.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % count as usize];
-        result = result.and(ring.deliver(std::iter::once(frame), tally));
+        let frames = std::iter::once(frame);
+        let delivered = if ring.ring.offload {
+            ring.deliver::<PREFIX_BYTES>(frames, tally)
+        } else {
+            ring.deliver::<0>(frames, tally)
+        };
+        result = result.and(delivered);
     }
     result
 }
@@ -111,8 +123,9 @@ impl RxRing {
         Ok(())
     }
 
+    /// Delivers frames, each behind `PREFIX` bytes of header: 0 or [`PREFIX_BYTES`].
     #[inline]
-    fn deliver<'b, 'm: 'b>(
+    fn deliver<'b, 'm: 'b, const PREFIX: usize>(
         &mut self,
         frames: impl Iterator<Item = Frame<'b, 'm>>,
         tally: &mut Tally,
@@ -129,8 +142,8 @@ impl RxRing {
         let buffer_size = self.ring.buffer_size as usize;
         let (mut delivered, mut bytes) = (0, 0);
         for frame in frames {
-            if frame.len > buffer_size {
-                match fill_slots(&self.ring, &memory, next, room, frame) {
+            if PREFIX + frame.len > buffer_size {
+                match fill_slots::<PREFIX>(&self.ring, &memory, next, room, frame) {
                     Ok(slots) => {
                         next = self.ring.after(next, slots);
                         room -= slots;
@@ -149,7 +162,7 @@ impl RxRing {
                     memory.prefetch_mut(memory.word(self.ring.after(next, PREFETCH_AHEAD)));
                 }
                 // A slot that cannot be filled stays where it is: the client finds its mistake there.
-                if let Err(reason) = fill(&memory, next, &frame) {
+                if let Err(reason) = fill::<PREFIX>(&memory, next, &frame) {
                     tally.lose(reason);
                     continue;
                 }
@@ -171,11 +184,14 @@ impl RxRing {
 
 /// Copies a frame that fits into one buffer.
 #[inline]
-fn fill(memory: &RingMemory<'_>, at: u32, frame: &Frame<'_, '_>) -> Result<(), DropReason> {
+fn fill<const PREFIX: usize>(memory: &RingMemory<'_>, at: u32, frame: &Frame<'_, '_>) -> Result<(), DropReason> {
     let word = memory.word(at);
     let old = word.load(Ordering::Relaxed);
     let slot = Slot::from_word(old);
-    let buffer = memory.buffer(slot).ok_or(DropReason::BadBuffer)?;
+    let mut buffer = memory.buffer(slot).ok_or(DropReason::BadBuffer)?;
+    if PREFIX > 0 {
+        buffer = write_prefix(buffer, frame).ok_or(DropReason::ReceiverTooSmall)?;
+    }
     if !buffer.write_head(frame.head, frame.head_len) {
         return Err(DropReason::ReceiverTooSmall);
     }
@@ -186,16 +202,23 @@ fn fill(memory: &RingMemory<'_>, at: u32, frame: &Frame<'_, '_>) -> Result<(), D
         }
         offset += rest.len();
     }
-    let new = Slot { len: frame.len as u16, flags: 0, ..slot }.to_word();
+    let new = Slot { len: (PREFIX + frame.len) as u16, flags: 0, ..slot }.to_word();
     if new != old {
         word.store(new, Ordering::Relaxed);
     }
     Ok(())
 }
 
+/// Writes the frame's header to the beginning of a buffer; gives what follows it.
+fn write_prefix<'m>(buffer: View<'m>, frame: &Frame<'_, '_>) -> Option<View<'m>> {
+    let mut prefix = [0; PREFIX_BYTES];
+    prefix[..Offload::BYTES].copy_from_slice(&Offload::encode(frame.offload));
+    buffer.write(&prefix).then(|| buffer.sub(PREFIX_BYTES, buffer.len() - PREFIX_BYTES))?
+}
+
 /// Copies a frame over several buffers, each full but the last. Returns how many slots it took.
 #[cold]
-fn fill_slots(
+fn fill_slots<const PREFIX: usize>(
     ring: &Ring,
     memory: &RingMemory<'_>,
     at: u32,
@@ -203,7 +226,7 @@ fn fill_slots(
     frame: Frame<'_, '_>,
 ) -> Result<u32, DropReason> {
     let buffer_size = ring.buffer_size as usize;
-    let slots = frame.len.div_ceil(buffer_size);
+    let slots = (PREFIX + frame.len).div_ceil(buffer_size);
     if slots > MAX_SLOTS_PER_FRAME || slots >= ring.slots as usize {
         return Err(DropReason::ReceiverTooSmall);
     }
@@ -215,10 +238,16 @@ fn fill_slots(
     while piece < slots {
         let word = memory.word(ring.after(at, piece as u32));
         let slot = Slot::from_word(word.load(Ordering::Relaxed));
-        let buffer = memory.buffer(slot).ok_or(DropReason::BadBuffer)?;
-        let len = buffer_size.min(frame.len - offset);
-        source.copy(buffer, len).ok_or(DropReason::ReceiverTooSmall)?;
-        offset += len;
+        let mut buffer = memory.buffer(slot).ok_or(DropReason::BadBuffer)?;
+        let mut prefix = 0;
+        if PREFIX > 0 && piece == 0 {
+            buffer = write_prefix(buffer, &frame).ok_or(DropReason::ReceiverTooSmall)?;
+            prefix = PREFIX;
+        }
+        let bytes = buffer.len().min(frame.len - offset);
+        source.copy(buffer, bytes).ok_or(DropReason::ReceiverTooSmall)?;
+        offset += bytes;
+        let len = prefix + bytes;
         piece += 1;
         let flags = if piece < slots { NS_MOREFRAG } else { 0 };
         word.store(Slot { len: len as u16, flags, ..slot }.to_word(), Ordering::Relaxed);
@@ -236,7 +265,7 @@ struct Pieces<'b, 'm> {
 
 impl Pieces<'_, '_> {
     /// Copies the next `len` bytes to the beginning of `target`.
-    fn copy(&mut self, target: ringway_memory::View<'_>, len: usize) -> Option<()> {
+    fn copy(&mut self, target: View<'_>, len: usize) -> Option<()> {
         let mut done = 0;
         while done < len {
             if self.in_head {

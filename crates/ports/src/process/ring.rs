@@ -20,6 +20,8 @@ pub(super) struct Ring {
     buffers_at: usize,
     buffer_count: u32,
     pub(super) buffer_size: u32,
+    /// Every frame begins with a header.
+    pub(super) offload: bool,
 }
 
 /// The ring's memory for the length of a batch.
@@ -55,6 +57,7 @@ impl Ring {
             buffers_at: layout.buffers,
             buffer_count: layout.buffer_count,
             buffer_size: layout.shape.buffer_size,
+            offload: layout.shape.offload,
         };
         if ring.memory().is_none() {
             return Err(io::Error::other("the layout reaches beyond its memory"));

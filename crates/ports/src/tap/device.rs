@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use ringway_switch::{Accepts, Offload};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -13,19 +14,25 @@ const CONTROL: &str = "/dev/net/tun";
 /// stream lose 1 to 2 % whenever the poller is kept from its CPU.
 const QUEUE_FRAMES: libc::c_int = 2000;
 
-/// Opens the device, non-blocking, and sets it up.
-pub(super) fn open(settings: &Settings) -> io::Result<OwnedFd> {
+/// Kernels before 6.2 know no USO.
+const OFFLOADS: [(libc::c_uint, Accepts); 3] = [
+    (SEGMENTED | libc::TUN_F_USO4 | libc::TUN_F_USO6, Accepts::EVERYTHING),
+    (SEGMENTED, Accepts::EVERYTHING.without(Accepts::USO)),
+    (0, Accepts::NOTHING),
+];
+const SEGMENTED: libc::c_uint =
+    libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN | libc::TUN_F_UFO;
+
+/// Opens the device, non-blocking, and sets it up: every frame follows the [`Offload::BYTES`] of its header, and those
+/// from the device may have offloads. Gives those that the device takes.
+pub(super) fn open(settings: &Settings) -> io::Result<(OwnedFd, Accepts)> {
     let name = settings.device.as_str();
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let tap = rustix::fs::open(CONTROL, flags, Mode::empty()).map_err(|error| no_control(name, error.into()))?;
     let mut request = request(name)?;
-    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as libc::c_short;
     ioctl(tap.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| no_device(name, &error))?;
-    // Whoever used a persistent device before may have promised to take frames without checksum, or unsegmented.
-    // SAFETY: TUNSETOFFLOAD takes a number, not a pointer.
-    if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETOFFLOAD as _, 0) } == -1 {
-        return Err(failed(name, "switch its offloads off", &io::Error::last_os_error()));
-    }
+    let accepts = set_offloads(tap.as_fd()).map_err(|error| failed(name, "set its offloads", &error))?;
     ioctl(tap.as_fd(), libc::TUNGETIFF, &mut request).map_err(|error| failed(name, "look at it", &error))?;
     // SAFETY: the kernel has just written this member; every bit pattern is a number.
     let persistent = i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_PERSIST != 0;
@@ -34,7 +41,23 @@ pub(super) fn open(settings: &Settings) -> io::Result<OwnedFd> {
         lengthen_queue(name, socket.as_fd())?;
     }
     bring_up(name, socket.as_fd())?;
-    Ok(tap)
+    Ok((tap, accepts))
+}
+
+/// Whoever used a persistent device before may have promised something else.
+fn set_offloads(tap: BorrowedFd<'_>) -> io::Result<Accepts> {
+    let bytes = Offload::BYTES as libc::c_int;
+    // SAFETY: TUNSETVNETHDRSZ reads one int, which outlives the call.
+    if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const bytes) } == -1 {
+        return Err(io::Error::last_os_error());
+    }
+    for (flags, accepts) in OFFLOADS {
+        // SAFETY: TUNSETOFFLOAD takes a number, not a pointer.
+        if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETOFFLOAD as _, libc::c_ulong::from(flags)) } == 0 {
+            return Ok(accepts);
+        }
+    }
+    Err(io::Error::last_os_error())
 }
 
 fn lengthen_queue(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {

@@ -5,15 +5,17 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
-use ringway_switch::{Batch, DropReason, Input, PortFault};
+use ringway_switch::{Batch, DropReason, Input, MAX_FRAME, Offload, PortFault};
 
-/// Longest frame, offered one byte more so that a longer one can be told: the kernel cuts off what does not fit.
-const MAX_FRAME: usize = ringway_abi::layout::MAX_FRAME;
-const READ_BYTES: usize = MAX_FRAME + 1;
+/// A header and the longest frame, offered one byte more so that a longer one can be told: the kernel cuts off what does
+/// not fit.
+const READ_BYTES: usize = Offload::BYTES + MAX_FRAME + 1;
 /// Memory for the frames of one batch: 256 frames of 1,514 bytes take 384 KiB, which fits most second-level caches.
-/// A batch ends early when it runs short.
+/// A batch ends early when it runs short, which it does after 7 segments of 64 KiB.
 const MEMORY_BYTES: usize = 512 * 1024;
 const LINE: usize = 64;
+/// Where a header is in the line before its frame's first one.
+const HEADER_AT: usize = LINE - Offload::BYTES;
 
 /// Every batch is read into the same private memory, one frame behind the other, so that small frames take few cache
 /// lines and any MTU will do.
@@ -55,16 +57,23 @@ impl Input for TapInput {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
         let mut at = 0;
         while batch.room() > 0 {
-            let Some(buffer) = self.memory.view(at, READ_BYTES) else { break };
-            match self.read(buffer)? {
-                Read::Nothing => break,
-                Read::Frame(len) if len > MAX_FRAME => batch.refuse(DropReason::Oversize),
-                Read::Frame(len) => {
-                    batch.push(buffer, len);
-                    // An odd number of lines: beginnings of frames of one length do not share cache sets.
-                    at += (len.div_ceil(LINE) | 1) * LINE;
-                }
+            let Some(buffer) = self.memory.view(at + HEADER_AT, READ_BYTES) else { break };
+            let Read::Frame(read) = self.read(buffer)? else { break };
+            let mut header = [0; Offload::BYTES];
+            let frame = buffer.sub(Offload::BYTES, READ_BYTES - Offload::BYTES);
+            let (true, Some(frame), Some(len)) = (buffer.read(&mut header), frame, read.checked_sub(Offload::BYTES))
+            else {
+                batch.refuse(DropReason::Runt);
+                continue;
+            };
+            match Offload::decode(&header) {
+                _ if len > MAX_FRAME => batch.refuse(DropReason::Oversize),
+                Ok(None) => batch.push(frame, len),
+                Ok(Some(offload)) => batch.push_offloaded(frame, len, offload),
+                Err(_) => batch.refuse(DropReason::BadOffload),
             }
+            // An odd number of lines: beginnings of frames of one length do not share cache sets.
+            at += ((1 + len.div_ceil(LINE)) | 1) * LINE;
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! TAP ports: a network device of the host or of a namespace. What its stack sends comes in, what goes out arrives there.
 //!
+//! Frames come with what the stack left to do, checksums and segmentation, and may go to it like that (IFF_VNET_HDR).
+//!
 //! The kernel takes and gives one frame per system call. It has no flags to be watched in memory: a poller reads the
 //! device while frames come, and waits for its descriptor otherwise. A frame that arrives between the last empty read
 //! and the wait ends the wait.
@@ -32,10 +34,11 @@ pub struct Settings {
 /// # Errors
 /// The device cannot be had; the error says why, and what would help.
 pub fn open(settings: &Settings) -> io::Result<Sides> {
-    let device = Arc::new(device::open(settings)?);
+    let (device, accepts) = device::open(settings)?;
+    let device = Arc::new(device);
     let signal = Signal::Device(device.as_fd().try_clone_to_owned()?);
     let input = TapInput::new(Arc::clone(&device))?;
-    let output = TapOutput::new(device);
+    let output = TapOutput::new(device, accepts);
     Ok(Sides { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })
 }
 

@@ -1,17 +1,18 @@
 //! Frames to a device.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
-use ringway_switch::{Counters, DropReason, Frame, Frames, Output, PortFault};
+use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Offload, Output, PortFault};
 
-/// The head and the pieces of the rest.
-const MAX_PIECES: usize = 1 + MAX_SLOTS_PER_FRAME;
+/// The header, the head and the most pieces of the rest that a frame can have.
+const MAX_PIECES: usize = 2 + u8::MAX as usize;
 
 pub(super) struct TapOutput {
     device: Arc<OwnedFd>,
+    accepts: Accepts,
 }
 
 /// Why a frame did not arrive.
@@ -21,27 +22,30 @@ enum Refused {
 }
 
 impl TapOutput {
-    pub(super) fn new(device: Arc<OwnedFd>) -> Self {
-        Self { device }
+    pub(super) fn new(device: Arc<OwnedFd>, accepts: Accepts) -> Self {
+        Self { device, accepts }
     }
 
     /// Hands one frame to the kernel, which takes it whole or not at all.
     #[inline]
     fn write(&self, frame: &Frame<'_, '_>) -> Result<(), Refused> {
-        const NONE: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-        let mut pieces = [NONE; MAX_PIECES];
-        let count = 1 + frame.rest.len();
-        let Some(pieces) = pieces.get_mut(..count) else {
+        let mut pieces = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_PIECES];
+        let count = 2 + frame.rest.len();
+        let Some(others) = pieces.get_mut(..count) else {
             return Err(Refused::Dropped(DropReason::ReceiverTooSmall));
         };
-        pieces[0] = libc::iovec { iov_base: frame.head.0.as_ptr().cast_mut().cast(), iov_len: frame.head_len };
-        for (piece, rest) in pieces[1..].iter_mut().zip(frame.rest) {
-            *piece = libc::iovec { iov_base: rest.as_ptr().cast(), iov_len: rest.len() };
+        let piece = |start: *const u8, bytes| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes };
+        let header = Offload::encode(frame.offload);
+        others[0].write(piece(header.as_ptr(), header.len()));
+        others[1].write(piece(frame.head.0.as_ptr(), frame.head_len));
+        for (other, rest) in others[2..].iter_mut().zip(frame.rest) {
+            other.write(piece(rest.as_ptr(), rest.len()));
         }
         loop {
-            // SAFETY: every piece is a slice or view that is mapped while `frame` lives, and is only read; `count` is at
-            // most MAX_PIECES. Bytes that a client changes meanwhile arrive old or new.
-            let written = unsafe { libc::writev(self.device.as_raw_fd(), pieces.as_ptr(), count as libc::c_int) };
+            // SAFETY: the first `count` pieces are written; each is a slice or view that is mapped while `frame` lives,
+            // and is only read. Bytes that a client changes meanwhile arrive old or new.
+            let written =
+                unsafe { libc::writev(self.device.as_raw_fd(), pieces.as_ptr().cast(), count as libc::c_int) };
             if written >= 0 {
                 return Ok(());
             }
@@ -50,6 +54,8 @@ impl TapOutput {
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Refused::Dropped(DropReason::ReceiverFull),
                 // A page of the sender's memory cannot be had any more.
                 Some(libc::EFAULT) => Refused::Dropped(DropReason::BadBuffer),
+                // Headers that the switch takes and the kernel does not.
+                Some(libc::EINVAL) if frame.offload.is_some() => Refused::Dropped(DropReason::ReceiverDown),
                 Some(libc::EINVAL | libc::EMSGSIZE) => Refused::Dropped(DropReason::ReceiverTooSmall),
                 Some(libc::EBADFD) => Refused::Lost,
                 // EIO: it is down.
@@ -60,6 +66,10 @@ impl TapOutput {
 }
 
 impl Output for TapOutput {
+    fn accepts(&self) -> Accepts {
+        self.accepts
+    }
+
     fn deliver(&mut self, mut frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         let (mut delivered, mut bytes) = (0, 0);
         let mut lost = false;

@@ -48,6 +48,7 @@ fn whatever_is_no_request_is_refused_with_the_reason() {
             rx_slots: 32768,
             buffer_size: 65472,
             extra_buffers: 65536,
+            offload: false,
         };
     };
     for (message, words) in [
@@ -58,7 +59,7 @@ fn whatever_is_no_request_is_refused_with_the_reason() {
         (vec![0x77; 100_000], "message of 129 bytes"),
         (with(0, b"HTTP"), "not the attach protocol"),
         (with(4, &[2, 0]), "attach protocol version 2: this side speaks 1"),
-        (with(6, &[1]), "reserved bytes"),
+        (with(6, &[2]), "reserved bytes"),
         (with(127, &[1]), "reserved bytes"),
         (named(b"").to_vec(), "port name \"\": give SWITCH:PORT"),
         (named(b"lan0").to_vec(), "give SWITCH:PORT"),
@@ -94,8 +95,7 @@ fn whatever_is_no_request_is_refused_with_the_reason() {
 #[test]
 fn the_largest_port_that_is_allowed_works() {
     let scene = Scene::start();
-    let shape =
-        Shape { tx_rings: 16, rx_rings: 16, tx_slots: 512, rx_slots: 512, buffer_size: 3712, extra_buffers: 1000 };
+    let shape = Shape { tx_rings: 16, rx_rings: 16, buffer_size: 3712, extra_buffers: 1000, ..Shape::default() };
     let large = scene.attach_as("large", shape);
     assert!(large.port.layout().bytes > 60 << 20);
     drop(large);

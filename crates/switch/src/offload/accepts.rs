@@ -2,7 +2,7 @@
 
 use std::ops::{BitOr, BitOrAssign};
 
-use super::Offload;
+use super::{Gso, Offload};
 
 /// The offloads that a receiver takes frames with, as a set. USO and UFO mean both IPv4 and IPv6.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,12 @@ impl Accepts {
     /// Whatever there is.
     pub const EVERYTHING: Accepts = Accepts(63);
 
+    /// The set but for `other`.
+    #[must_use]
+    pub const fn without(self, other: Accepts) -> Accepts {
+        Accepts(self.0 & !other.0)
+    }
+
     /// Whether all of `other` is in the set.
     #[inline]
     #[must_use]
@@ -33,11 +39,27 @@ impl Accepts {
         self.0 & other.0 == other.0
     }
 
+    /// What a receiver must accept to be given a frame with this offload as it is.
+    #[inline]
+    #[must_use]
+    pub fn needed_by(offload: &Offload) -> Accepts {
+        let csum = if offload.needs_csum { Accepts::CSUM } else { Accepts::NOTHING };
+        let ecn = if offload.ecn { Accepts::ECN } else { Accepts::NOTHING };
+        csum | ecn
+            | match offload.gso {
+                Gso::None => Accepts::NOTHING,
+                Gso::Tcp4 => Accepts::TSO4,
+                Gso::Tcp6 => Accepts::TSO6,
+                Gso::Udp4Frag => Accepts::UFO,
+                Gso::UdpL4 => Accepts::USO,
+            }
+    }
+
     /// Whether a frame with this offload may be given as it is.
     #[inline]
     #[must_use]
     pub fn covers(self, offload: &Offload) -> bool {
-        self.contains(offload.needs())
+        self.contains(Accepts::needed_by(offload))
     }
 }
 

@@ -5,8 +5,8 @@ use ringway_memory::HEAD_BYTES;
 use super::{Gso, Offload};
 use crate::counters::DropReason;
 
-/// Longest frame: an Ethernet header, an IPv6 header and 65,535 bytes (virtio 1.3, 5.1.6.3).
-pub(crate) const MAX_FRAME: usize = 65_589;
+/// Longest frame with an offload: an Ethernet header, an IPv6 header and 65,535 bytes (virtio 1.3, 5.1.6.3).
+pub const MAX_FRAME: usize = 65_589;
 /// Most segments of one frame: 64 bytes each make 64 KiB. Fewer bytes would make one frame cost more than a batch.
 pub(crate) const MAX_SEGMENTS: usize = 1024;
 

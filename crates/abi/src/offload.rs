@@ -1,0 +1,168 @@
+//! What is left to do with a frame: `struct virtio_net_hdr` (virtio 1.3, 5.1.6).
+//!
+//! On a port attached with [`crate::Shape::offload`], every frame begins with [`PREFIX_BYTES`]: this header and two bytes
+//! without meaning, virtio's `num_buffers`.
+
+/// Bytes before a frame, in both directions.
+pub const PREFIX_BYTES: usize = 12;
+
+const NEEDS_CSUM: u8 = 1;
+const ECN: u8 = 0x80;
+
+/// What is to be done with a frame before it is one of the wire: `struct virtio_net_hdr` (virtio 1.3, 5.1.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offload {
+    /// The ones' complement sum from `csum_start` to the end goes `csum_offset` bytes after `csum_start`, where the sum of
+    /// the pseudo header stands now.
+    pub needs_csum: bool,
+    /// What the frame is to be cut into.
+    pub gso: Gso,
+    /// A TCP frame that reports congestion: only its first segment has CWR.
+    pub ecn: bool,
+    /// Bytes of all headers of a frame to be cut, as the switch found them; 0 otherwise.
+    pub hdr_len: u16,
+    /// Most bytes of a segment after its headers; of a fragment, after its IP header.
+    pub gso_size: u16,
+    /// Where the sum begins, from the beginning of the frame.
+    pub csum_start: u16,
+    /// Where the sum goes, from `csum_start`.
+    pub csum_offset: u16,
+}
+
+/// Kinds of segmentation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gso {
+    /// None.
+    #[default]
+    None,
+    /// TCP over IPv4 (TSO4).
+    Tcp4,
+    /// TCP over IPv6 (TSO6).
+    Tcp6,
+    /// UDP over IPv4 or IPv6, into IP fragments (UFO).
+    Udp4Frag,
+    /// UDP over IPv4 or IPv6, into datagrams (USO).
+    UdpL4,
+}
+
+/// A header that contradicts itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadOffload;
+
+impl Offload {
+    /// Bytes of `struct virtio_net_hdr` up to and without `num_buffers`.
+    pub const BYTES: usize = 10;
+
+    /// Reads a sender's header; `None` when it asks for nothing. Unknown flags are ignored, and so is `hdr_len`, which
+    /// is not to be relied on (virtio 1.3, 5.1.6.2.2).
+    ///
+    /// # Errors
+    /// The kind of segmentation is unknown, or without a size or `NEEDS_CSUM`; or the ECN bit is set without TCP.
+    #[inline]
+    pub fn decode(header: &[u8; Self::BYTES]) -> Result<Option<Offload>, BadOffload> {
+        if header[0] & NEEDS_CSUM == 0 && header[1] == 0 {
+            return Ok(None);
+        }
+        let [flags, kind, _, _, ref numbers @ ..] = *header;
+        let number = |at: usize| u16::from_le_bytes([numbers[at], numbers[at + 1]]);
+        let (gso, ecn) = (Gso::from_number(kind & !ECN).ok_or(BadOffload)?, kind & ECN != 0);
+        let gso_size = if gso == Gso::None { 0 } else { number(0) };
+        if flags & NEEDS_CSUM == 0
+            || (gso != Gso::None && gso_size == 0)
+            || (ecn && !matches!(gso, Gso::Tcp4 | Gso::Tcp6))
+        {
+            return Err(BadOffload);
+        }
+        let (csum_start, csum_offset) = (number(2), number(4));
+        Ok(Some(Offload { needs_csum: true, gso, ecn, hdr_len: 0, gso_size, csum_start, csum_offset }))
+    }
+
+    /// The header that asks for this; all zeroes for `None`.
+    #[inline]
+    #[must_use]
+    pub fn encode(offload: Option<&Offload>) -> [u8; Self::BYTES] {
+        let Some(offload) = offload else { return [0; Self::BYTES] };
+        let kind = offload.gso.number() | if offload.ecn { ECN } else { 0 };
+        let [[a, b], [c, d], [e, f], [g, h]] =
+            [offload.hdr_len, offload.gso_size, offload.csum_start, offload.csum_offset].map(u16::to_le_bytes);
+        [u8::from(offload.needs_csum), kind, a, b, c, d, e, f, g, h]
+    }
+}
+
+impl Gso {
+    /// `VIRTIO_NET_HDR_GSO_*`.
+    const fn number(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Tcp4 => 1,
+            Self::Udp4Frag => 3,
+            Self::Tcp6 => 4,
+            Self::UdpL4 => 5,
+        }
+    }
+
+    const fn from_number(number: u8) -> Option<Gso> {
+        Some(match number {
+            0 => Self::None,
+            1 => Self::Tcp4,
+            3 => Self::Udp4Frag,
+            4 => Self::Tcp6,
+            5 => Self::UdpL4,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TCP4: Offload = Offload {
+        needs_csum: true,
+        gso: Gso::Tcp4,
+        ecn: false,
+        hdr_len: 54,
+        gso_size: 100,
+        csum_start: 34,
+        csum_offset: 16,
+    };
+
+    #[test]
+    fn a_header_comes_back_as_it_was_written_but_for_its_length() {
+        for gso in [Gso::None, Gso::Tcp4, Gso::Tcp6, Gso::Udp4Frag, Gso::UdpL4] {
+            let gso_size = if gso == Gso::None { 0 } else { 1448 };
+            let offload = Offload { gso, gso_size, ecn: gso == Gso::Tcp6, ..TCP4 };
+            let header = Offload::encode(Some(&offload));
+            assert_eq!(Offload::decode(&header), Ok(Some(Offload { hdr_len: 0, ..offload })), "{header:?}");
+        }
+        assert_eq!(Offload::decode(&Offload::encode(None)), Ok(None));
+        assert_eq!(Offload::encode(Some(&TCP4)), [1, 1, 54, 0, 100, 0, 34, 0, 16, 0]);
+    }
+
+    #[test]
+    fn flags_of_later_versions_and_fields_without_meaning_are_ignored() {
+        assert_eq!(Offload::decode(&[0xfe, 0, 9, 9, 9, 9, 9, 9, 9, 9]), Ok(None));
+        let header = Offload::decode(&[0xff, 0, 9, 9, 9, 9, 14, 0, 2, 0]);
+        assert_eq!(
+            header,
+            Ok(Some(Offload { needs_csum: true, csum_start: 14, csum_offset: 2, ..Offload::default() }))
+        );
+    }
+
+    #[test]
+    fn a_header_that_contradicts_itself_is_refused() {
+        let good: [u8; Offload::BYTES] = Offload::encode(Some(&TCP4));
+        let with = |changes: &[(usize, u8)]| {
+            let mut header = good;
+            changes.iter().for_each(|&(at, byte)| header[at] = byte);
+            Offload::decode(&header).is_err()
+        };
+        assert!(!with(&[]));
+        assert!(with(&[(0, 0)]), "segmentation without a checksum");
+        assert!(with(&[(4, 0)]), "segments of no bytes");
+        assert!(with(&[(1, 0x80)]) && with(&[(1, 0x83)]) && with(&[(1, 0x85)]), "ECN without TCP");
+        for unknown in (0..=0x7f).filter(|kind| ![0, 1, 3, 4, 5].contains(kind)) {
+            assert!(with(&[(1, unknown)]), "kind {unknown}");
+        }
+    }
+}
