@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -134,6 +135,20 @@ impl Daemon {
         (0..count).map(|number| self.attach_as(&format!("idle{number}"), IDLE)).collect()
     }
 
+    /// What the daemon says of itself, as `ringway status --json` gives it.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn status(&self) -> io::Result<serde_json::Value> {
+        let mut socket = UnixStream::connect(self.scratch.path("run").join("control.sock"))?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.write_all(b"GET /v1/status HTTP/1.1\r\nHost: ringway\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer)?;
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        serde_json::from_str(body).map_err(io::Error::other)
+    }
+
     fn attach_as(&self, name: &str, shape: Shape) -> io::Result<ProcessEndpoint> {
         let socket = self.scratch.path("run").join("attach.sock");
         let port = Port::attach(socket, &format!("{SWITCH}:{name}"), shape).map_err(io::Error::other)?;
@@ -149,7 +164,7 @@ fn is_ready(program: &mut Program) -> io::Result<bool> {
     while start.elapsed() < PATIENCE {
         wait_for_fd(stdout.as_fd(), true, PATIENCE.saturating_sub(start.elapsed()))?;
         let mut bytes = [0; 256];
-        let len = io::Read::read(stdout, &mut bytes)?;
+        let len = stdout.read(&mut bytes)?;
         said.extend_from_slice(&bytes[..len]);
         if said.split(|&byte| byte == b'\n').any(|line| line.starts_with(b"ready")) {
             return Ok(true);

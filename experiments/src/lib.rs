@@ -27,6 +27,10 @@ pub mod session;
 pub mod stats;
 pub mod trial;
 pub mod vhost;
+mod vhost_forwarding;
+mod vhost_latency;
+mod vhost_notifications;
+mod vhost_virtio_user;
 
 use std::io;
 
@@ -46,7 +50,7 @@ pub struct Experiment {
 }
 
 /// Everything there is, in the order it is measured.
-pub const EXPERIMENTS: [Experiment; 9] = [
+pub const EXPERIMENTS: [Experiment; 13] = [
     Experiment {
         name: "headline",
         source: "VALE, section 5.1",
@@ -100,6 +104,30 @@ pub const EXPERIMENTS: [Experiment; 9] = [
         source: "VPE, hierarchical flags",
         about: "rate against number of idle ports, 1 to 1,024",
         run: idle_ports::run,
+    },
+    Experiment {
+        name: "vhost-forwarding",
+        source: "VPE, section 5.1",
+        about: "rate between two virtual machines' ports against frame size, split and packed rings",
+        run: vhost_forwarding::run,
+    },
+    Experiment {
+        name: "virtio-user",
+        source: "VPE, section 5.1",
+        about: "rate between two virtual machines' ports with testpmd's drivers as generator",
+        run: vhost_virtio_user::run,
+    },
+    Experiment {
+        name: "vhost-latency",
+        source: "VPE, figure 5",
+        about: "median, 99th and 99.9th percentile of the round trip, alone and under half load",
+        run: vhost_latency::run,
+    },
+    Experiment {
+        name: "notifications",
+        source: "VPE, figure 4",
+        about: "calls and kicks per frame under each idle policy, from a trickle to saturation",
+        run: vhost_notifications::run,
     },
 ];
 

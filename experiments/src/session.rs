@@ -137,10 +137,15 @@ impl Lineup {
 
     /// Adds a contestant, or notes once why its curve is missing or incomplete.
     pub fn add<C: Contestant + 'static>(&mut self, series: &str, x: usize, contestant: io::Result<C>) {
+        self.add_at(series, x as f64, contestant);
+    }
+
+    /// The same for a place that is no whole number.
+    pub fn add_at<C: Contestant + 'static>(&mut self, series: &str, x: f64, contestant: io::Result<C>) {
         match contestant {
             Ok(contestant) => {
                 let contestant = Box::new(contestant);
-                self.entries.push(Entry { series: series.to_owned(), x: x as f64, contestant });
+                self.entries.push(Entry { series: series.to_owned(), x, contestant });
             }
             Err(error) => {
                 let (peer, reason) = (series.to_owned(), error.to_string());

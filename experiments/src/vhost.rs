@@ -8,10 +8,13 @@ use std::time::{Duration, Instant};
 
 use ringway_traffic::{Endpoint, FrameSpec, Frames, Mac, Ring, VirtioOptions};
 
+use crate::daemon::Daemon;
 use crate::network::{Network, SENDER, introduce};
+use crate::peers::ovs_dpdk::OvsDpdk;
+use crate::peers::testpmd::Testpmd;
 use crate::peers::vhost::{Vhost, VhostSwitch};
 use crate::placement::{Cores, pin};
-use crate::session::Lineup;
+use crate::session::{Lineup, OVS_DPDK, RINGWAY, Session, TESTPMD};
 use crate::trial::Contestant;
 
 /// Frame sizes that every table of switches has.
@@ -75,7 +78,7 @@ impl<P: Endpoint> Lane<P> {
 /// A switch and the two drivers at its ports, for several contestants in turn.
 pub struct Pair<N: Network> {
     // Drivers go before their switch.
-    lanes: Vec<Lane<N::Port>>,
+    lanes: [Lane<N::Port>; 2],
     network: N,
     ring: usize,
     load: Load,
@@ -96,13 +99,23 @@ impl<N: Network> Pair<N> {
         introduce(&mut ports)?;
         network.hold()?;
         let lane = |port| Lane { port, frames: Vec::new(), place: 0, to_write: 0, received: 0 };
-        let lanes = ports.into_iter().map(lane).collect();
+        let (Some(far), Some(near)) = (ports.pop(), ports.pop()) else {
+            return Err(io::Error::other("the switch has fewer than two ports"));
+        };
+        let lanes = [lane(near), lane(far)];
         Ok(Rc::new(RefCell::new(Pair { lanes, network, ring, load: Load { sizes: Vec::new(), both: false }, cores })))
     }
 
     /// What is under test.
     pub fn network(&mut self) -> &mut N {
         &mut self.network
+    }
+
+    /// The drivers, for other loads than these; their transmit buffers will be written anew afterwards.
+    pub fn ports(&mut self) -> [&mut N::Port; 2] {
+        self.load.sizes.clear();
+        let [near, far] = &mut self.lanes;
+        [&mut near.port, &mut far.port]
     }
 
     /// Prepares the frames of `load`.
@@ -123,6 +136,28 @@ impl<N: Network> Pair<N> {
         }
         self.load = load.clone();
         Ok(())
+    }
+
+    /// Million frames delivered per second when the drivers send as many as the switch takes, over about `span`.
+    ///
+    /// # Errors
+    /// A driver is broken, or no frame gets through.
+    pub fn saturate(&mut self, load: &Load, span: Duration) -> io::Result<f64> {
+        pin(self.cores.generator)?;
+        self.prepare(load)?;
+        self.run(span / 8);
+        let start = Instant::now();
+        // On a machine busy with something else the switch may not have run at all in a short window.
+        while start.elapsed() < PATIENCE {
+            let (frames, seconds) = self.run(span);
+            if frames > 0 {
+                return Ok(frames as f64 / seconds / 1e6);
+            }
+            for lane in &mut self.lanes {
+                lane.port.wait(true, Duration::ZERO)?;
+            }
+        }
+        Err(io::Error::other("no frame got through"))
     }
 
     /// Runs for `span`; returns the frames received and the seconds it took.
@@ -161,26 +196,41 @@ impl<N: Network> Contestant for Saturation<N> {
     }
 
     fn window(&mut self, span: Duration) -> io::Result<f64> {
-        let pair = &mut *self.pair.borrow_mut();
-        pin(pair.cores.generator)?;
-        pair.prepare(&self.load)?;
-        pair.run(span / 8);
-        let start = Instant::now();
-        // On a machine busy with something else the switch may not have run at all in a short window.
-        while start.elapsed() < PATIENCE {
-            let (frames, seconds) = pair.run(span);
-            if frames > 0 {
-                return Ok(frames as f64 / seconds / 1e6);
-            }
-            for lane in &mut pair.lanes {
-                lane.port.wait(true, Duration::ZERO)?;
-            }
-        }
-        Err(io::Error::other("no frame got through"))
+        self.pair.borrow_mut().saturate(&self.load, span)
     }
 }
 
-/// Starts two drivers with rings of kind `R` at a switch, if the switch could be started.
+/// Ours and the peers, each started once, with drivers that have rings of kind `R`.
+pub struct Switches<R: Ring + Send + 'static> {
+    /// The daemon.
+    pub ringway: io::Result<Shared<Vhost<Daemon, R>>>,
+    /// DPDK's cross-connect.
+    pub testpmd: io::Result<Shared<Vhost<Testpmd, R>>>,
+    /// Open vSwitch.
+    pub ovs: io::Result<Shared<Vhost<OvsDpdk, R>>>,
+}
+
+impl<R: Ring + Send + 'static> Switches<R> {
+    /// Starts them all; what is missing is noted where its contestants are added.
+    #[must_use]
+    pub fn start(session: &Session, options: &VirtioOptions) -> Self {
+        let cores = session.cores;
+        Switches {
+            ringway: pair(Daemon::start(cores, &session.vhost_settings()), cores, options),
+            testpmd: pair(Testpmd::start(cores), cores, options),
+            ovs: pair(OvsDpdk::start(cores), cores, options),
+        }
+    }
+
+    /// Adds all of them, forwarding as much of `load` as they can.
+    pub fn saturate(&self, lineup: &mut Lineup, x: usize, load: &Load) {
+        lineup.add(RINGWAY, x, with(&self.ringway, |pair| Saturation { pair, load: load.clone() }));
+        lineup.add(TESTPMD, x, with(&self.testpmd, |pair| Saturation { pair, load: load.clone() }));
+        lineup.add(OVS_DPDK, x, with(&self.ovs, |pair| Saturation { pair, load: load.clone() }));
+    }
+}
+
+/// Starts two drivers at a switch, if the switch could be started.
 ///
 /// # Errors
 /// As [`Pair::new`]; or the switch's own.
@@ -189,20 +239,19 @@ pub fn pair<S: VhostSwitch, R: Ring + Send + 'static>(
     cores: Cores,
     options: &VirtioOptions,
 ) -> io::Result<Shared<Vhost<S, R>>> {
-    Pair::new(Vhost::new(switch?, options.clone()), cores, options.tx_ring as usize)
+    // Open vSwitch takes a second to look at its sockets, and much more on a busy machine.
+    let options = VirtioOptions { within: Duration::from_secs(30), ..options.clone() };
+    let ring = options.tx_ring as usize;
+    Pair::new(Vhost::new(switch?, options), cores, ring)
 }
 
-/// Adds a contestant that loads `pair` as far as it goes, or notes why there is none.
-pub fn saturate<N: Network + 'static>(
-    lineup: &mut Lineup,
-    series: &str,
-    x: usize,
-    pair: &io::Result<Shared<N>>,
-    load: &Load,
-) {
-    let contestant = match pair {
-        Ok(pair) => Ok(Saturation { pair: Rc::clone(pair), load: load.clone() }),
-        Err(error) => Err(io::Error::other(error.to_string())),
-    };
-    lineup.add(series, x, contestant);
+/// A contestant made of a pair, or why there is no pair.
+///
+/// # Errors
+/// There is none.
+pub fn with<N: Network, C>(pair: &io::Result<Shared<N>>, make: impl FnOnce(Shared<N>) -> C) -> io::Result<C> {
+    match pair {
+        Ok(pair) => Ok(make(Rc::clone(pair))),
+        Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+    }
 }

@@ -17,8 +17,8 @@ use crate::scratch::Scratch;
 /// Where Debian keeps the switch that was built with DPDK, and the layout of its database.
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// How long the switch may take until its sockets are there.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the switch may take until it serves its ports; it has much memory to prepare.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Memory it is given, in MiB: it makes 262,144 packet buffers.
 const MEMORY_MIB: usize = 1024;
 const PORTS: [&str; 2] = ["p0", "p1"];
@@ -47,7 +47,8 @@ impl OvsDpdk {
         own.run("ovsdb-tool", &["create", &own.path("conf.db"), SCHEMA])?;
         let mut database = own.command("ovsdb-server");
         database.args([&own.path("conf.db"), &format!("--remote=punix:{}", own.path("db.sock"))]);
-        let mut database = own.start(&mut database, "ovsdb-server", &["db.sock"])?;
+        let listens = |_: &str| own.folder.join("db.sock").exists();
+        let mut database = own.start(&mut database, "ovsdb-server", listens)?;
         let pages = HugePages::reserve(MEMORY_MIB);
         own.configure(pages.is_some()).map_err(|error| match database.child().try_wait() {
             Ok(Some(status)) => io::Error::other(format!("ovsdb-server ended: {status}")),
@@ -56,7 +57,8 @@ impl OvsDpdk {
         // The bridge has a device of its own: no other network may have one of that name.
         let mut switch = own.command("unshare");
         switch.args(["--net", SWITCH, &format!("unix:{}", own.path("db.sock"))]);
-        let switch = own.start(&mut switch, "ovs-vswitchd", &PORTS)?;
+        let serves = |said: &str| PORTS.iter().all(|port| said.contains(&format!("assigned port '{port}'")));
+        let switch = own.start(&mut switch, "ovs-vswitchd", serves)?;
         Ok(OvsDpdk { switch, _database: database, scratch, _pages: pages })
     }
 }
@@ -101,9 +103,12 @@ impl Own {
             String::from("--in-memory --single-file-segments --no-pci --no-telemetry")
         } else {
             // It adds --in-memory by itself, which excludes --no-huge, unless it is told --legacy-mem.
-            format!("--no-huge --legacy-mem -m {} --no-pci --no-telemetry --no-shconf", 2 * MEMORY_MIB)
+            String::from("--no-huge --legacy-mem --no-pci --no-telemetry --no-shconf")
         };
+        // Memory that is mapped and cleared later would be so while a driver waits for an answer.
+        let memory = if huge_pages { MEMORY_MIB } else { 2 * MEMORY_MIB };
         let settings = [
+            format!("other_config:dpdk-socket-mem=\"{memory}\""),
             String::from("other_config:dpdk-init=true"),
             format!("other_config:dpdk-lcore-mask={}", mask(self.cores.generator)),
             format!("other_config:pmd-cpu-mask={}", mask(self.cores.switch)),
@@ -121,8 +126,8 @@ impl Own {
         self.run("ovs-vsctl", &arguments)
     }
 
-    /// Starts a server and waits until it listens on all `sockets`.
-    fn start(&self, command: &mut Command, name: &str, sockets: &[&str]) -> io::Result<Program> {
+    /// Starts a server and waits until it is `ready`, by what it has said.
+    fn start(&self, command: &mut Command, name: &str, ready: impl Fn(&str) -> bool) -> io::Result<Program> {
         let log = self.folder.join(format!("{name}.log"));
         let out = File::create(&log)?;
         let control = format!("--unixctl={}", self.path(&format!("{name}.ctl")));
@@ -130,7 +135,7 @@ impl Own {
         command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
         let mut program = Program::start_on(&[self.cores.generator, self.cores.switch], command)?;
         let start = Instant::now();
-        while !sockets.iter().all(|socket| self.folder.join(socket).exists()) {
+        while !ready(&String::from_utf8_lossy(&fs::read(&log)?)) {
             if start.elapsed() > PATIENCE || program.child().try_wait()?.is_some() {
                 return Err(io::Error::other(format!("{name} does not start: {}", complaint(&log))));
             }

@@ -15,7 +15,7 @@ use crate::placement::Cores;
 use crate::scratch::Scratch;
 
 /// How long testpmd may take until its prompt comes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Memory it is given, in MiB, and the packet buffers in it.
 pub(super) const MEMORY_MIB: usize = 256;
 const BUFFERS: usize = 16384;
@@ -80,8 +80,9 @@ pub(super) fn command(lcores: &str, huge_pages: bool) -> io::Result<Command> {
     if huge_pages {
         command.args(["--in-memory", "--single-file-segments"]);
     } else {
-        command.args(["--no-huge", "--no-shconf", "-m", &MEMORY_MIB.to_string()]);
+        command.args(["--no-huge", "--no-shconf"]);
     }
+    command.args(["-m", &MEMORY_MIB.to_string()]);
     Ok(command)
 }
 

@@ -72,7 +72,7 @@ pub fn run(args: Args, _context: &Context) -> ExitCode {
 
 fn list() -> String {
     let line =
-        |experiment: &Experiment| format!("{:<16}{} ({})\n", experiment.name, experiment.about, experiment.source);
+        |experiment: &Experiment| format!("{:<18}{} ({})\n", experiment.name, experiment.about, experiment.source);
     EXPERIMENTS.iter().map(line).collect()
 }
 
