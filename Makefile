@@ -41,6 +41,7 @@ unit:
 
 loom:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --release --target-dir $(LOOM_TARGET) -p ringway-abi -p ringway-engine --tests
+	RUSTFLAGS="--cfg loom" $(CARGO) test --release --target-dir $(LOOM_TARGET) -p ringway-switch --test loom_moderation
 
 fuzz:
 	cd fuzz && ./run ring $(FUZZ_SECONDS) && ./run attach $(FUZZ_SECONDS) && ./run pcap $(FUZZ_SECONDS) && ./run vhost_message $(FUZZ_SECONDS)

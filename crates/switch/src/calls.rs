@@ -37,6 +37,12 @@ impl PendingCalls {
         self.calls.peek().map(|Reverse(call)| call.due)
     }
 
+    /// How many there are, counting those that another poller has taken over.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
     /// Rings, and keeps what becomes pending. True when that cost the port its place.
     #[inline]
     pub(crate) fn ring(&mut self, port: &Arc<Port>, news: News, time: &Time) -> bool {

@@ -24,6 +24,8 @@ mod batch_tests;
 #[cfg(test)]
 mod mac_table_tests;
 #[cfg(test)]
+mod moderation_tests;
+#[cfg(test)]
 mod pass_tests;
 #[cfg(test)]
 mod testing;

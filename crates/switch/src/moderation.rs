@@ -60,7 +60,8 @@ impl Gate {
         loop {
             let last = seen >> 1;
             let held = last == ASKING || is_held(last, interval, now);
-            if held && seen & PENDING != 0 {
+            // What is pending without a call before it is asked for soon.
+            if seen & PENDING != 0 && (held || last == LONG_AGO) {
                 return Entry::Covered;
             }
             let next = if held { seen | PENDING } else { ASKING << 1 };

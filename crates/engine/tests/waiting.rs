@@ -1,0 +1,65 @@
+//! A poller that waits for another to let go of an input.
+
+#![cfg(not(loom))]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use ringway_engine::{Engine, EngineSettings, Idle};
+use support::{DEADLINE, Lan, lock};
+
+/// CPU time of the thread with this name, in nanoseconds.
+fn cpu_time(name: &str) -> u64 {
+    let threads = std::fs::read_dir("/proc/self/task").expect("this process's threads");
+    let read = |thread: &std::path::Path, file: &str| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
+    threads
+        .flatten()
+        .map(|thread| thread.path())
+        .filter(|thread| read(thread, "comm").trim() == name)
+        .map(|thread| read(&thread, "schedstat").split(' ').next().and_then(|time| time.parse().ok()).unwrap_or(0))
+        .sum()
+}
+
+/// One test only: it looks for its threads by their names.
+#[test]
+fn a_poller_sleeps_while_another_has_its_input_and_is_woken_when_it_is_there() {
+    for idle in [Idle::Sleep, Idle::Adaptive(Duration::from_micros(50))] {
+        let settings = EngineSettings { cores: support::cpus(3), idle, ..EngineSettings::default() };
+        let engine = Engine::start(&settings).expect("pollers");
+        let lan = Lan::new(2, usize::MAX);
+        let [from, to] = [&lan.stations[0], &lan.stations[1]];
+        engine.publish(lan.topology(|_| 0, |_| 1));
+        from.send(1, 0);
+        assert_eq!(to.receive(DEADLINE).expect("a call").0.len(), 1);
+
+        // The first poller is kept inside the port's input.
+        let held = lock(&from.hold);
+        from.send(1, 1);
+        support::wait_until("the frame is being taken", || from.is_being_taken());
+        // Two others come for it, one after the other; the last one is to have it.
+        for poller in [1, 2] {
+            let sleeps = engine.readings()[poller].sleeps;
+            engine.publish(lan.topology(|port| if port == 0 { poller } else { 0 }, |_| 1));
+            support::wait_until("it sleeps", || engine.readings()[poller].sleeps > sleeps);
+        }
+        let (began, before) = (Instant::now(), cpu_time("poller2"));
+        std::thread::sleep(Duration::from_millis(100));
+        let (took, used) = (began.elapsed(), Duration::from_nanos(cpu_time("poller2") - before));
+        assert!(used < took / 10, "{idle:?}: it used {used:?} of {took:?}");
+
+        drop(held);
+        from.send(1, 2);
+        let mut received = Vec::new();
+        while received.len() < 2 {
+            let (some, _) = to.receive(DEADLINE).expect("the port is served");
+            received.extend(some.into_iter().map(|frame| frame.number));
+        }
+        assert_eq!(received, [1, 2]);
+        support::wait_until("pollers have adopted", || engine.is_settled());
+        let passes = engine.readings()[2].passes;
+        from.send(1, 3);
+        assert_eq!(to.receive(DEADLINE).expect("a call").0[0].number, 3);
+        support::wait_until("the third poller serves it", || engine.readings()[2].passes > passes);
+    }
+}
