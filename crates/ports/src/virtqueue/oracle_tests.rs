@@ -111,7 +111,7 @@ proptest! {
             let found = ring.head(parts, place).expect("a head").expect("available");
             let mut seen = Vec::new();
             let chain = walk(&ring, parts, &mut space, place, found, |_, d| {
-                seen.push((d.address, d.len, d.flags & WRITE != 0));
+                seen.push((d.address, d.len(), d.flags() & WRITE != 0));
                 Ok(())
             });
             prop_assert_eq!(found.id, *head);

@@ -177,11 +177,11 @@ impl Ring for Packed {
             let words = &memory.descriptors[at.slot()];
             let rest = words[1].load(Ordering::Acquire);
             let first = Descriptor::packed(words[0].load(Ordering::Relaxed), rest);
-            if !Self::is_available(first.flags, at.wrap()) {
+            if !Self::is_available(first.flags(), at.wrap()) {
                 return Ok(step);
             }
-            *head = Head { first, id: first.tail };
-            if first.flags & NEXT != 0 {
+            *head = Head { first, id: first.tail() };
+            if first.flags() & NEXT != 0 {
                 return Ok(step + 1);
             }
             at = self.advance(at, 1);
@@ -207,7 +207,7 @@ impl Ring for Packed {
     fn entry(&self, address: u64, rest: u64) -> Descriptor {
         let entry = Descriptor::packed(address, rest);
         // Of an entry's flags only WRITE means something (2.8.7).
-        Descriptor { flags: entry.flags & WRITE, ..entry }
+        entry.with_only(WRITE)
     }
 
     fn follow_indirect(&self, _descriptor: Descriptor, index: u32, count: u32) -> Result<Option<u32>, RingFault> {
@@ -216,7 +216,7 @@ impl Ring for Packed {
 
     #[inline]
     fn id_of(&self, _head: Head, last: Descriptor) -> u16 {
-        last.tail
+        last.tail()
     }
 
     #[inline(always)]

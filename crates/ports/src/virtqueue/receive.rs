@@ -6,7 +6,7 @@ use ringway_memory::{View, prefetch_write};
 use ringway_switch::{DropReason, Frame, Offload};
 
 use super::fault::RingFault;
-use super::ring::{AHEAD, Chain, Descriptor, Head, INDIRECT, LINE, LONGEST_CHAIN, NEXT, RUN, Ring, WRITE, walk};
+use super::ring::{AHEAD, Chain, Head, INDIRECT, LINE, LONGEST_CHAIN, NEXT, RUN, Ring, WRITE, walk};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 
 /// What a frame pays for in descriptors of chains: so many, and one more per 16 bytes. When they are used up, frames are
@@ -136,7 +136,7 @@ impl<R: Ring> Receive<R> {
                 prefetch(&space, later);
             }
             next += 1;
-            let Descriptor { address, len, flags, .. } = head.first;
+            let (address, len, flags) = (head.first.address, head.first.len(), head.first.flags());
             let fits = flags & (NEXT | INDIRECT | WRITE) == WRITE && len as usize >= header + frame.len;
             if fits
                 && !logging
@@ -199,7 +199,7 @@ impl<R: Ring> Receive<R> {
             let log = self.log.as_deref();
             let chain = walk(&self.ring, memory, &mut space, at, head, |space, descriptor| {
                 seen += 1;
-                let Descriptor { address, len, flags, .. } = descriptor;
+                let (address, len, flags) = (descriptor.address, descriptor.len(), descriptor.flags());
                 if flags & WRITE == 0 {
                     return Err(RingFault::ReadableInReceive);
                 }

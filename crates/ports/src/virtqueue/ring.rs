@@ -29,33 +29,51 @@ pub struct Addresses {
     pub device: u64,
 }
 
-/// A descriptor, read once.
+/// A descriptor, read once, as the two words of a split ring's table: the second holds length, flags and the descriptor
+/// that follows, from the lowest bits up. Of a packed ring, the buffer's id is in the place of the latter.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
 pub struct Descriptor {
     /// Guest physical address.
     pub address: u64,
-    /// Bytes.
-    pub len: u32,
-    /// `NEXT`, `WRITE`, `INDIRECT`, and in a packed ring more.
-    pub flags: u16,
-    /// Split: the descriptor that follows. Packed: the buffer's id.
-    pub tail: u16,
+    rest: u64,
 }
 
 impl Descriptor {
-    /// From the two words of a split ring's table: address, length, flags, next.
-    #[inline]
+    /// From the two words of a split ring's table: address; length, flags, next.
+    #[inline(always)]
     pub fn split(address: u64, rest: u64) -> Descriptor {
-        let (address, rest) = (u64::from_le(address), u64::from_le(rest));
-        Descriptor { address, len: rest as u32, flags: (rest >> 32) as u16, tail: (rest >> 48) as u16 }
+        Descriptor { address: u64::from_le(address), rest: u64::from_le(rest) }
     }
 
-    /// From the two words of a packed ring: address, length, id, flags.
-    #[inline]
+    /// From the two words of a packed ring: address; length, id, flags.
+    #[inline(always)]
     pub fn packed(address: u64, rest: u64) -> Descriptor {
-        let (address, rest) = (u64::from_le(address), u64::from_le(rest));
-        Descriptor { address, len: rest as u32, tail: (rest >> 32) as u16, flags: (rest >> 48) as u16 }
+        let rest = u64::from_le(rest);
+        let upper = ((rest >> 32) as u32).rotate_left(16);
+        Descriptor { address: u64::from_le(address), rest: u64::from(upper) << 32 | rest & 0xffff_ffff }
+    }
+
+    /// Bytes.
+    #[inline(always)]
+    pub fn len(self) -> u32 {
+        self.rest as u32
+    }
+
+    /// `NEXT`, `WRITE`, `INDIRECT`, and in a packed ring more.
+    #[inline(always)]
+    pub fn flags(self) -> u16 {
+        (self.rest >> 32) as u16
+    }
+
+    /// Split: the descriptor that follows. Packed: the buffer's id.
+    #[inline(always)]
+    pub fn tail(self) -> u16 {
+        (self.rest >> 48) as u16
+    }
+
+    /// The same with no other flags than these.
+    pub fn with_only(self, flags: u16) -> Descriptor {
+        Descriptor { rest: self.rest & !(0xffff << 32 & !(u64::from(flags) << 32)), ..self }
     }
 }
 
@@ -68,7 +86,6 @@ pub const LINE: u64 = 64;
 
 /// The first descriptor of a chain.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
 pub struct Head {
     /// It.
     pub first: Descriptor,
@@ -212,7 +229,7 @@ pub fn walk<'m, R: Ring>(
         if slots > ring.size() {
             return Err(RingFault::Endless(ring.size().into()));
         }
-        if descriptor.flags & INDIRECT != 0 {
+        if descriptor.flags() & INDIRECT != 0 {
             walk_table(ring, space, descriptor, &mut seen, &mut visit)?;
         } else {
             seen += 1;
@@ -221,7 +238,7 @@ pub fn walk<'m, R: Ring>(
         if seen > LONGEST_CHAIN {
             return Err(RingFault::Endless(LONGEST_CHAIN));
         }
-        if descriptor.flags & NEXT == 0 {
+        if descriptor.flags() & NEXT == 0 {
             return Ok(Chain { id: ring.id_of(head, descriptor), slots });
         }
         descriptor = ring.follow(memory, at, descriptor, slots)?;
@@ -238,7 +255,7 @@ fn walk_table<'m, R: Ring>(
     if !ring.may_indirect() {
         return Err(RingFault::IndirectRefused);
     }
-    let (address, len) = (descriptor.address, descriptor.len);
+    let (address, len) = (descriptor.address, descriptor.len());
     let count = len / DESCRIPTOR_BYTES;
     if count == 0 || !len.is_multiple_of(DESCRIPTOR_BYTES) {
         return Err(RingFault::IndirectSize(len));
@@ -257,7 +274,7 @@ fn walk_table<'m, R: Ring>(
             return Err(RingFault::NextOutOfRange { next: index as u16, size: count });
         };
         let descriptor = ring.entry(first.to_le(), second.to_le());
-        if descriptor.flags & INDIRECT != 0 {
+        if descriptor.flags() & INDIRECT != 0 {
             return Err(RingFault::IndirectNested);
         }
         visit(space, descriptor)?;

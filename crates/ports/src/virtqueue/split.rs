@@ -144,21 +144,25 @@ impl Ring for Split {
     fn gather(&self, memory: SplitMemory<'_>, at: u16, heads: &mut [Head]) -> Result<usize, RingFault> {
         let there = usize::from(self.available.wrapping_sub(at));
         let count = there.min(heads.len());
-        let id_at = |step: usize| {
-            let id = memory.available[RING + self.place(at.wrapping_add(step as u16))].load(Ordering::Relaxed);
-            u16::from_le(id)
-        };
-        for (step, head) in heads[..count].iter_mut().enumerate() {
-            let id = id_at(step);
-            match memory.descriptors.get(usize::from(id)) {
-                Some(words) => *head = Head { first: read(words), id },
-                None if step == 0 => return Err(RingFault::HeadOutOfRange { head: id, size: self.size }),
-                None => return Ok(step),
-            }
+        // The entries lie in one piece, or in one up to the ring's end and one from its beginning.
+        let entries = memory.available.get(RING..RING + usize::from(self.size)).unwrap_or_default();
+        let (before, from) = entries.split_at(self.place(at).min(entries.len()));
+        let (first, second) = heads[..count].split_at_mut(from.len().min(count));
+        let mut gathered = gather_piece(memory.descriptors, from, first);
+        if gathered == first.len() {
+            gathered += gather_piece(memory.descriptors, before, second);
+        }
+        if gathered < count {
+            let bad = from.iter().chain(before).nth(gathered).map_or(0, |entry| entry.load(Ordering::Relaxed));
+            let fault = RingFault::HeadOutOfRange { head: u16::from_le(bad), size: self.size };
+            return if gathered == 0 { Err(fault) } else { Ok(gathered) };
         }
         // What the next call will read. Four descriptors share a line where the driver uses them in order.
-        for step in (count..there.min(2 * count)).step_by(4) {
-            prefetch_read(memory.descriptors[usize::from(id_at(step) & (self.size - 1))].as_ptr().cast());
+        for entry in from.iter().chain(before).take(there.min(2 * count)).skip(count).step_by(4) {
+            let id = usize::from(u16::from_le(entry.load(Ordering::Relaxed)));
+            if let Some(words) = memory.descriptors.get(id) {
+                prefetch_read(words.as_ptr().cast());
+            }
         }
         Ok(count)
     }
@@ -170,7 +174,7 @@ impl Ring for Split {
         descriptor: Descriptor,
         _steps: u16,
     ) -> Result<Descriptor, RingFault> {
-        let next = descriptor.tail;
+        let next = descriptor.tail();
         let words = memory.descriptors.get(usize::from(next));
         words.map(read).ok_or(RingFault::NextOutOfRange { next, size: self.size.into() })
     }
@@ -180,8 +184,8 @@ impl Ring for Split {
     }
 
     fn follow_indirect(&self, descriptor: Descriptor, _index: u32, count: u32) -> Result<Option<u32>, RingFault> {
-        let next = descriptor.tail;
-        match descriptor.flags & NEXT {
+        let next = descriptor.tail();
+        match descriptor.flags() & NEXT {
             0 => Ok(None),
             _ if u32::from(next) < count => Ok(Some(next.into())),
             _ => Err(RingFault::NextOutOfRange { next, size: count }),
@@ -267,6 +271,19 @@ impl Ring for Split {
     fn may_indirect(&self) -> bool {
         self.indirect
     }
+}
+
+/// Reads the descriptors that available entries name. Returns how many there were before one that is not there.
+#[inline(always)]
+fn gather_piece(descriptors: &[[AtomicU64; 2]], entries: &[AtomicU16], heads: &mut [Head]) -> usize {
+    for (step, (entry, head)) in entries.iter().zip(heads.iter_mut()).enumerate() {
+        let id = u16::from_le(entry.load(Ordering::Relaxed));
+        match descriptors.get(usize::from(id)) {
+            Some(words) => *head = Head { first: read(words), id },
+            None => return step,
+        }
+    }
+    heads.len().min(entries.len())
 }
 
 /// Reads a descriptor of the table.

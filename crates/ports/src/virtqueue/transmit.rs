@@ -198,7 +198,7 @@ impl<R: Ring> Transmit<R> {
                 if let Some(later) = heads[..count].get(place + AHEAD) {
                     prefetch(space, later);
                 }
-                let chain = if head.first.flags & (NEXT | WRITE | INDIRECT) == 0 {
+                let chain = if head.first.flags() & (NEXT | WRITE | INDIRECT) == 0 {
                     self.take_one(space, head.first, batch)?;
                     Chain { id: head.id, slots: 1 }
                 } else {
@@ -213,7 +213,7 @@ impl<R: Ring> Transmit<R> {
                     return Ok(());
                 }
             }
-            let is_chain = |head: &Head| head.first.flags & NEXT != 0;
+            let is_chain = |head: &Head| head.first.flags() & NEXT != 0;
             if want == 0 || count < want && !heads[..count].last().is_some_and(is_chain) {
                 return Ok(());
             }
@@ -228,7 +228,7 @@ impl<R: Ring> Transmit<R> {
         descriptor: Descriptor,
         batch: &mut Batch<'m>,
     ) -> Result<(), RingFault> {
-        let Descriptor { address, len, .. } = descriptor;
+        let (address, len) = (descriptor.address, descriptor.len());
         let whole = space.view(address, len).ok_or(RingFault::BadAddress { address, len })?;
         let total = len as usize;
         let (Some(word), Some(frame)) = (whole.first_word(), whole.sub(self.header, total.wrapping_sub(self.header)))
@@ -300,7 +300,7 @@ impl<R: Ring> Transmit<R> {
         let mut gather = Gather::new(self.header, bounce);
         let chain = walk(&self.ring, memory, &mut space, at, head, |space, descriptor| {
             *steps += 1;
-            let Descriptor { address, len, flags, .. } = descriptor;
+            let (address, len, flags) = (descriptor.address, descriptor.len(), descriptor.flags());
             if flags & WRITE != 0 {
                 return Err(RingFault::WritableInTransmit);
             }
