@@ -8,6 +8,7 @@ CARGO ?= cargo
 # The loom and fuzz builds use flags of their own and so folders of their own.
 LOOM_TARGET := target/loom
 FUZZ_SECONDS ?= 10
+FUZZ_TARGETS := ring attach pcap offload vhost_message
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk librte-meta-net librte-meta-mempool openvswitch-switch-dpdk
 
@@ -32,19 +33,19 @@ test: deps check unit loom fuzz smoke
 
 check:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --profile tests --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --quiet
 
-# Unit, property, integration and end-to-end tests, against real programs, in the profile that users run.
+# Unit, property, integration and end-to-end tests, against real programs.
 unit:
-	$(CARGO) test --release --workspace
+	$(CARGO) test --profile tests --workspace
 
 loom:
-	RUSTFLAGS="--cfg loom" $(CARGO) test --release --target-dir $(LOOM_TARGET) -p ringway-abi -p ringway-engine --tests
-	RUSTFLAGS="--cfg loom" $(CARGO) test --release --target-dir $(LOOM_TARGET) -p ringway-switch --test loom_moderation
+	RUSTFLAGS="--cfg loom" $(CARGO) test --profile tests --target-dir $(LOOM_TARGET) -p ringway-abi -p ringway-engine --tests
+	RUSTFLAGS="--cfg loom" $(CARGO) test --profile tests --target-dir $(LOOM_TARGET) -p ringway-switch --test loom_moderation
 
 fuzz:
-	cd fuzz && ./run ring $(FUZZ_SECONDS) && ./run attach $(FUZZ_SECONDS) && ./run pcap $(FUZZ_SECONDS) && ./run vhost_message $(FUZZ_SECONDS)
+	cd fuzz && for target in $(FUZZ_TARGETS); do ./run $$target $(FUZZ_SECONDS) || exit 1; done
 
 # Every experiment runs to its end and gives figures; nothing is asserted about speed.
 smoke: build
