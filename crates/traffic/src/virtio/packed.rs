@@ -39,12 +39,17 @@ impl Packed {
         position & self.lap == 0
     }
 
+    #[inline]
+    fn second_word(&self, position: u32) -> &AtomicU64 {
+        self.descriptors.at(position.wrapping_mul(2).wrapping_add(1))
+    }
+
     /// Stores the second word of the descriptor at a position.
     #[inline]
     fn store(&self, order: &Order, position: u32, ordering: Ordering) {
         let id = order.id(position);
         let word = u64::from(order.len(id)) | u64::from(id) << 32 | self.turn(position);
-        self.descriptors.at(position.wrapping_mul(2).wrapping_add(1)).store(word, ordering);
+        self.second_word(position).store(word, ordering);
     }
 
     /// The flags of a descriptor that is available at this position.
@@ -118,15 +123,24 @@ impl Ring for Packed {
     }
 
     #[inline]
-    fn ready(&mut self, _position: u32, outstanding: u32) -> Result<u32, Misuse> {
-        Ok(outstanding)
+    fn ready(&mut self, position: u32, outstanding: u32, most: u32) -> Result<u32, Misuse> {
+        let most = outstanding.min(most);
+        let mut ready = 0;
+        while ready < most {
+            let next = position.wrapping_add(ready);
+            let used = if self.wrap(next) { AVAIL | USED } else { 0 };
+            if self.second_word(next).load(Ordering::Acquire) & (AVAIL | USED) != used {
+                break;
+            }
+            ready += 1;
+        }
+        Ok(ready)
     }
 
     #[inline]
-    fn entry(&self, position: u32) -> Option<Used> {
-        let word = self.descriptors.at(position.wrapping_mul(2).wrapping_add(1)).load(Ordering::Acquire);
-        let used = if self.wrap(position) { AVAIL | USED } else { 0 };
-        (word & (AVAIL | USED) == used).then_some(Used { id: (word >> 32) as u32 & 0xffff, len: word as u32 })
+    fn entry(&self, position: u32) -> Used {
+        let word = self.second_word(position).load(Ordering::Relaxed);
+        Used { id: (word >> 32) as u32 & 0xffff, len: word as u32 }
     }
 
     #[inline]

@@ -116,7 +116,7 @@ impl Order {
 pub trait Ring: Sized + Send + std::fmt::Debug {
     /// Whether it is what VIRTIO_F_RING_PACKED is about.
     const PACKED: bool;
-    /// Whether `ready` counts exactly.
+    /// Whether `ready` also counts buffers without an entry of their own.
     const COUNTS: bool;
     /// What SET_VRING_BASE tells of an untouched ring.
     const BASE: u32;
@@ -134,15 +134,14 @@ pub trait Ring: Sized + Send + std::fmt::Debug {
     /// lap before.
     fn publish(&mut self, order: &Order, from: u32, to: u32, rewrite: bool);
 
-    /// Buffers that the device may have used from this position on, of the `outstanding` it has: exactly as many, where the
-    /// ring counts them, else at most.
+    /// Buffers that the device has used from this position on, of the `outstanding` it has; the driver looks at `most`.
     ///
     /// # Errors
     /// It claims to have used more than it got.
-    fn ready(&mut self, position: u32, outstanding: u32) -> Result<u32, Misuse>;
+    fn ready(&mut self, position: u32, outstanding: u32, most: u32) -> Result<u32, Misuse>;
 
-    /// What the device says of a position that may have been used; `None` when it was not.
-    fn entry(&self, position: u32) -> Option<Used>;
+    /// What the device says of a position that was used.
+    fn entry(&self, position: u32) -> Used;
 
     /// Whether the device asks for a kick, now that the positions up to `to` are available instead of `from`.
     fn wants_kick(&self, from: u32, to: u32) -> bool;
@@ -232,8 +231,10 @@ impl<R: Ring> Queue<R> {
     /// The next buffer to fill. There must be room.
     #[inline]
     pub fn next(&self) -> u16 {
-        // Only a guess where buffers come back out of order.
-        self.buffers.prefetch_mut(self.head.wrapping_add(PREFETCH_AHEAD) as u16);
+        // Only what the device has given back: it may be reading the others.
+        if self.room() > PREFETCH_AHEAD {
+            self.buffers.prefetch_mut(self.order.id(self.head.wrapping_add(PREFETCH_AHEAD)));
+        }
         self.order.id(self.head)
     }
 
@@ -314,18 +315,26 @@ impl<R: Ring> Queue<R> {
         }
         let left = max - self.used.wrapping_sub(start);
         let outstanding = self.published.wrapping_sub(self.used);
-        let ready = self.ring.ready(self.used, outstanding)?;
+        let ready = self.ring.ready(self.used, outstanding, left)?;
         let mut position = self.used;
-        let end = position.wrapping_add(ready.min(left));
+        let end = position.wrapping_add(ready);
+        // Only what was used is brought near: the device may be writing what comes after it.
+        for ahead in 0..ready.min(PREFETCH_AHEAD) {
+            self.buffers.prefetch(self.order.id(position.wrapping_add(ahead)));
+        }
         while position != end {
-            let Some(entry) = self.ring.entry(position) else { break };
-            // Only a guess where buffers come back out of order.
-            self.buffers.prefetch(position.wrapping_add(PREFETCH_AHEAD) as u16);
-            let id = self.order.id(position);
+            let left = end.wrapping_sub(position);
+            if left > PREFETCH_AHEAD {
+                // Another one, where buffers come back out of order.
+                self.buffers.prefetch(self.order.id(position.wrapping_add(PREFETCH_AHEAD)));
+            }
+            let (entry, id) = (self.ring.entry(position), self.order.id(position));
             if entry.id != u32::from(id) {
                 self.used = position;
-                let left = end.wrapping_sub(position);
                 position = self.take_another(entry, start.wrapping_add(outstanding), left, &mut each)?;
+                if self.in_order {
+                    break;
+                }
                 continue;
             }
             position = position.wrapping_add(1);
@@ -342,11 +351,12 @@ impl<R: Ring> Queue<R> {
     #[inline]
     pub fn take_all(&mut self) -> Result<(), Misuse> {
         if R::COUNTS && self.in_order {
-            let ready = self.ring.ready(self.used, self.published.wrapping_sub(self.used))?;
+            let ready = self.ring.ready(self.used, self.published.wrapping_sub(self.used), u32::MAX)?;
             self.used = self.used.wrapping_add(ready);
             return Ok(());
         }
-        self.drain(u32::MAX, |_, _, _| Ok(())).map(|_| ())
+        while self.drain(u32::MAX, |_, _, _| Ok(()))? > 0 && self.in_order {}
+        Ok(())
     }
 
     /// Whether there is a buffer to take back.
@@ -354,8 +364,8 @@ impl<R: Ring> Queue<R> {
     /// # Errors
     /// As for `drain`.
     pub fn has_used(&mut self) -> Result<bool, Misuse> {
-        let ready = self.ring.ready(self.used, self.published.wrapping_sub(self.used))?;
-        Ok(self.batch.0 > 0 || ready > 0 && self.ring.entry(self.used).is_some())
+        let ready = self.ring.ready(self.used, self.published.wrapping_sub(self.used), 1)?;
+        Ok(self.batch.0 > 0 || ready > 0)
     }
 
     /// Asks for a call when half of the buffers that the device has are used (`half`), or the first.
@@ -406,7 +416,7 @@ impl<R: Ring> Queue<R> {
         let ahead = if guess < outstanding && holds(&guess) { Some(guess) } else { (0..outstanding).find(holds) };
         let ahead = ahead.ok_or(Misuse::Id(entry.id))?;
         if self.in_order {
-            if R::COUNTS && self.ring.ready(self.used, outstanding)? <= ahead {
+            if R::COUNTS && self.ring.ready(self.used, outstanding, u32::MAX)? <= ahead {
                 return Err(Misuse::Id(entry.id));
             }
             self.batch = (ahead + 1, entry.len);

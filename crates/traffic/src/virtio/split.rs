@@ -81,18 +81,21 @@ impl Ring for Split {
     }
 
     #[inline]
-    fn ready(&mut self, position: u32, outstanding: u32) -> Result<u32, Misuse> {
+    fn ready(&mut self, position: u32, outstanding: u32, most: u32) -> Result<u32, Misuse> {
         let index = self.used_index.at(0).load(Ordering::Acquire);
         let claimed = u32::from(index.wrapping_sub(position as u16));
-        if claimed > outstanding { Err(Misuse::Count { claimed, outstanding }) } else { Ok(claimed) }
+        if claimed > outstanding {
+            return Err(Misuse::Count { claimed, outstanding });
+        }
+        Ok(claimed.min(most))
     }
 
     #[inline]
-    fn entry(&self, position: u32) -> Option<Used> {
+    fn entry(&self, position: u32) -> Used {
         let at = position.wrapping_mul(2);
         let id = self.used.at(at).load(Ordering::Relaxed);
         let len = self.used.at(at.wrapping_add(1)).load(Ordering::Relaxed);
-        Some(Used { id, len })
+        Used { id, len }
     }
 
     #[inline]
