@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 
@@ -69,15 +70,25 @@ fn requests_that_are_wrong_are_refused_with_the_reason() {
 
 #[test]
 fn the_description_names_every_request_and_the_metrics_every_counter() {
-    let daemon = Daemon::start("");
+    let daemon = Daemon::start("[switch.lan0]\n[port.vm1]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n");
     let _port = daemon.attach("lan0:p").unwrap();
     let description: Value = serde_json::from_str(&ask(&daemon, "GET /openapi.json", "").1).unwrap();
     let paths: Vec<&String> = description["paths"].as_object().unwrap().keys().collect();
     assert_eq!(paths, ["/metrics", "/v1/fdb", "/v1/ports", "/v1/ports/{name}", "/v1/reload", "/v1/status"]);
     assert!(description["components"]["schemas"]["PortStatus"]["properties"]["in"].is_object());
+    // A mistake in a key names those that are there.
+    let refused = ask(&daemon, "POST /v1/ports", r#"{"name":"q","a key that there is not":1}"#).1;
+    let (_, keys) = refused.split_once("the keys here are ").unwrap();
+    let keys: BTreeSet<&str> = keys[..keys.find(['"', '\n', '\\']).unwrap()].split(", ").collect();
+    let described = description["components"]["schemas"]["PortKeys"]["properties"].as_object().unwrap();
+    let described: BTreeSet<&str> = described.keys().map(String::as_str).filter(|key| *key != "name").collect();
+    assert_eq!(described, keys);
     let metrics = ask(&daemon, "GET /metrics", "").1;
     for line in [
         "ringway_port_frames_total{switch=\"lan0\",port=\"p\",direction=\"in\"} 0",
+        "ringway_port_frames_total{switch=\"lan0\",port=\"vm1\",direction=\"out\"} 0",
+        "ringway_port_up{switch=\"lan0\",port=\"p\"} 1",
+        "ringway_port_up{switch=\"lan0\",port=\"vm1\"} 0",
         "ringway_port_bytes_total{switch=\"lan0\",port=\"p\",direction=\"out\"} 0",
         "ringway_port_calls_total{switch=\"lan0\",port=\"p\"} 0",
         "ringway_poller_busy_seconds_total{poller=\"0\"} ",

@@ -53,6 +53,10 @@ fn mistakes_in_a_command_exit_2_and_name_the_key() {
         (&["port", "set", "p", "weight=1", "weight=2"], "port set: key \"weight\": given twice"),
         (&["port", "set", "p", "isolated=maybe"], "port set: key \"isolated\": expected true or false"),
         (&["port", "add", "p", "kind=e1000"], "port add: key \"kind\": \"e1000\" is not available in this version"),
+        (&["port", "add", "p", "kind=vhost-user", "queues=9"], "port add: key \"queues\": 9 is out of range"),
+        (&["port", "add", "p", "socket=../p.sock"], "port add: key \"socket\": \"../p.sock\" is not a socket's path"),
+        (&["port", "set", "p", "call_above=fast"], "port set: key \"call_above\": \"fast\" is not a rate of frames"),
+        (&["port", "set", "p", "poller=none"], "port set: key \"poller\": expected a poller's number or \"any\""),
         (&["port", "add", "p", "mac=[52:54]"], "port add: key \"mac\": \"[52:54]\" is not an Ethernet address"),
         (&["port", "add", "a/b", "kind=tap"], "port add: \"a/b\" is not a name"),
         (&["port", "del", "a b"], "port del: \"a b\" is not a name"),
@@ -92,6 +96,22 @@ fn check_accepts_a_good_configuration_and_starts_nothing() {
     std::fs::write(&file, "[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\n").unwrap();
     let said = run(&["run", "--check", "--config", file.to_str().unwrap()]);
     assert_eq!((said.code, said.out.as_str()), (Some(0), "valid: 1 switches, 1 ports\n"));
+}
+
+#[test]
+fn a_socket_is_checked_in_the_runtime_directory_that_the_daemon_will_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("r.toml");
+    std::fs::write(&file, "[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n").unwrap();
+    let check = |run: &str| -> Said {
+        ringway().args(["run", "--check", "--runtime-dir", run, "--config"]).arg(&file).output().unwrap().into()
+    };
+    let long = format!("/{}", "x".repeat(100));
+    assert_eq!(check(&long[..100]).code, Some(0));
+    let said = check(&long);
+    assert_eq!(said.code, Some(2));
+    let wanted = format!("r.toml:2:7: key \"port.p.socket\": {long}/p.sock has 108 bytes");
+    assert!(said.err.contains(&wanted), "{}", said.err);
 }
 
 #[test]

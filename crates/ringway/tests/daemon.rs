@@ -2,7 +2,9 @@
 
 mod support;
 
+use std::io::Write;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use ringway_client::{Port, Shape};
 use support::{Daemon, PATIENCE, Said, frame, gone, receive, ringway, send, until, why_ended};
@@ -175,6 +177,40 @@ fn a_switch_made_by_port_add_goes_with_its_last_port() {
 }
 
 #[test]
+fn a_moderated_port_is_called_once_per_interval_and_misses_nothing() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    introduce(&mut a, &mut b);
+    let interval = Duration::from_millis(100);
+    let calls = || daemon.port("b")["calls"].as_u64().unwrap();
+    // Ten frames to a client that sleeps until each is there: whether there were more calls than fit into the time.
+    let mut calls_are_frequent = || {
+        let (start, before) = (Instant::now(), calls());
+        for number in 0..10 {
+            send(&mut a, &frame(B, A, number));
+            assert_eq!(receive(&mut b, PATIENCE).as_deref(), Some(&frame(B, A, number)[..]));
+        }
+        let made = calls() - before;
+        u128::from(made) > start.elapsed().as_nanos() / interval.as_nanos() + 1
+    };
+    for (keys, moderated) in [
+        (&["call_interval=100ms"][..], true),
+        (&["call_interval=0us"], false),
+        (&["call_interval=100ms", "call_above=1Gpps"], false),
+        (&["call_above=0pps"], true),
+    ] {
+        daemon.ok(&[&["port", "set", "b"], keys].concat());
+        if moderated {
+            assert!(!calls_are_frequent(), "{keys:?}");
+        } else {
+            until(&format!("calls are made at once: {keys:?}"), &mut calls_are_frequent);
+        }
+    }
+    let port = daemon.port("b");
+    assert_eq!((&port["call_interval"], &port["call_above"]), (&"100ms".into(), &"0pps".into()));
+}
+
+#[test]
 fn one_directory_has_one_daemon_and_its_end_leaves_nothing() {
     let mut daemon = Daemon::start("");
     let run = daemon.runtime_dir();
@@ -191,7 +227,17 @@ fn one_directory_has_one_daemon_and_its_end_leaves_nothing() {
 fn silent_clients_of_the_control_socket_do_not_lock_others_out() {
     let daemon = Daemon::start("");
     let socket = daemon.runtime_dir().join("control.sock");
-    let silent: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&socket).unwrap()).collect();
-    daemon.status();
-    drop(silent);
+    for said in
+        ["", "GET /v1/status HTTP/1.1\r\nhost:", "POST /v1/ports HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{"]
+    {
+        let silent = || {
+            let mut stream = UnixStream::connect(&socket).unwrap();
+            stream.write_all(said.as_bytes()).map(|()| stream)
+        };
+        let silent: Vec<_> = (0..500).map(|_| silent()).collect();
+        let start = Instant::now();
+        daemon.status();
+        assert!(start.elapsed() < Duration::from_secs(2), "their time is not over yet");
+        drop(silent);
+    }
 }

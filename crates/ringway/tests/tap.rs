@@ -132,6 +132,34 @@ fn a_device_can_be_in_another_namespace() {
     drop(other.0.stdin.take());
 }
 
+#[test]
+fn a_device_that_somebody_deletes_is_made_again_as_soon_as_it_can_be() {
+    let lab = Lab::start(&format!("{LAN0}{}", tap("tap0", "lan0")));
+    let before = lab.device("tap0");
+    assert_eq!(lab.run(&["ip", "link", "del", "tap0"]).code, Some(0));
+    until("there is another", || lab.device("tap0").is_some_and(|now| Some(now) != before));
+    until("its port is up", || lab.daemon.port("tap0")["state"] == "up");
+    assert_eq!(lab.daemon.status()["faults"][0]["reason"], "device_lost");
+
+    // Something else takes the name.
+    until("the port says why it failed", || {
+        if !lab.run(&["ip", "link", "show", "dev", "tap0", "type", "veth"]).out.contains("tap0") {
+            lab.run(&["ip", "link", "del", "tap0"]);
+            lab.run(&["ip", "link", "add", "tap0", "type", "veth", "peer", "name", "other"]);
+        }
+        let port = lab.daemon.port("tap0");
+        let detail = port["detail"].as_str().unwrap_or_default();
+        port["state"] == "failed" && detail.contains("ip link del tap0; tried again every second")
+    });
+    assert!(lab.daemon.ok(&["status"]).contains("tap0: cannot open TAP device \"tap0\""));
+    assert_eq!(lab.run(&["ip", "link", "del", "tap0"]).code, Some(0));
+    until("the port is up again", || lab.daemon.port("tap0")["state"] == "up");
+    assert!(lab.daemon.port("tap0")["detail"].is_null());
+    lab.daemon.reload(LAN0);
+    assert_eq!(lab.daemon.line(), "reloaded: removed port tap0");
+    assert_eq!(lab.device("tap0"), None);
+}
+
 /// A process that is ended when dropped.
 struct Ended(Child);
 

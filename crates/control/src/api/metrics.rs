@@ -35,6 +35,8 @@ impl Collector for Snapshot {
         let uptime = ConstGauge::new(status.uptime);
         let help = "Time since the daemon was ready";
         uptime.encode(e.encode_descriptor("uptime", help, Some(&Unit::Seconds), MetricType::Gauge)?)?;
+        let up = ports().map(|p| (name_labels(p), ConstGauge::new(u64::from(p.state == "up"))));
+        family(e, "port_up", "Whether its client or device is there and works", None, up)?;
         let both = |count: fn(&PortStatus) -> [u64; 2]| {
             ports().flat_map(move |p| {
                 let [input, output] = count(p);

@@ -16,7 +16,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::AbortHandle;
 
 /// Connections served at once. For one more, one that has not asked for anything yet is ended.
-const CONNECTIONS_MAX: usize = 256;
+const CONNECTIONS_MAX: usize = 64;
 
 /// A client has this long for its request's line and headers.
 const HEAD_TIME: Duration = Duration::from_secs(2);
@@ -54,20 +54,28 @@ pub async fn serve(listener: UnixListener, router: Router) {
             Err(error) => {
                 // Out of descriptors, most likely: the queue keeps the client until there are some.
                 tracing::warn!("control.sock: cannot accept: {error}");
+                make_room(&mut served);
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
         served.retain(|one| !one.task.is_finished());
         if served.len() >= CONNECTIONS_MAX {
-            let idle = served.iter().position(|one| !one.asked.load(Ordering::Relaxed)).unwrap_or(0);
-            served.remove(idle).inspect(|one| one.task.abort());
+            make_room(&mut served);
         }
         let asked = Arc::new(AtomicBool::new(false));
         let task = tokio::spawn(converse(stream, router.clone(), Arc::clone(&asked))).abort_handle();
         served.push_back(Served { task, asked });
         // Whoever has asked already is answered before another can take its place.
         tokio::task::yield_now().await;
+    }
+}
+
+/// Ends the oldest connection that has not asked for anything yet, or the oldest of all.
+fn make_room(served: &mut VecDeque<Served>) {
+    let idle = served.iter().position(|one| !one.asked.load(Ordering::Relaxed)).unwrap_or(0);
+    if let Some(one) = served.remove(idle) {
+        one.task.abort();
     }
 }
 

@@ -6,7 +6,8 @@
 //! A socket cannot be bound twice. Where a new port is to have one that a running port gives up, it comes last, when
 //! nothing else can fail any more: the old port is closed, the new one opened; if that fails, the old one is opened again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -122,7 +123,7 @@ impl Daemon {
             let new = NewPort { settings: settings.clone(), poller, client: None, port, source, front_end };
             return trial.insert(name, new);
         }
-        if given_up.iter().any(|(.., old)| same_socket(&old.settings, settings)) {
+        if given_up.iter().any(|(.., old)| same_socket(&old.settings, settings, self.running.runtime_dir())) {
             trial.late.push((name.clone(), settings.clone()));
             return Ok(());
         }
@@ -134,7 +135,9 @@ impl Daemon {
     fn take_late(&mut self, trial: &mut Trial) -> Result<(), Refused> {
         let late = std::mem::take(&mut trial.late);
         let mut displaced = self.given_up(trial);
-        displaced.retain(|(.., old)| late.iter().any(|(_, new)| same_socket(&old.settings, new)));
+        displaced.retain(|(.., old)| {
+            late.iter().any(|(_, new)| same_socket(&old.settings, new, self.running.runtime_dir()))
+        });
         for front_end in displaced.iter().filter_map(|(.., old)| old.front_end.as_ref()) {
             front_end.close();
         }
@@ -158,11 +161,10 @@ impl Daemon {
 
     /// Ports that run, without fault, and are not in this trial any more: their switch, name and themselves.
     fn given_up(&self, trial: &Trial) -> Vec<(Name, Name, LivePort)> {
-        let kept = |old: &LivePort| {
-            trial.switches.values().flat_map(|s| s.ports().values()).any(|new| Arc::ptr_eq(&new.port, &old.port))
-        };
+        let kept: HashSet<_> =
+            trial.switches.values().flat_map(|s| s.ports().values()).map(|new| Arc::as_ptr(&new.port)).collect();
         let all = self.switches.iter().flat_map(|(switch, s)| s.ports().iter().map(move |p| (switch, p)));
-        let gone = all.filter(|(_, (_, old))| old.port.fault().is_none() && !kept(old));
+        let gone = all.filter(|(_, (_, old))| old.port.fault().is_none() && !kept.contains(&Arc::as_ptr(&old.port)));
         gone.map(|(switch, (name, old))| (switch.clone(), name.clone(), old.clone())).collect()
     }
 
@@ -171,7 +173,7 @@ impl Daemon {
         let clients = |switches: &BTreeMap<Name, LiveSwitch>| -> Vec<ClientId> {
             switches.values().flat_map(|s| s.ports().values().filter_map(|port| port.client)).collect()
         };
-        let kept: std::collections::HashSet<ClientId> = clients(&self.switches).into_iter().collect();
+        let kept: HashSet<ClientId> = clients(&self.switches).into_iter().collect();
         for client in clients(before).into_iter().filter(|client| !kept.contains(client)) {
             self.clients.remove(&client);
             self.end_client(client, "the port was removed");
@@ -203,8 +205,8 @@ impl Trial {
     }
 }
 
-/// Whether two ports, of the configuration or made by clients, are to have the same socket.
-fn same_socket(a: &Port, b: &Port) -> bool {
-    let (a, b) = (a.vhost_user.as_ref(), b.vhost_user.as_ref());
-    a.zip(b).is_some_and(|(a, b)| a.socket == b.socket)
+/// Whether both are vhost-user ports with one socket, however it is written.
+fn same_socket(a: &Port, b: &Port, runtime_dir: &Path) -> bool {
+    let socket = |port: &Port| port.vhost_user.as_ref().map(|v| runtime_dir.join(&v.socket));
+    socket(a).is_some_and(|a| Some(a) == socket(b))
 }

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use ringway_engine::{Attached, Source};
 use ringway_ports::process::ClientId;
-use ringway_switch::{self as data, Forward, Learning, MAX_PORTS, MacMap, MacTable, Member, Owner, Spread, Spreads};
+use ringway_switch::{
+    self as data, Forward, Learning, MAX_PORTS, MacMap, MacTable, Member, Moderation, Owner, Spread, Spreads,
+};
 
 use super::front_end::FrontEnd;
-use crate::config::{Flood, Forwarding, Name, Placement, Port, Switch};
+use crate::config::{Calls, Flood, Forwarding, Name, Placement, Port, Switch};
 
 /// Generations of a port index in the MAC table; before one comes round again the table must be swept.
 const GENERATIONS: u32 = 16;
@@ -193,15 +195,19 @@ impl LiveSwitch {
         self.table.entries().filter_map(known).collect()
     }
 
-    /// The ports as pollers take them.
+    /// The ports as pollers take them, to be published at once: their calls are moderated as their settings say from now on.
     pub fn attached(&mut self) -> Vec<Attached> {
         let switch = self.build();
-        let one = |live: &LivePort| Attached {
-            switch: Arc::clone(&switch),
-            index: live.owner.index(),
-            source: Arc::clone(&live.source),
-            poller: live.poller,
-            weight: live.settings.weight,
+        let one = |live: &LivePort| {
+            let Calls { interval, above } = live.settings.calls;
+            live.port.set_moderation(Moderation { interval, above: (above > 0).then_some(above) });
+            Attached {
+                switch: Arc::clone(&switch),
+                index: live.owner.index(),
+                source: Arc::clone(&live.source),
+                poller: live.poller,
+                weight: live.settings.weight,
+            }
         };
         self.ports.values().map(one).collect()
     }

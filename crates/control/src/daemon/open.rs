@@ -1,6 +1,6 @@
 //! Opens what is at the other side of configured ports: devices and sockets.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use ringway_engine::Source;
@@ -32,11 +32,6 @@ pub fn port(
     Ok(NewPort { settings: settings.clone(), port, source, poller, client: None, front_end })
 }
 
-/// Where a vhost-user port's socket is.
-pub fn socket(settings: &VhostUser, runtime_dir: &Path) -> PathBuf {
-    runtime_dir.join(&settings.socket)
-}
-
 fn device(settings: &Port) -> Result<Sides, String> {
     let Some(device) = settings.device.clone() else { return Err("the port has no device".to_owned()) };
     let wanted = tap::Settings { device };
@@ -51,7 +46,7 @@ fn front_end(
 ) -> Result<(Sides, FrontEnd), String> {
     let wanted = vhost_user::Settings {
         label: label.to_owned(),
-        socket: socket(settings, runtime_dir),
+        socket: runtime_dir.join(&settings.socket),
         role: match settings.role {
             Role::Server => vhost_user::Role::Server,
             Role::Client => vhost_user::Role::Client,
@@ -61,6 +56,7 @@ fn front_end(
         offload: settings.offload,
     };
     let (id, observer) = events.observer();
-    let (sides, link) = vhost_user::open(&wanted, observer).map_err(|e| e.to_string())?;
+    let failed = |error: std::io::Error| format!("cannot open socket \"{}\": {error}", settings.socket.display());
+    let (sides, link) = vhost_user::open(&wanted, observer).map_err(failed)?;
     Ok((sides, FrontEnd::new(id, link)))
 }

@@ -51,6 +51,10 @@ impl Daemon {
     pub fn start_by(way: &[&str], config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("ringway.toml"), config).unwrap();
+        Self::start_in(dir, way)
+    }
+
+    fn start_in(dir: tempfile::TempDir, way: &[&str]) -> Self {
         let line = [way, &[env!("CARGO_BIN_EXE_ringway")]].concat();
         let mut command = Command::new(line[0]);
         command.args(&line[1..]);
@@ -125,6 +129,14 @@ impl Daemon {
     pub fn signal(&self, signal: rustix::process::Signal) {
         let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
+    }
+
+    /// Ends it with SIGKILL; another takes its place in the same directories.
+    pub fn replace(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().unwrap());
+        *self = Self::start_in(dir, &[]);
     }
 
     /// Ends it with SIGTERM and waits.
