@@ -149,8 +149,8 @@ impl<R: Ring> Receive<R> {
                 bytes += frame.len as u64;
                 continue;
             }
-            // It may take several chains, or none.
-            count = next;
+            // It may take several chains, or none; what was gathered is gathered again, so few at a time.
+            (count, want) = (next, FIRST_RUN);
             match self.give_pieces(memory, space, self.ring.first(), head, frame) {
                 Ok(None) => {
                     given += 1;
