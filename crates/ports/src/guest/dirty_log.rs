@@ -47,6 +47,7 @@ impl DirtyLog {
         if words == 0 {
             return Err(LogError::Size(size));
         }
+        super::check_backing(file)?;
         let has = u64::try_from(rustix::fs::fstat(file).map_err(std::io::Error::from)?.st_size).unwrap_or(0);
         if !offset.is_multiple_of(4096) || offset.checked_add(size).is_none_or(|end| end > has) {
             return Err(LogError::Place { offset, size, file: has });

@@ -60,6 +60,7 @@ impl Region {
                 return Err(RegionError::Wraps { what, start, size });
             }
         }
+        super::check_backing(file)?;
         let stat = rustix::fs::fstat(file).map_err(std::io::Error::from)?;
         let has = u64::try_from(stat.st_size).unwrap_or(0);
         if offset + size > has {

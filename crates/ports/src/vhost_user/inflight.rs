@@ -67,6 +67,7 @@ impl Inflight {
     /// It is too small or not where it can be mapped, or the kernel refuses.
     pub fn map(file: &OwnedFd, area: Area, queues: u16) -> Result<Inflight, InflightError> {
         let Area { size, offset } = area;
+        crate::guest::check_backing(file)?;
         let has = u64::try_from(rustix::fs::fstat(file).map_err(io::Error::from)?.st_size).unwrap_or(0);
         let inside = offset.checked_add(size).is_some_and(|end| end <= has);
         if !inside || !offset.is_multiple_of(PAGE) || size < bytes(queues) {
