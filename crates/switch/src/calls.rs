@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Weak};
 
-use crate::port::{News, Port, Rung};
+use crate::port::{Asked, News, Port, Rung};
 use crate::time::Time;
 
 /// Places there is memory for from the beginning.
@@ -44,15 +44,20 @@ impl PendingCalls {
     }
 
     /// Rings, and keeps what becomes pending. True when that cost the port its place.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ring(&mut self, port: &Arc<Port>, news: News, time: &Time) -> bool {
-        match port.ring(news, time) {
+        let asked = port.ring_at_once(news);
+        asked != Some(Asked::Unwanted) && self.ring_on(asked, port, news, time)
+    }
+
+    #[inline(never)]
+    fn ring_on(&mut self, asked: Option<Asked>, port: &Arc<Port>, news: News, time: &Time) -> bool {
+        match port.ring(asked, news, time) {
             Rung::Done => false,
             rung => self.keep(rung, Arc::downgrade(port), news),
         }
     }
 
-    #[cold]
     fn keep(&mut self, rung: Rung, port: Weak<Port>, news: News) -> bool {
         if let Rung::Pending { last, due } = rung {
             self.calls.push(Reverse(PendingCall { due, port, news, last }));

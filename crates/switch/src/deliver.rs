@@ -128,6 +128,7 @@ impl Lists {
     }
 
     /// Stage "deliver": sorts the batch and serves every destination once. True when some receiver broke the rules.
+    #[inline(always)]
     pub(crate) fn deliver(&mut self, batch: &Batch<'_>, from: &Member, switch: &Switch) -> bool {
         self.served.clear();
         self.sort(batch, from, switch);

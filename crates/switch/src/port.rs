@@ -191,14 +191,16 @@ impl Port {
         self.moderation.get()
     }
 
-    /// Wakes the client if it asked for this, now or when moderation allows.
-    #[inline]
-    pub(crate) fn ring(&self, news: News, time: &Time) -> Rung {
-        let interval = self.moderation.interval();
-        if interval > 0 {
-            return self.ring_moderated(news, time, interval);
-        }
-        match self.bell.ring(news) {
+    /// Wakes the client if it asked for this. None: its calls are moderated, and [`Port::ring`] goes on.
+    #[inline(always)]
+    pub(crate) fn ring_at_once(&self, news: News) -> Option<Asked> {
+        (self.moderation.interval() == 0).then(|| self.bell.ring(news))
+    }
+
+    /// Wakes the client if it asked for this, now or when moderation allows, after [`Port::ring_at_once`] has `asked`.
+    pub(crate) fn ring(&self, asked: Option<Asked>, news: News, time: &Time) -> Rung {
+        let Some(asked) = asked else { return self.ring_moderated(news, time) };
+        match asked {
             Asked::Unwanted => Rung::Done,
             Asked::Called => self.called(),
             Asked::Busy => match self.moderation.gate(news).postpone() {
@@ -208,7 +210,8 @@ impl Port {
         }
     }
 
-    fn ring_moderated(&self, news: News, time: &Time, interval: u64) -> Rung {
+    fn ring_moderated(&self, news: News, time: &Time) -> Rung {
+        let interval = self.moderation.interval();
         let frames = match news {
             News::Frames => self.counters.out_frames(),
             News::Room => self.counters.in_frames(),
@@ -262,7 +265,6 @@ impl Port {
         Rung::Pending { last, due: self.due(last).max(soonest) }
     }
 
-    #[inline]
     fn called(&self) -> Rung {
         self.counters.add_call();
         if self.bell.is_blocked() {
