@@ -8,7 +8,7 @@ CARGO ?= cargo
 # The loom and fuzz builds use flags of their own and so folders of their own.
 LOOM_TARGET := target/loom
 FUZZ_SECONDS ?= 10
-FUZZ_TARGETS := ring split_ring packed_ring attach pcap offload offload vhost_message
+FUZZ_TARGETS := ring split_ring packed_ring attach pcap offload vhost_message
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk librte-meta-net librte-meta-mempool openvswitch-switch-dpdk
 
