@@ -43,6 +43,8 @@ pub struct Region {
     size: u64,
     /// Bytes of the mapping before the region's first.
     lead: usize,
+    /// Device, inode and offset of what is mapped.
+    file: (u64, u64, u64),
     mapping: Mapping,
 }
 
@@ -73,7 +75,8 @@ impl Region {
         let end = (offset + size).next_multiple_of(page).min(has.next_multiple_of(page));
         let bytes = usize::try_from(end - start).map_err(std::io::Error::other)?;
         let mapping = Mapping::shared_at(file.as_fd(), start, bytes)?;
-        Ok(Region { guest, user, size, lead: (offset - start) as usize, mapping })
+        let file = (stat.st_dev, stat.st_ino, offset);
+        Ok(Region { guest, user, size, lead: (offset - start) as usize, file, mapping })
     }
 
     /// Its first guest physical address.
@@ -109,6 +112,13 @@ impl Region {
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.mapping.is_lost()
+    }
+
+    /// Whether both are the same piece of the same file at the same addresses.
+    #[must_use]
+    pub fn is_same(&self, other: &Region) -> bool {
+        let identity = |region: &Region| (region.guest, region.user, region.size, region.file);
+        identity(self) == identity(other)
     }
 
     /// Whether the two share guest addresses, or addresses in the front end.
