@@ -1,5 +1,6 @@
 # make demo    see a switch at work
 # make test    everything that must pass before a change lands (includes make check)
+# make guests  everything that happens to virtual machines, also what takes minutes
 # make check   format, lints, documentation
 # make deps    install what the tests and the demo need (Debian packages, as root)
 
@@ -12,7 +13,7 @@ FUZZ_TARGETS := ring split_ring packed_ring attach pcap offload vhost_message
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk librte-meta-net librte-meta-mempool openvswitch-switch-dpdk
 
-.PHONY: all build demo deps test check unit loom fuzz smoke bench install clean
+.PHONY: all build demo deps test check unit loom fuzz smoke bench install guests clean
 
 all: build
 
@@ -21,6 +22,10 @@ build:
 
 demo: deps build
 	target/release/ringway demo
+
+guests: deps
+	$(CARGO) test --profile tests -p ringway-guests
+	$(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 bench: deps build
 	target/release/ringway bench --json results/bench.json --plots results
