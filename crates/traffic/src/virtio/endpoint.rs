@@ -8,96 +8,19 @@ use std::time::{Duration, Instant};
 use ringway_memory::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::area::Buffers;
 use super::frontend::{Bells, FrontEnd, Region, VhostUserError, Vring};
-use super::queue::{Direction, Misuse, Place, Queue, Ring};
-use super::{HEADER, feature};
+use super::gathering::{Gathering, wrong_length};
+use super::options::{Meeting, VirtioOptions, segmented};
+use super::queue::Queue;
+use super::ring::{Direction, Misuse, Place, Ring};
+use super::{HEADER, HEADER_AT};
 use crate::Endpoint;
 
-/// Most descriptors of a ring.
-pub const MAX_RING: u32 = 32_768;
 /// Where guest memory begins, as descriptors give addresses: not 0, so that nobody takes one for an offset.
 const GUEST: u64 = 0x1_0000_0000;
 
 /// A multiple of every page size.
 const PAGE: usize = 65_536;
-
-/// Who listens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Meeting {
-    /// The back end does.
-    #[default]
-    Connect,
-    /// The driver does, and the back end connects.
-    Listen,
-}
-
-/// What the driver is to be like.
-#[derive(Debug, Clone)]
-pub struct VirtioOptions {
-    /// Who listens on the socket.
-    pub meeting: Meeting,
-    /// Time for the back end to connect, and for each of its answers.
-    pub within: Duration,
-    /// Descriptors of the transmit ring: a power of two up to [`MAX_RING`].
-    pub tx_ring: u32,
-    /// Descriptors of the receive ring, likewise.
-    pub rx_ring: u32,
-    /// Bytes of a frame that a buffer holds. A multiple of 64; an odd one spreads buffers over cache sets.
-    pub buffer_size: u32,
-    /// The queue pair to use, from 0. Those before it are set up and left empty.
-    pub pair: u16,
-    /// Insist on VIRTIO_F_IN_ORDER.
-    pub in_order: bool,
-    /// Insist on VIRTIO_F_EVENT_IDX.
-    pub event_idx: bool,
-    /// Insist on VIRTIO_NET_F_MRG_RXBUF.
-    pub mergeable: bool,
-}
-
-impl Default for VirtioOptions {
-    fn default() -> VirtioOptions {
-        VirtioOptions {
-            meeting: Meeting::Connect,
-            within: Duration::from_secs(10),
-            tx_ring: 256,
-            rx_ring: 256,
-            buffer_size: 2304,
-            pair: 0,
-            in_order: false,
-            event_idx: false,
-            mergeable: false,
-        }
-    }
-}
-
-impl VirtioOptions {
-    fn features(&self, packed: bool) -> u64 {
-        let wish = |wanted: bool, bit: u64| if wanted { bit } else { 0 };
-        feature::VERSION_1
-            | wish(packed, feature::RING_PACKED)
-            | wish(self.in_order, feature::IN_ORDER)
-            | wish(self.event_idx, feature::EVENT_IDX)
-            | wish(self.mergeable, feature::MRG_RXBUF)
-            | wish(self.pair > 0, feature::MQ)
-    }
-
-    fn check(&self) -> Result<(), VhostUserError> {
-        for ring in [self.tx_ring, self.rx_ring] {
-            if !ring.is_power_of_two() || !(2..=MAX_RING).contains(&ring) {
-                let what =
-                    format!("a virtio ring of {ring} descriptors: a power of two from 2 to {MAX_RING} is needed");
-                return Err(VhostUserError::Options(what));
-            }
-        }
-        let size = self.buffer_size;
-        if size == 0 || !size.is_multiple_of(64) || size > 65_536 {
-            let what = format!("a buffer of {size} bytes: a multiple of 64 from 64 to 65536 is needed");
-            return Err(VhostUserError::Options(what));
-        }
-        Ok(())
-    }
-}
 
 /// A virtio-net driver whose device is a vhost-user back end; `R` is the kind of ring.
 #[derive(Debug)]
@@ -113,50 +36,6 @@ pub struct VirtioEndpoint<R> {
     gathering: Option<Gathering>,
     /// Of queue pairs that are not used.
     _idle: Vec<Bells>,
-}
-
-/// A received frame over several buffers, as far as it has come.
-#[derive(Debug, Default)]
-struct Gathering {
-    bytes: Vec<u8>,
-    /// Buffers still to come.
-    missing: u16,
-    /// Most buffers of a frame.
-    most: u32,
-}
-
-impl Gathering {
-    /// Takes the next buffer; true when its frame is complete.
-    fn add(&mut self, buffers: &Buffers, id: u16, written: u32, take: &mut impl FnMut(&[u8])) -> Result<bool, Misuse> {
-        let wrong = || wrong_length(buffers, written);
-        let piece = buffers.all(id, written as usize).ok_or_else(wrong)?;
-        if self.missing > 0 {
-            self.bytes.extend_from_slice(piece);
-            self.missing -= 1;
-            if self.missing == 0 {
-                take(&self.bytes);
-                self.bytes.clear();
-            }
-            return Ok(self.missing == 0);
-        }
-        let (header, frame) = piece.split_at_checked(HEADER).ok_or_else(wrong)?;
-        match u16::from_le_bytes([header[10], header[11]]) {
-            1 => {
-                take(frame);
-                Ok(true)
-            }
-            count if count == 0 || u32::from(count) > self.most => Err(Misuse::Buffers(count)),
-            count => {
-                self.bytes.extend_from_slice(frame);
-                self.missing = count - 1;
-                Ok(false)
-            }
-        }
-    }
-}
-
-fn wrong_length(buffers: &Buffers, written: u32) -> Misuse {
-    Misuse::Length(written, HEADER + buffers.capacity())
 }
 
 impl<R: Ring> VirtioEndpoint<R> {
@@ -190,6 +69,13 @@ impl<R: Ring> VirtioEndpoint<R> {
         let user = memory.mapping().whole().as_ptr() as u64;
         let mut rx = Queue::<R>::new(memory.mapping(), &places[0])?;
         let mut tx = Queue::<R>::new(memory.mapping(), &places[1])?;
+        if let Some(size) = options.segments {
+            let header = segmented(size);
+            for number in 0..options.tx_ring as usize {
+                let at = places[1].buffers + number * places[1].stride() + HEADER_AT;
+                memory.mapping().view(at, HEADER).map(|view| view.write(&header));
+            }
+        }
         tx.want_no_call();
         rx.want_no_call();
         rx.push_many(options.rx_ring);
@@ -217,7 +103,7 @@ impl<R: Ring> VirtioEndpoint<R> {
             path: socket.to_owned(),
             connection: front.into_socket(),
             misuse: None,
-            gathering: options.mergeable.then(|| Gathering { most: options.rx_ring, ..Gathering::default() }),
+            gathering: options.mergeable.then(|| Gathering::new(options.rx_ring)),
             _idle: bells,
         })
     }

@@ -11,7 +11,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::feature;
-use super::queue::Parts;
+use super::ring::Parts;
 
 const VERSION: u32 = 1;
 const REPLY: u32 = 1 << 2;

@@ -8,21 +8,27 @@
 //! |---|---|
 //! | `frontend.rs` | the vhost-user dialogue |
 //! | `area.rs` | the memory: words of the rings, bytes of the buffers |
-//! | `queue.rs` | what both kinds of ring have in common: who has which buffer |
+//! | `ring.rs` | what a kind of ring has to do |
 //! | `split.rs`, `packed.rs` | the rings as the device sees them |
-//! | `endpoint.rs` | the [`Endpoint`](crate::Endpoint) |
+//! | `queue.rs` | a ring with its buffers: who has which |
+//! | `gathering.rs` | received frames over several buffers |
+//! | `options.rs`, `endpoint.rs` | the [`Endpoint`](crate::Endpoint) |
 
 mod area;
 mod endpoint;
 mod frontend;
+mod gathering;
+mod options;
 mod packed;
 mod queue;
+mod ring;
 mod split;
 
-pub use endpoint::{MAX_RING, Meeting, VirtioEndpoint, VirtioOptions};
+pub use endpoint::VirtioEndpoint;
 pub use frontend::VhostUserError;
+pub use options::{MAX_RING, Meeting, VirtioOptions};
 pub use packed::Packed;
-pub use queue::Ring;
+pub use ring::Ring;
 pub use split::Split;
 
 /// Bytes of the header in front of every frame.
@@ -34,6 +40,9 @@ const FRAME_AT: usize = HEADER_AT + HEADER;
 
 /// Feature bits (virtio 1.3, 5.1.3 and 6).
 mod feature {
+    /// Checksums left out and TCP segments over IPv4 left whole, in both directions: VIRTIO_NET_F_CSUM, GUEST_CSUM,
+    /// GUEST_TSO4, HOST_TSO4.
+    pub const SEGMENTS: u64 = 1 << 0 | 1 << 1 | 1 << 7 | 1 << 11;
     /// Received frames may take several buffers.
     pub const MRG_RXBUF: u64 = 1 << 15;
     /// Several queue pairs.
@@ -57,6 +66,9 @@ mod feature {
             EVENT_IDX => "event indices (VIRTIO_F_EVENT_IDX)",
             VERSION_1 => "virtio 1 (VIRTIO_F_VERSION_1)",
             RING_PACKED => "packed rings (VIRTIO_F_RING_PACKED)",
+            _ if bit & SEGMENTS != 0 => {
+                "checksum and segmentation offload (VIRTIO_NET_F_CSUM, HOST_TSO4 and GUEST_TSO4)"
+            }
             _ => "use in order (VIRTIO_F_IN_ORDER)",
         }
     }

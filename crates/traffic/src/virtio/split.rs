@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use ringway_memory::Mapping;
 
 use super::area::{Words, words16, words32, words64};
-use super::queue::{Direction, Misuse, Order, Parts, Place, Ring, Used};
+use super::ring::{Direction, Misuse, Order, Parts, Place, Ring, Used};
 
 const DESC_F_WRITE: u64 = 2;
 const AVAIL_F_NO_INTERRUPT: u16 = 1;

@@ -206,6 +206,30 @@ fn a_batch_used_in_order_may_have_one_entry() {
     everywhere!(batched);
 }
 
+/// Part of a batch is taken, then the rest together with what comes after it.
+#[test]
+fn a_batch_may_be_taken_in_parts() {
+    fn parts<R: Ring>(options: &VirtioOptions) {
+        if !options.in_order {
+            return;
+        }
+        let (mut driver, session) = attach::<R>(options);
+        let [mut rx, _] = queues(&session);
+        let buffers: Vec<Buffer> = (0..16).map(|_| rx.take().expect("a buffer")).collect();
+        for buffer in &buffers {
+            write(&session, buffer, &frame(buffer.id.into(), 192), 1);
+        }
+        rx.give_batch(buffers[4].id, 192 + HEADER, 5);
+        rx.publish();
+        assert_eq!(received(&mut driver, 3).len(), 3);
+        rx.give_batch(buffers[15].id, 192 + HEADER, 11);
+        rx.publish();
+        let rest = [received(&mut driver, 4), received(&mut driver, 100)].concat();
+        assert_eq!(rest, buffers[3..].iter().map(|buffer| frame(buffer.id.into(), 192)).collect::<Vec<_>>());
+    }
+    everywhere!(parts);
+}
+
 /// The device uses what it has in any order: nothing is lost, sent twice, or received as something else.
 fn any_order<R: Ring>(picks: &[(u8, u8, u8)]) {
     let (mut driver, session) = attach::<R>(&variants()[0]);

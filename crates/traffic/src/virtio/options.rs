@@ -1,0 +1,100 @@
+//! What a driver is to be like.
+
+use std::time::Duration;
+
+use super::frontend::VhostUserError;
+use super::{HEADER, feature};
+
+/// Most descriptors of a ring.
+pub const MAX_RING: u32 = 32_768;
+/// Who listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Meeting {
+    /// The back end does.
+    #[default]
+    Connect,
+    /// The driver does, and the back end connects.
+    Listen,
+}
+
+/// What the driver is to be like.
+#[derive(Debug, Clone)]
+pub struct VirtioOptions {
+    /// Who listens on the socket.
+    pub meeting: Meeting,
+    /// Time for the back end to connect, and for each of its answers.
+    pub within: Duration,
+    /// Descriptors of the transmit ring: a power of two up to [`MAX_RING`].
+    pub tx_ring: u32,
+    /// Descriptors of the receive ring, likewise.
+    pub rx_ring: u32,
+    /// Bytes of a frame that a buffer holds. A multiple of 64; an odd one spreads buffers over cache sets.
+    pub buffer_size: u32,
+    /// The queue pair to use, from 0. Those before it are set up and left empty.
+    pub pair: u16,
+    /// Insist on VIRTIO_F_IN_ORDER.
+    pub in_order: bool,
+    /// Insist on VIRTIO_F_EVENT_IDX.
+    pub event_idx: bool,
+    /// Insist on VIRTIO_NET_F_MRG_RXBUF.
+    pub mergeable: bool,
+    /// Ask for every frame to be cut into segments with so many bytes of data, and take such frames whole: TCP over IPv4,
+    /// headers without options or tags. Insists on VIRTIO_NET_F_CSUM, GUEST_CSUM, HOST_TSO4 and GUEST_TSO4.
+    pub segments: Option<u16>,
+}
+
+impl Default for VirtioOptions {
+    fn default() -> VirtioOptions {
+        VirtioOptions {
+            meeting: Meeting::Connect,
+            within: Duration::from_secs(10),
+            tx_ring: 256,
+            rx_ring: 256,
+            buffer_size: 2304,
+            pair: 0,
+            in_order: false,
+            event_idx: false,
+            mergeable: false,
+            segments: None,
+        }
+    }
+}
+
+impl VirtioOptions {
+    pub(super) fn features(&self, packed: bool) -> u64 {
+        let wish = |wanted: bool, bit: u64| if wanted { bit } else { 0 };
+        feature::VERSION_1
+            | wish(packed, feature::RING_PACKED)
+            | wish(self.in_order, feature::IN_ORDER)
+            | wish(self.event_idx, feature::EVENT_IDX)
+            | wish(self.mergeable, feature::MRG_RXBUF)
+            | wish(self.pair > 0, feature::MQ)
+            | wish(self.segments.is_some(), feature::SEGMENTS)
+    }
+
+    pub(super) fn check(&self) -> Result<(), VhostUserError> {
+        for ring in [self.tx_ring, self.rx_ring] {
+            if !ring.is_power_of_two() || !(2..=MAX_RING).contains(&ring) {
+                let what =
+                    format!("a virtio ring of {ring} descriptors: a power of two from 2 to {MAX_RING} is needed");
+                return Err(VhostUserError::Options(what));
+            }
+        }
+        let size = self.buffer_size;
+        if size == 0 || !size.is_multiple_of(64) || size > 65_536 {
+            let what = format!("a buffer of {size} bytes: a multiple of 64 from 64 to 65536 is needed");
+            return Err(VhostUserError::Options(what));
+        }
+        Ok(())
+    }
+}
+
+/// The header of a TCP frame over IPv4 that asks for a checksum and for segments with `size` bytes of data (virtio 1.3, 5.1.6.2).
+pub(super) fn segmented(size: u16) -> [u8; HEADER] {
+    const NEEDS_CSUM: u8 = 1;
+    const TCPV4: u8 = 1;
+    // An Ethernet and an IPv4 header come first; the TCP checksum is 16 bytes on, the header ends 4 bytes behind that.
+    let [start, offset, end] = [34u16, 16, 54].map(u16::to_le_bytes);
+    let size = size.to_le_bytes();
+    [NEEDS_CSUM, TCPV4, end[0], end[1], size[0], size[1], start[0], start[1], offset[0], offset[1], 0, 0]
+}
