@@ -60,17 +60,6 @@ pub enum SessionEnd {
     /// More regions than were offered.
     #[error("more than {MOST_REGIONS} memory regions: GET_MAX_MEM_SLOTS says how many there may be")]
     TooManyRegions,
-    /// A region that is not there is to go.
-    #[error("REM_MEM_REG of {size:#x} bytes at guest address {guest:#x}: there is no such region")]
-    NoRegion {
-        /// Its guest address.
-        guest: u64,
-        /// Its bytes.
-        size: u64,
-    },
-    /// Pages of it can be withheld.
-    #[error("{0} is in a file that is neither memory (memfd, tmpfs, hugetlbfs) nor on a local disk")]
-    NotMemory(&'static str),
     /// A dirty log that cannot be had.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -119,8 +108,7 @@ impl SessionEnd {
             Self::RingSize { .. } | Self::Start(StartError::Size(..)) => "ring_size",
             Self::Features(_) | Self::FeaturesChange { .. } | Self::ProtocolFeatures(_) => "bad_features",
             Self::Enable(_) => "bad_enable",
-            Self::Region(_) | Self::Overlap(_) | Self::TooManyRegions | Self::NoRegion { .. } => "bad_memory_table",
-            Self::NotMemory(_) => "not_memory",
+            Self::Region(_) | Self::Overlap(_) | Self::TooManyRegions => "bad_memory_table",
             Self::Log(_) | Self::LogFile | Self::LogSize { .. } => "bad_log",
             Self::Inflight(_) => "bad_inflight",
             Self::NotEventfd(_) => "not_an_eventfd",

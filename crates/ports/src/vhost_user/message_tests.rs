@@ -184,6 +184,7 @@ fn no_descriptor_is_a_descriptor_that_the_message_says_is_missing() {
 fn descriptors_that_are_not_wanted_are_closed() {
     for (request, body) in [(1, vec![]), (12, words64(&[0x100])), (99, vec![]), (38, words64(&[0; 5])), (2, vec![1])] {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
+        rustix::fs::fcntl_setfl(&reader, rustix::fs::OFlags::NONBLOCK).expect("a reader that does not wait");
         drop(Request::decode(header(request, 1, 0).expect("a header"), &body, vec![writer.into()]));
         assert_eq!(reader.read(&mut [0]).expect("readable"), 0, "{} keeps a descriptor", name(request));
     }

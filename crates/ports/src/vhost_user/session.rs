@@ -7,7 +7,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::descriptor::{is_eventfd, is_memory};
+use super::descriptor::is_eventfd;
 use super::device::{Device, StartError};
 use super::end::SessionEnd;
 use super::features::{LOG_ALL, PROTOCOL_FEATURES};
@@ -206,7 +206,6 @@ impl Session {
                 return Ok(Some(Reply::Inflight(InflightAt { area, ..at }, file)));
             }
             Request::SetInflightFd(at, file) => {
-                memory_file("inflight memory", &file)?;
                 let queues = at.queues.clamp(1, self.device.queues());
                 self.inflight = Some(Arc::new(Inflight::map(&file, at.area, queues)?));
             }
@@ -363,8 +362,12 @@ impl Session {
         self.resume()
     }
 
+    /// QEMU 7.2 adds and removes a region once for each queue pair; all but the first time mean nothing.
     fn add_region(&mut self, at: RegionAt, file: &OwnedFd) -> Result<(), SessionEnd> {
         let mut regions = self.memory.regions().to_vec();
+        if is_here(&at, file, &regions)? {
+            return Ok(());
+        }
         if regions.len() >= MOST_REGIONS {
             return Err(SessionEnd::TooManyRegions);
         }
@@ -380,7 +383,7 @@ impl Session {
         let RegionAt { guest, size, user, .. } = at;
         let mut regions = self.memory.regions().to_vec();
         let here = |region: &Arc<Region>| (region.guest(), region.size(), region.user()) == (guest, size, user);
-        let Some(place) = regions.iter().position(here) else { return Err(SessionEnd::NoRegion { guest, size }) };
+        let Some(place) = regions.iter().position(here) else { return Ok(()) };
         regions.remove(place);
         self.unsettled = true;
         self.replace_memory(regions);
@@ -404,7 +407,6 @@ impl Session {
         let Some((area, file)) = log.filter(|_| self.protocol & protocol::LOG_SHMFD != 0) else {
             return Err(SessionEnd::LogFile);
         };
-        memory_file("the dirty log", &file)?;
         let end = self.memory.regions().iter().map(|region| region.guest() + region.size()).max().unwrap_or(0);
         let right = end.div_ceil(LOGGED_BY_BYTE);
         if area.size < right {
@@ -422,12 +424,16 @@ fn eventfd(name: &'static str, file: OwnedFd) -> Result<OwnedFd, SessionEnd> {
     if is_eventfd(&file)? { Ok(file) } else { Err(SessionEnd::NotEventfd(name)) }
 }
 
-fn memory_file(name: &'static str, file: &OwnedFd) -> Result<(), SessionEnd> {
-    if is_memory(file)? { Ok(()) } else { Err(SessionEnd::NotMemory(name)) }
+/// Whether this region is among `regions`.
+fn is_here(at: &RegionAt, file: &OwnedFd, regions: &[Arc<Region>]) -> Result<bool, SessionEnd> {
+    if regions.iter().all(|region| region.guest() != at.guest) {
+        return Ok(false);
+    }
+    let region = Region::map(file, at.guest, at.size, at.user, at.offset)?;
+    Ok(regions.iter().any(|other| other.is_same(&region)))
 }
 
 fn map_region(at: &RegionAt, file: &OwnedFd, others: &[Arc<Region>]) -> Result<Arc<Region>, SessionEnd> {
-    memory_file("guest memory", file)?;
     let region = Region::map(file, at.guest, at.size, at.user, at.offset)?;
     match others.iter().any(|other| other.overlaps(&region)) {
         false => Ok(Arc::new(region)),
