@@ -37,9 +37,9 @@ impl Vitals {
 
     /// Whether this is not more than `before`, but for the slack.
     pub fn is_back_at(&self, before: &Self) -> bool {
-        self.descriptors == before.descriptors
-            && self.threads == before.threads
-            && self.memories == before.memories
+        self.descriptors <= before.descriptors
+            && self.threads <= before.threads
+            && self.memories <= before.memories
             && self.shared <= before.shared + SLACK_KIB / 4
             && self.anonymous <= before.anonymous + SLACK_KIB
     }
