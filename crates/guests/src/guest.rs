@@ -132,11 +132,18 @@ impl Guest {
         }
     }
 
-    /// Waits in the guest until `condition`, a command, succeeds.
+    /// Runs `condition`, a command, until it succeeds.
     pub fn until(&self, condition: &str, time: Duration) -> Result<(), Error> {
-        let rounds = time.as_millis() / 50;
-        let wait = format!("i=0; until {condition}; do i=$((i+1)); [ $i -lt {rounds} ] || exit 9; sleep 0.05; done");
-        self.ok_within(&wait, time * 2 + RUN).map(drop)
+        let deadline = Instant::now() + time;
+        loop {
+            let output = self.run(condition)?;
+            if output.status == 0 {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(Error::Status { guest: self.name.clone(), command: condition.to_owned(), output });
+            }
+        }
     }
 
     /// Starts a command in the background.
