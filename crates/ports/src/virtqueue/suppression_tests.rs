@@ -7,6 +7,7 @@ both!(
     calls_are_made_exactly_when_the_event_is_passed,
     calls_are_made_exactly_when_they_are_not_declined,
     a_driver_that_waits_while_the_ring_goes_round_is_called,
+    an_event_passed_laps_ago_is_not_forgotten,
     kicks_are_asked_for_from_the_next_chain_on,
     in_order_one_entry_stands_for_a_batch,
     the_first_question_is_answered_with_a_call,
@@ -104,6 +105,26 @@ fn a_driver_that_waits_while_the_ring_goes_round_is_called<D: Driver>() {
                 circulate(&mut driver, &mut queue, &guest, size.into(), piece);
             }
             assert!(call_wanted(&mut queue, &guest), "{laps} laps of {size}");
+        }
+    }
+}
+
+/// A poller that was held up between delivering and asking finds that another has delivered laps meanwhile.
+fn an_event_passed_laps_ago_is_not_forgotten<D: Driver>() {
+    for &size in sizes::<D>() {
+        let guest = Guest::new();
+        let piece = small_frame(&guest);
+        let old = begins::<D>(size).start;
+        for laps in 1..4 {
+            for event in old..old + laps * u64::from(size) {
+                let (mut driver, mut queue) = started::<D>(&guest, size, F_EVENT_IDX, old);
+                driver.ask_at(&guest, event);
+                for _ in 0..laps {
+                    circulate(&mut driver, &mut queue, &guest, size.into(), piece);
+                    driver.all_used(&guest);
+                }
+                assert!(call_wanted(&mut queue, &guest), "ring of {size}, {laps} laps from {old}, event {event}");
+            }
         }
     }
 }
