@@ -1,0 +1,113 @@
+//! What happens to a guest: its settings change, its driver goes and comes, it reboots, it stands still, it is killed.
+
+use std::time::{Duration, Instant};
+
+use ringway_guests::{Builder, Guest};
+
+use crate::bulk::{self, TRANSFER, transfer};
+use crate::features::pings;
+use crate::scene::{address, addresses, boot, mac, nic, port, turn, wait_for};
+use crate::support::{Daemon, until};
+
+/// A switch with ports vm0, vm1, ...
+fn daemon(ports: usize) -> Daemon {
+    let ports: String = (0..ports).map(|number| port(&format!("vm{number}"), "lan0", "")).collect();
+    Daemon::start(&format!("[switch.lan0]\n{ports}"))
+}
+
+fn builder(daemon: &Daemon, number: usize) -> Builder {
+    Guest::builder(&format!("vm{number}")).nic(nic(daemon, &format!("vm{number}")).mac(&mac(number, 0)))
+}
+
+/// Pings and data between the first two guests.
+fn talk(guests: &[Guest; 2], when: &str) {
+    println!("{when}");
+    for (from, to) in [(0, 1), (1, 0)] {
+        let done = pings(&guests[from], &address(to, 0), &[1, 1472, 10_000])
+            .and_then(|()| transfer(&guests[from], &guests[to], &address(to, 0), 2));
+        done.unwrap_or_else(|why| panic!("{when}: {why}"));
+    }
+}
+
+#[test]
+#[ignore = "takes more than a minute: make guests"]
+fn guests_talk_after_new_settings_a_new_driver_a_reboot_and_a_new_qemu() {
+    let Some(_turn) = turn() else { return };
+    let daemon = daemon(2);
+    let mut guests = boot([builder(&daemon, 0), builder(&daemon, 1)]);
+    for (number, guest) in guests.iter().enumerate() {
+        addresses(guest, number, 1);
+    }
+    talk(&guests, "at first");
+
+    for setting in ["tso off", "gso off gro off", "tx off", "sg off", "tx on sg on tso on gso on gro on"] {
+        guests[0].ok(&format!("ethtool -K eth0 {setting}")).unwrap();
+        talk(&guests, setting);
+    }
+
+    let device = "$(basename $(readlink /sys/class/net/eth0/device))";
+    let rebind = format!("d={device}; cd /sys/bus/virtio/drivers/virtio_net; echo $d >unbind; echo $d >bind");
+    guests[0].ok(&rebind).unwrap();
+    addresses(&guests[0], 0, 1);
+    talk(&guests, "after the driver was taken off and put back");
+
+    guests[0].reboot().unwrap();
+    addresses(&guests[0], 0, 1);
+    talk(&guests, "after a reboot of the sender");
+    guests[1].reset().unwrap();
+    addresses(&guests[1], 1, 1);
+    talk(&guests, "after a reset of the receiver");
+
+    // Killed while it sends and receives.
+    let jobs = [0, 1].map(|from: usize| guests[from].start(&bulk::send(&address(1 - from, 0), 9, 1000)).unwrap());
+    drop(jobs);
+    let [first, second] = guests;
+    second.kill();
+    until("the port notices", || daemon.port("vm1")["state"] != "up");
+    let again = builder(&daemon, 1).start().unwrap();
+    addresses(&again, 1, 1);
+    guests = [first, again];
+    talk(&guests, "after a killed QEMU was started again");
+    assert_eq!(wait_for(&daemon, "vm1", "up").as_secs(), 0);
+    assert!(daemon.status()["faults"].as_array().is_none_or(Vec::is_empty), "{}", daemon.ok(&["status"]));
+}
+
+fn a_stopped_guest_disturbs_nobody(time: Duration) {
+    let Some(_turn) = turn() else { return };
+    let daemon = daemon(3);
+    let guests = boot([0, 1, 2].map(|number| builder(&daemon, number)));
+    for (number, guest) in guests.iter().enumerate() {
+        addresses(guest, number, 1);
+    }
+    let [first, second, third] = guests;
+    let pair = [first, second];
+    talk(&pair, "at first");
+    pings(&pair[0], &address(2, 0), &[64]).unwrap();
+
+    third.freeze();
+    // Far more than its ring holds, at once.
+    let flood = format!("ping -q -c 100000 -i 0.0005 -s 1000 -w {} {}", time.as_secs().max(1), address(2, 0));
+    let flood = pair[1].start(&flood).unwrap();
+    let start = Instant::now();
+    while start.elapsed() < time {
+        talk(&pair, "while another guest stands still");
+    }
+    pair[1].wait(&flood, TRANSFER).unwrap();
+    let port = daemon.port("vm2");
+    assert!(port["drops"]["receiver_full"].as_u64() > Some(100), "what it could not take is counted: {port}");
+    third.thaw();
+    pings(&third, &address(0, 0), &[64]).unwrap();
+    transfer(&pair[0], &third, &address(2, 0), 2).unwrap();
+}
+
+#[test]
+#[ignore = "takes more than a minute: make guests"]
+fn a_guest_stopped_for_seconds_disturbs_nobody_and_goes_on() {
+    a_stopped_guest_disturbs_nobody(Duration::from_secs(4));
+}
+
+#[test]
+#[ignore = "takes more than a minute: make guests"]
+fn a_guest_stopped_for_a_minute_disturbs_nobody_and_goes_on() {
+    a_stopped_guest_disturbs_nobody(Duration::from_secs(60));
+}

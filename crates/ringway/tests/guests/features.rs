@@ -1,0 +1,238 @@
+//! Every feature of virtio-net that a front end can refuse, refused; two guests with a NIC for each case.
+
+use ringway_guests::{Guest, Release};
+
+use crate::scene::{address, address6, boot, mac, nic, port, turn};
+use crate::support::Daemon;
+use crate::{bulk, scene};
+
+/// Numbers of features (virtio 1.3, 5.1.3 and 6).
+mod bit {
+    pub const CSUM: usize = 0;
+    pub const GUEST_CSUM: usize = 1;
+    pub const MTU: usize = 3;
+    pub const GUEST_TSO4: usize = 7;
+    pub const HOST_TSO4: usize = 11;
+    pub const MRG_RXBUF: usize = 15;
+    pub const MQ: usize = 22;
+    pub const INDIRECT: usize = 28;
+    pub const EVENT_IDX: usize = 29;
+    pub const VERSION_1: usize = 32;
+    pub const PACKED: usize = 34;
+}
+
+/// One pair of NICs.
+struct Case {
+    name: &'static str,
+    /// QEMU's options for the device of the first guest, and of the second.
+    options: [&'static str; 2],
+    /// What the first guest must have agreed on, and what not.
+    on: &'static [usize],
+    off: &'static [usize],
+    /// Whether frames of 9,000 bytes can be received by both.
+    jumbo: bool,
+}
+
+const PLAIN: &str = "";
+const NO_OFFLOAD: &str = "csum=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,host_tso4=off,\
+                          host_tso6=off,host_ecn=off,host_ufo=off,gso=off";
+
+const CASES: [Case; 10] = [
+    Case {
+        name: "as QEMU does it",
+        options: [PLAIN, PLAIN],
+        on: &[
+            bit::CSUM,
+            bit::GUEST_CSUM,
+            bit::GUEST_TSO4,
+            bit::HOST_TSO4,
+            bit::MRG_RXBUF,
+            bit::INDIRECT,
+            bit::EVENT_IDX,
+            bit::VERSION_1,
+        ],
+        off: &[bit::PACKED],
+        jumbo: true,
+    },
+    Case {
+        name: "no mergeable buffers",
+        options: ["mrg_rxbuf=off", "mrg_rxbuf=off"],
+        on: &[bit::GUEST_TSO4],
+        off: &[bit::MRG_RXBUF],
+        jumbo: true,
+    },
+    Case {
+        name: "packed rings to split ones",
+        options: ["packed=on", PLAIN],
+        on: &[bit::PACKED, bit::MRG_RXBUF],
+        off: &[],
+        jumbo: true,
+    },
+    Case {
+        name: "packed rings, nothing else",
+        options: ["packed=on,event_idx=off,indirect_desc=off,mrg_rxbuf=off", "packed=on,event_idx=off"],
+        on: &[bit::PACKED],
+        off: &[bit::EVENT_IDX, bit::INDIRECT, bit::MRG_RXBUF],
+        jumbo: true,
+    },
+    Case {
+        name: "no event index",
+        options: ["event_idx=off", PLAIN],
+        on: &[bit::INDIRECT],
+        off: &[bit::EVENT_IDX],
+        jumbo: true,
+    },
+    Case {
+        name: "no indirect descriptors",
+        options: ["indirect_desc=off", "indirect_desc=off,mrg_rxbuf=off"],
+        on: &[bit::EVENT_IDX],
+        off: &[bit::INDIRECT],
+        jumbo: true,
+    },
+    Case {
+        name: "no offloads to all",
+        options: [NO_OFFLOAD, PLAIN],
+        on: &[bit::MRG_RXBUF],
+        off: &[bit::CSUM, bit::GUEST_CSUM, bit::GUEST_TSO4, bit::HOST_TSO4],
+        jumbo: true,
+    },
+    Case {
+        name: "all to neither offloads nor mergeable buffers",
+        options: [
+            PLAIN,
+            "mrg_rxbuf=off,csum=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,gso=off",
+        ],
+        on: &[bit::HOST_TSO4],
+        off: &[],
+        jumbo: false,
+    },
+    Case {
+        name: "legacy device",
+        options: ["disable-modern=on,disable-legacy=off", "disable-modern=on,disable-legacy=off,mrg_rxbuf=off"],
+        on: &[bit::MRG_RXBUF, bit::HOST_TSO4],
+        off: &[bit::VERSION_1],
+        jumbo: true,
+    },
+    Case {
+        name: "four queue pairs, MTU of the host",
+        options: ["host_mtu=9000", "host_mtu=9000"],
+        on: &[bit::MQ, bit::MTU],
+        off: &[],
+        jumbo: true,
+    },
+];
+
+/// The case with queue pairs.
+const MANY: usize = CASES.len() - 1;
+const PAIRS: u16 = 4;
+
+fn scene(releases: [Release; 2]) -> (Daemon, [Guest; 2]) {
+    let ports: String = (0..CASES.len())
+        .flat_map(|case| ["a", "b"].map(|end| port(&format!("{end}{case}"), &format!("lan{case}"), "")))
+        .collect();
+    let switches: String = (0..CASES.len()).map(|case| format!("[switch.lan{case}]\n")).collect();
+    let daemon = Daemon::start(&(switches + &ports));
+    let builder = |guest: usize| {
+        let mut builder = Guest::builder(["a", "b"][guest]).kernel(releases[guest]).cpus(2).memory_mib(512);
+        for (number, case) in CASES.iter().enumerate() {
+            let mut card = nic(&daemon, &format!("{}{number}", ["a", "b"][guest])).mac(&mac(guest, number));
+            if number == MANY {
+                card = card.queues(PAIRS);
+            }
+            if !case.options[guest].is_empty() {
+                card = card.option(case.options[guest]);
+            }
+            builder = builder.nic(card);
+        }
+        builder
+    };
+    let guests = boot([builder(0), builder(1)]);
+    for (number, guest) in guests.iter().enumerate() {
+        scene::addresses(guest, number, CASES.len());
+    }
+    (daemon, guests)
+}
+
+/// What a guest's driver has agreed on: a text of 0 and 1, from bit 0.
+fn agreed(guest: &Guest, nic: usize) -> String {
+    guest.ok(&format!("cat /sys/class/net/eth{nic}/device/features")).unwrap()
+}
+
+/// Pings of all sizes, from no data to what takes several fragments (a ring without mergeable buffers and indirect
+/// descriptors has room for 13 frames); says what is lost.
+pub fn pings(from: &Guest, to: &str, sizes: &[u32]) -> Result<(), String> {
+    let sizes = sizes.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+    let said = from.ok(&format!("for s in {sizes}; do ping -c 3 -i 0.02 -W 5 -s $s {to}; done")).unwrap();
+    let lost = said.lines().any(|line| line.contains("packet loss") && !line.contains(" 3 packets received, 0%"));
+    if lost || said.contains("DUP") { Err(format!("pings to {to} were lost or doubled:\n{said}")) } else { Ok(()) }
+}
+
+/// Pings and data, both ways, by both kinds of IP.
+fn talk(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
+    for (from, to) in [(0, 1), (1, 0)] {
+        pings(&guests[from], &address(to, nic), &[0, 1, 18, 64, 1000, 1472, 1473, 10_000])?;
+        bulk::transfer(&guests[from], &guests[to], &address(to, nic), 4)?;
+    }
+    bulk::transfer(&guests[0], &guests[1], &address6(1, nic), 4)?;
+    bulk::transfer(&guests[1], &guests[0], &address6(0, nic), 4)
+}
+
+fn jumbo(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
+    let mtu =
+        |mtu: u32| guests.iter().try_for_each(|guest| guest.ok(&format!("ip link set eth{nic} mtu {mtu}")).map(drop));
+    mtu(9000).map_err(|error| error.to_string())?;
+    for (from, to) in [(0, 1), (1, 0)] {
+        pings(&guests[from], &address(to, nic), &[1, 8972, 20_000])?;
+        bulk::transfer(&guests[from], &guests[to], &address(to, nic), 4)?;
+    }
+    mtu(1500).map_err(|error| error.to_string())
+}
+
+fn check(case: &Case, guests: &[Guest; 2], nic: usize) -> Result<(), String> {
+    let agreed = agreed(&guests[0], nic);
+    let has = |bit: &usize| agreed.as_bytes()[*bit] == b'1';
+    if let Some(bit) = case.on.iter().find(|bit| !has(bit)) {
+        return Err(format!("feature {bit} should be on: {agreed}"));
+    }
+    if let Some(bit) = case.off.iter().find(|bit| has(bit)) {
+        return Err(format!("feature {bit} should be off: {agreed}"));
+    }
+    talk(guests, nic)?;
+    if case.jumbo {
+        jumbo(guests, nic)?;
+    }
+    if nic == MANY { queues(guests) } else { Ok(()) }
+}
+
+/// Other numbers of queue pairs, as the guests are told.
+fn queues(guests: &[Guest; 2]) -> Result<(), String> {
+    for pairs in [[2, 4], [4, 1], [1, PAIRS]] {
+        for (guest, pairs) in guests.iter().zip(pairs) {
+            guest.ok(&format!("ethtool -L eth{MANY} combined {pairs}")).map_err(|error| error.to_string())?;
+        }
+        for (from, to) in [(0, 1), (1, 0)] {
+            pings(&guests[from], &address(to, MANY), &[64, 10_000])?;
+            bulk::transfer(&guests[from], &guests[to], &address(to, MANY), 4)?;
+        }
+    }
+    Ok(())
+}
+
+fn all(releases: [Release; 2]) {
+    let Some(_turn) = turn() else { return };
+    let (daemon, guests) = scene(releases);
+    let mut wrong = Vec::new();
+    for (nic, case) in CASES.iter().enumerate() {
+        let start = std::time::Instant::now();
+        if let Err(why) = check(case, &guests, nic) {
+            wrong.push(format!("{}: {why}", case.name));
+        }
+        println!("{}: {:?}", case.name, start.elapsed());
+    }
+    assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), daemon.ok(&["status"]));
+}
+
+#[test]
+fn guests_talk_whatever_features_they_refuse() {
+    all([Release::Bookworm, Release::Backports]);
+}

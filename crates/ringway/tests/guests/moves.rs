@@ -1,0 +1,46 @@
+//! A guest that moves from one QEMU to another under traffic.
+
+use ringway_guests::Guest;
+
+use crate::bulk::{self, TRANSFER};
+use crate::features::pings;
+use crate::scene::{address, addresses, boot, mac, nic, port, turn};
+use crate::support::{Daemon, until};
+
+/// How often the data is sent, so that it lasts for the whole move.
+const TIMES: u32 = 20;
+
+#[test]
+fn a_guest_moves_to_another_port_under_traffic_without_a_wrong_byte() {
+    let Some(_turn) = turn() else { return };
+    let ports: String = ["vm0", "vm1", "there"].map(|name| port(name, "lan0", "")).concat();
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{ports}"));
+    let on = |name: &str, number: usize| Guest::builder(name).nic(nic(&daemon, name).mac(&mac(number, 0)));
+    let [moving, staying] = boot([on("vm0", 0), on("vm1", 1)]);
+    addresses(&moving, 0, 1);
+    addresses(&staying, 1, 1);
+    for guest in [&moving, &staying] {
+        bulk::make(guest, 4);
+    }
+    pings(&moving, &address(1, 0), &[64]).unwrap();
+
+    let sum = |guest: &Guest| guest.ok_within(&format!("{} | sha256sum", bulk::data(TIMES)), TRANSFER).unwrap();
+    let sums = [sum(&moving), sum(&staying)];
+    let receivers = [bulk::receive(&staying, 7000), bulk::receive(&moving, 7000)];
+    let senders = [
+        moving.start(&bulk::send(&address(1, 0), 7000, TIMES)).unwrap(),
+        staying.start(&bulk::send(&address(0, 0), 7000, TIMES)).unwrap(),
+    ];
+    until("traffic flows", || daemon.port("vm0")["in"]["frames"].as_u64() > Some(1000));
+    let moved = moving.migrate(&on("there", 0)).unwrap();
+
+    assert_eq!(moved.wait(&senders[0], TRANSFER).unwrap().status, 0);
+    assert_eq!(staying.wait(&senders[1], TRANSFER).unwrap().status, 0);
+    assert!(sums[0].starts_with(&bulk::received(&staying, &receivers[0])), "what the moving guest sent came altered");
+    assert!(sums[1].starts_with(&bulk::received(&moved, &receivers[1])), "what the moving guest got is altered");
+    pings(&staying, &address(0, 0), &[1, 1472]).unwrap();
+    assert_eq!(daemon.port("there")["state"], "up");
+    assert_ne!(daemon.port("vm0")["state"], "up");
+    let there = daemon.port("there");
+    assert!(there["in"]["frames"].as_u64() > Some(100), "its traffic is where it is: {there}");
+}

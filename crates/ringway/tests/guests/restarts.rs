@@ -1,0 +1,89 @@
+//! Ringway killed and started again under traffic.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use ringway_guests::{Guest, Nic};
+use rustix::process::Signal;
+
+use crate::bulk::{self, TRANSFER};
+use crate::features::pings;
+use crate::scene::{address, addresses, boot, mac, nic, port, turn, wait_for};
+use crate::support::{Daemon, ringway};
+
+/// How often the data is sent in one transfer, so that it lasts for seconds.
+const TIMES: u32 = 8;
+
+/// A daemon in the place of one that was killed.
+struct Successor(Child);
+
+impl Successor {
+    /// Starts it and waits for "ready".
+    fn start(dead: &Daemon) -> Successor {
+        let mut command = ringway();
+        command.arg("run").arg("--runtime-dir").arg(dead.runtime_dir());
+        command.arg("--config").arg(dead.runtime_dir().with_file_name("ringway.toml"));
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Successor(child)
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn guests_resume_without_a_wrong_byte_when_ringway_is_killed_and_started_again() {
+    let Some(_turn) = turn() else { return };
+    // vm0: QEMU connects, and tries again each second. vm1: QEMU listens, Ringway connects.
+    let config = port("vm0", "lan0", "") + &port("vm1", "lan0", "role = \"client\"");
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{config}"));
+    let listening = Nic::vhost_user(daemon.runtime_dir().join("vm1.sock")).listen();
+    let guests = boot([
+        Guest::builder("vm0").nic(nic(&daemon, "vm0").reconnect(1).mac(&mac(0, 0))),
+        Guest::builder("vm1").nic(listening.mac(&mac(1, 0))),
+    ]);
+    for (number, guest) in guests.iter().enumerate() {
+        addresses(guest, number, 1);
+        bulk::make(guest, 4);
+    }
+    pings(&guests[0], &address(1, 0), &[64]).unwrap();
+
+    let mut successor = None;
+    for round in 0..2 {
+        // Both ways at once.
+        let jobs = [(0, 1), (1, 0)].map(|(from, to): (usize, usize)| {
+            let sum = guests[from].ok_within(&format!("{} | sha256sum", bulk::data(TIMES)), TRANSFER).unwrap();
+            let receiver = bulk::receive(&guests[to], 7000);
+            let sender = guests[from].start(&bulk::send(&address(to, 0), 7000, TIMES)).unwrap();
+            (from, to, sum, receiver, sender)
+        });
+        let before = daemon.port("vm0")["in"]["frames"].as_u64().unwrap();
+        crate::support::until("traffic flows", || {
+            daemon.port("vm0")["in"]["frames"].as_u64().is_some_and(|now| now > before + 1000)
+        });
+        match successor.take() {
+            None => daemon.signal(Signal::KILL),
+            Some(running) => drop::<Successor>(running),
+        }
+        successor = Some(Successor::start(&daemon));
+        let client = wait_for(&daemon, "vm1", "up");
+        assert!(client < Duration::from_secs(1), "round {round}: Ringway connected after {client:?}");
+        let server = wait_for(&daemon, "vm0", "up");
+        assert!(server < Duration::from_millis(2500), "round {round}: QEMU, which tries each second, took {server:?}");
+        for (from, to, sum, receiver, sender) in jobs {
+            assert_eq!(guests[from].wait(&sender, TRANSFER).unwrap().status, 0);
+            let came = bulk::received(&guests[to], &receiver);
+            assert!(sum.starts_with(&came), "round {round}: what vm{from} sent came altered");
+        }
+        pings(&guests[0], &address(1, 0), &[1, 1472]).unwrap();
+        pings(&guests[1], &address(0, 0), &[1, 1472]).unwrap();
+    }
+}

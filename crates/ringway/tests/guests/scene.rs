@@ -1,0 +1,71 @@
+//! A switch with guests on it.
+
+use std::fmt::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ringway_guests::{Builder, Guest, Nic};
+
+use crate::support::{Daemon, until};
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Waits for this test's turn; nothing when guests are left out.
+pub fn turn() -> Option<MutexGuard<'static, ()>> {
+    if std::env::var_os("RINGWAY_NO_QEMU").is_some() {
+        eprintln!("NOT TESTED, AS RINGWAY_NO_QEMU IS SET: guests on vhost-user ports");
+        return None;
+    }
+    Some(ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// One vhost-user port's part of a configuration.
+pub fn port(name: &str, switch: &str, more: &str) -> String {
+    format!("[port.{name}]\nswitch = \"{switch}\"\nkind = \"vhost-user\"\nsocket = \"{name}.sock\"\n{more}\n")
+}
+
+/// A NIC on the port `name`, to which QEMU connects.
+pub fn nic(daemon: &Daemon, name: &str) -> Nic {
+    Nic::vhost_user(daemon.runtime_dir().join(format!("{name}.sock")))
+}
+
+/// The address of guest `guest` on its NIC `nic`.
+pub fn address(guest: usize, nic: usize) -> String {
+    format!("10.77.{nic}.{}", guest + 1)
+}
+
+/// Its IPv6 address.
+pub fn address6(guest: usize, nic: usize) -> String {
+    format!("fd77:{nic}::{}", guest + 1)
+}
+
+/// The hardware address of guest `guest`'s NIC `nic`.
+pub fn mac(guest: usize, nic: usize) -> String {
+    format!("52:54:00:00:{nic:02x}:{:02x}", guest + 1)
+}
+
+/// Gives guest number `guest` its addresses on NICs 0 to `nics`.
+pub fn addresses(on: &Guest, guest: usize, nics: usize) {
+    for nic in 0..nics {
+        let mut command = format!("echo 0 >/proc/sys/net/ipv6/conf/eth{nic}/accept_dad; ip link set eth{nic} up; ");
+        let _ = write!(command, "ip addr add {}/24 dev eth{nic}; ", address(guest, nic));
+        let _ = write!(command, "ip addr add {}/64 dev eth{nic}", address6(guest, nic));
+        on.ok(&command).unwrap();
+    }
+}
+
+/// Waits until a port has this state; gives the time it took.
+pub fn wait_for(daemon: &Daemon, port: &str, state: &str) -> Duration {
+    let start = Instant::now();
+    until(&format!("{port} is {state}"), || daemon.port(port)["state"] == state);
+    start.elapsed()
+}
+
+/// Starts guests at once and waits for all.
+pub fn boot<const N: usize>(builders: [Builder; N]) -> [Guest; N] {
+    let guests = builders.map(|builder| builder.start().unwrap());
+    for guest in &guests {
+        guest.ready().unwrap();
+    }
+    guests
+}
