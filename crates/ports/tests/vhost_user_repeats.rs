@@ -1,4 +1,4 @@
-//! A front end that says everything 100,000 times: descriptors, mappings and memory are as they were. One test only: it
+//! A front end that says everything over and over: descriptors, mappings and memory are as they were. One test only: it
 //! counts what the process has.
 
 mod vhost_user;
@@ -11,6 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt::set_socket_send_buffer_size_force;
 use vhost_user::{GUEST, LOG_ALL, Lan, MEMORY, PROTOCOL_FEATURES, Raw, Told, VERSION_1, memfd, message};
 
+/// How often, unless `RINGWAY_REPEATS` says otherwise.
 const TIMES: usize = 100_000;
 const AT_ONCE: usize = 100;
 
@@ -35,7 +36,8 @@ fn wait(raw: &mut Raw) {
 }
 
 #[test]
-fn everything_100_000_times() {
+fn everything_over_and_over() {
+    let times = std::env::var("RINGWAY_REPEATS").map_or(TIMES, |times| times.parse().expect("a number"));
     let lan = Lan::new(&[Role::Server]);
     let memory = memfd(MEMORY);
     let log = memfd((GUEST as usize + MEMORY) >> 15);
@@ -86,7 +88,7 @@ fn everything_100_000_times() {
         ("RESET_DEVICE", vec![(34, vec![], vec![])]),
     ];
     // Answers are read by another thread, so that both sides are always busy.
-    let mut answers = raw.0.try_clone().expect("a descriptor");
+    let answers = raw.0.try_clone().expect("a descriptor");
     let mut before = None;
     for (what, round) in rounds {
         let reader = std::thread::spawn({
@@ -101,27 +103,31 @@ fn everything_100_000_times() {
                 .sum();
             let mut answers = answers.try_clone().expect("a descriptor");
             move || {
-                let mut left = expected * TIMES;
+                let mut left = expected * times;
                 let mut bytes = vec![0; 1 << 16];
                 while left > 0 {
                     let most = left.min(bytes.len());
-                    left -= answers.read(&mut bytes[..most]).expect("readable");
+                    match answers.read(&mut bytes[..most]).expect("readable") {
+                        0 => return false,
+                        count => left -= count,
+                    }
                 }
+                true
             }
         });
         if round.iter().all(|(_, _, files)| files.is_empty()) {
             // Without descriptors many messages go in one piece.
             let once: Vec<u8> = round.iter().flat_map(|(request, body, _)| message(*request, body)).collect();
             let many = once.repeat(AT_ONCE);
-            let sent = (0..TIMES / AT_ONCE).all(|_| raw.0.write_all(&many).is_ok());
+            let sent = (0..times / AT_ONCE).all(|_| raw.0.write_all(&many).is_ok());
             assert!(sent, "{what}: {:?}", lan.watchers[0].all());
         } else {
-            for _ in 0..TIMES {
+            for _ in 0..times {
                 let sent = round.iter().all(|(request, body, files)| raw.tell(*request, body, files));
                 assert!(sent, "{what}: {:?}", lan.watchers[0].all());
             }
         }
-        reader.join().expect("answered");
+        assert!(reader.join().expect("no panic"), "{what}: {:?}", lan.watchers[0].all());
         wait(&mut raw);
         let now = holdings();
         let [fds, maps, kilobytes] = *before.get_or_insert(now);
@@ -129,7 +135,6 @@ fn everything_100_000_times() {
         assert!(now[2] <= kilobytes + 4096, "{what}: {} kB after {kilobytes}", now[2]);
     }
     assert_eq!(lan.watchers[0].all(), [Told::Connected(true)]);
-    let _ = answers.read(&mut [0; 0]);
     drop((answers, raw));
     lan.watchers[0].wait(1, |told| *told == Told::Connected(false));
 }
