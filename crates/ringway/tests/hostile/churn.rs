@@ -11,7 +11,8 @@ use crate::scene::{Scene, turn};
 use crate::support::{Daemon, until};
 
 /// The smallest port: what counts here is how many.
-const SMALL: Shape = Shape { tx_rings: 1, rx_rings: 1, tx_slots: 8, rx_slots: 8, buffer_size: 128, extra_buffers: 0, offload: false };
+const SMALL: Shape =
+    Shape { tx_rings: 1, rx_rings: 1, tx_slots: 8, rx_slots: 8, buffer_size: 128, extra_buffers: 0, offload: false };
 
 fn port_count(daemon: &Daemon) -> usize {
     daemon.status()["ports"].as_array().expect("a list").len()
