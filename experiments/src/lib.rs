@@ -30,6 +30,7 @@ pub mod vhost;
 mod vhost_forwarding;
 mod vhost_latency;
 mod vhost_notifications;
+mod vhost_utilisation;
 mod vhost_virtio_user;
 
 use std::io;
@@ -50,7 +51,7 @@ pub struct Experiment {
 }
 
 /// Everything there is, in the order it is measured.
-pub const EXPERIMENTS: [Experiment; 13] = [
+pub const EXPERIMENTS: [Experiment; 14] = [
     Experiment {
         name: "headline",
         source: "VALE, section 5.1",
@@ -122,6 +123,12 @@ pub const EXPERIMENTS: [Experiment; 13] = [
         source: "VPE, figure 5",
         about: "median, 99th and 99.9th percentile of the round trip, alone and under half load",
         run: vhost_latency::run,
+    },
+    Experiment {
+        name: "utilisation",
+        source: "VPE, figures 8, 10 and 11",
+        about: "share of the poller's time that is busy against load, with and without segmentation offload and pinning",
+        run: vhost_utilisation::run,
     },
     Experiment {
         name: "notifications",

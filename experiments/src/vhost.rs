@@ -35,6 +35,8 @@ pub struct Load {
     pub sizes: Vec<usize>,
     /// Whether both send, or one.
     pub both: bool,
+    /// TCP rather than UDP.
+    pub tcp: bool,
 }
 
 /// One driver, and what it sends and got.
@@ -48,9 +50,10 @@ struct Lane<P> {
 }
 
 impl<P: Endpoint> Lane<P> {
-    fn send(&mut self) {
-        let room = self.port.tx_room().min(BATCH);
-        for _ in 0..room {
+    /// Sends up to `most` frames; returns how many.
+    fn send(&mut self, most: usize) -> usize {
+        let room = self.port.tx_room().min(most);
+        for done in 0..room {
             let frame = &self.frames[self.place];
             let sent = if self.to_write == 0 {
                 self.port.tx_repeat(frame)
@@ -58,7 +61,8 @@ impl<P: Endpoint> Lane<P> {
                 self.port.tx_push(frame.len(), |place| place.copy_from_slice(frame))
             };
             if !sent {
-                break;
+                self.port.tx_flush();
+                return done;
             }
             self.to_write = self.to_write.saturating_sub(1);
             self.place = (self.place + 1) % self.frames.len();
@@ -66,6 +70,7 @@ impl<P: Endpoint> Lane<P> {
         if room > 0 {
             self.port.tx_flush();
         }
+        room
     }
 
     fn receive(&mut self) {
@@ -73,6 +78,16 @@ impl<P: Endpoint> Lane<P> {
         self.received += self.port.rx_batch(BATCH, |frame| first_bytes ^= frame.first().copied().unwrap_or(0)) as u64;
         std::hint::black_box(first_bytes);
     }
+}
+
+/// Turns a UDP frame into the headers of a TCP one; what they carry stays as it is.
+fn make_tcp(frame: &mut [u8]) {
+    const PROTOCOL: usize = 23;
+    const TCP: std::ops::Range<usize> = 34..54;
+    // Ports stay; numbers and window 0, a header of five words, ACK. The checksum is left to whoever needs it.
+    frame[PROTOCOL] = 6;
+    frame[TCP.start + 4..TCP.end].fill(0);
+    frame[TCP.start + 12..TCP.start + 14].copy_from_slice(&[5 << 4, 1 << 4]);
 }
 
 /// A switch and the two drivers at its ports, for several contestants in turn.
@@ -89,21 +104,29 @@ pub struct Pair<N: Network> {
 pub type Shared<N> = Rc<RefCell<Pair<N>>>;
 
 impl<N: Network> Pair<N> {
-    /// Attaches two drivers with transmit rings of `ring` descriptors and lets the switch learn their addresses. It is held
-    /// when this returns.
+    /// Attaches two drivers with transmit rings of `ring` descriptors and lets the switch learn their addresses, unless they
+    /// will have `met` by themselves. It is held when this returns.
     ///
     /// # Errors
     /// The switch refuses a driver, or no frame gets through.
-    pub fn new(mut network: N, cores: Cores, ring: usize) -> io::Result<Shared<N>> {
+    pub fn new(mut network: N, cores: Cores, ring: usize, met: bool) -> io::Result<Shared<N>> {
         let mut ports = network.attach(2)?;
-        introduce(&mut ports)?;
+        if !met {
+            introduce(&mut ports)?;
+        }
         network.hold()?;
         let lane = |port| Lane { port, frames: Vec::new(), place: 0, to_write: 0, received: 0 };
         let (Some(far), Some(near)) = (ports.pop(), ports.pop()) else {
             return Err(io::Error::other("the switch has fewer than two ports"));
         };
         let lanes = [lane(near), lane(far)];
-        Ok(Rc::new(RefCell::new(Pair { lanes, network, ring, load: Load { sizes: Vec::new(), both: false }, cores })))
+        Ok(Rc::new(RefCell::new(Pair {
+            lanes,
+            network,
+            ring,
+            load: Load { sizes: Vec::new(), both: false, tcp: false },
+            cores,
+        })))
     }
 
     /// What is under test.
@@ -132,6 +155,9 @@ impl<N: Network> Pair<N> {
                 makers.push(Frames::new(&spec).map_err(io::Error::other)?);
             }
             lane.frames = (0..self.ring).map(|place| makers[place % load.sizes.len()].next_frame()).collect();
+            if load.tcp {
+                lane.frames.iter_mut().for_each(|frame| make_tcp(frame));
+            }
             (lane.place, lane.to_write) = (0, self.ring);
         }
         self.load = load.clone();
@@ -160,6 +186,24 @@ impl<N: Network> Pair<N> {
         Err(io::Error::other("no frame got through"))
     }
 
+    /// Sends `rate` frames per second for `span`, or as many as the switch takes; the caller pins the thread. Returns the seconds it took.
+    ///
+    /// # Errors
+    /// The load cannot be made.
+    pub fn offer(&mut self, load: &Load, rate: f64, span: Duration) -> io::Result<f64> {
+        self.prepare(load)?;
+        // One frame the other way, so that the switch knows where these go.
+        self.lanes[1].send(1);
+        self.lanes[0].receive();
+        let (start, mut sent) = (Instant::now(), 0.0);
+        while start.elapsed() < span {
+            let due = (start.elapsed().as_secs_f64() * rate - sent).clamp(0.0, BATCH as f64);
+            sent += self.lanes[0].send(due as usize) as f64;
+            self.lanes[1].receive();
+        }
+        Ok(start.elapsed().as_secs_f64())
+    }
+
     /// Runs for `span`; returns the frames received and the seconds it took.
     fn run(&mut self, span: Duration) -> (u64, f64) {
         let received = |pair: &Pair<N>| pair.lanes.iter().map(|lane| lane.received).sum::<u64>();
@@ -168,7 +212,7 @@ impl<N: Network> Pair<N> {
             for _ in 0..TURNS_PER_LOOK {
                 for (number, lane) in self.lanes.iter_mut().enumerate() {
                     if number == 0 || self.load.both {
-                        lane.send();
+                        lane.send(BATCH);
                     }
                     lane.receive();
                 }
@@ -242,7 +286,9 @@ pub fn pair<S: VhostSwitch, R: Ring + Send + 'static>(
     // Open vSwitch takes a second to look at its sockets, and much more on a busy machine.
     let options = VirtioOptions { within: Duration::from_secs(30), ..options.clone() };
     let ring = options.tx_ring as usize;
-    Pair::new(Vhost::new(switch?, options), cores, ring)
+    // Drivers whose frames are all to be cut into TCP segments cannot send the short ones of an introduction.
+    let met = options.segments.is_some();
+    Pair::new(Vhost::new(switch?, options), cores, ring, met)
 }
 
 /// A contestant made of a pair, or why there is no pair.

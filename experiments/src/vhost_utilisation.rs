@@ -1,0 +1,116 @@
+//! VPE's utilisation: the share of its time that the poller is busy, against what is offered, between two vhost-user ports.
+//!
+//! The same TCP data in frames of 1514 bytes and, with segmentation offload, in frames of 44 such segments that the receiver takes
+//! whole; with the poller and the generator on cores of their own, and with both where the scheduler puts them.
+
+use std::io;
+use std::time::Duration;
+
+use ringway_traffic::{Split, VirtioOptions};
+
+use crate::daemon::{Daemon, Settings};
+use crate::network::Network;
+use crate::peers::vhost::Vhost;
+use crate::placement::{Cores, pin, unpin};
+use crate::report::{Axis, Figure, Heading};
+use crate::session::{RINGWAY, Session};
+use crate::trial::Contestant;
+use crate::vhost::{Load, Shared, pair, with};
+
+/// Data offered, in Gbit/s.
+const LOADS: [usize; 6] = [1, 2, 5, 10, 20, 40];
+/// Data of one segment, in bytes.
+const SEGMENT: usize = 1460;
+/// Ethernet, IPv4 and TCP header.
+const HEADERS: usize = 54;
+/// Segments of a frame that is cut later.
+const SEGMENTS: usize = 44;
+/// A window is so many ordinary ones.
+const STRETCH: u32 = 5;
+
+struct Utilisation {
+    pair: Shared<Vhost<Daemon, Split>>,
+    cores: Cores,
+    pinned: bool,
+    /// Segments of each frame.
+    segments: usize,
+    /// Frames per second.
+    rate: f64,
+}
+
+/// Measures the figure.
+///
+/// # Errors
+/// The cores cannot be used.
+pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let cores = session.cores;
+    let whole = VirtioOptions {
+        tx_ring: 64,
+        rx_ring: 64,
+        buffer_size: 65_536,
+        segments: Some(SEGMENT as u16),
+        ..VirtioOptions::default()
+    };
+    let start = |core, options: &VirtioOptions| {
+        pair(Daemon::start(cores, &Settings { core, ..session.vhost_settings() }), cores, options)
+    };
+    let [pinned, unpinned] = [Some(cores.switch), None];
+    let setups = [
+        (RINGWAY, true, 1, start(pinned, &VirtioOptions::default())),
+        ("ringway, 64 KiB frames", true, SEGMENTS, start(pinned, &whole)),
+        ("ringway, not pinned", false, 1, start(unpinned, &VirtioOptions::default())),
+        ("ringway, 64 KiB frames, not pinned", false, SEGMENTS, start(unpinned, &whole)),
+    ];
+    let mut lineup = session.lineup();
+    for load in session.places(&LOADS) {
+        for (series, pinned, segments, pair) in &setups {
+            let (pinned, segments) = (*pinned, *segments);
+            let rate = load as f64 * 1e9 / 8.0 / (SEGMENT * segments) as f64;
+            lineup.add(series, load, with(pair, |pair| Utilisation { pair, cores, pinned, segments, rate }));
+        }
+    }
+    let heading = Heading {
+        name: "utilisation".into(),
+        title: "Share of the poller's time that is busy against offered TCP data".into(),
+        source: "VPE, figures 8, 10 and 11",
+        x: Axis { label: "offered", unit: "Gbit/s", logarithmic: true },
+        y: Axis { label: "busy", unit: "%", logarithmic: false },
+    };
+    Ok(vec![session.measure("utilisation", heading, lineup)?])
+}
+
+/// Seconds that all pollers have been busy.
+fn busy(daemon: &Daemon) -> io::Result<f64> {
+    let status = daemon.status()?;
+    let pollers = status["pollers"].as_array().map(Vec::as_slice).unwrap_or_default();
+    Ok(pollers.iter().filter_map(|poller| poller["busy"].as_f64()).sum())
+}
+
+impl Contestant for Utilisation {
+    fn resume(&mut self) -> io::Result<()> {
+        self.pair.borrow_mut().network().resume()
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.pair.borrow_mut().network().hold()
+    }
+
+    fn needs_its_core(&self) -> bool {
+        self.pinned
+    }
+
+    fn window(&mut self, span: Duration) -> io::Result<f64> {
+        if self.pinned {
+            pin(self.cores.generator)?
+        } else {
+            unpin(self.cores)?
+        }
+        let mut pair = self.pair.borrow_mut();
+        let load = Load { sizes: vec![HEADERS + SEGMENT * self.segments], both: false, tcp: true };
+        pair.offer(&load, self.rate, span / 8)?;
+        let before = busy(pair.network().switch())?;
+        let seconds = pair.offer(&load, self.rate, span * STRETCH)?;
+        // Nothing is sent while the daemon is asked, so that it is not busy then.
+        Ok((busy(pair.network().switch())? - before) / seconds * 100.0)
+    }
+}
