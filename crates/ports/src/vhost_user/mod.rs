@@ -1,10 +1,10 @@
 //! vhost-user ports: virtio-net for stock hypervisors (the vhost-user protocol; virtio 1.3, 5.1).
 //!
-//! - [`message`]: the protocol's messages, decoded from bytes and descriptors.
-//! - [`session`]: one connection: what has been said, and what follows from it.
-//! - [`link`]: the port's own thread: connections come and go, messages arrive.
-//! - [`device`]: the device: queues that the session starts and stops, and the data path works on.
-//! - [`input`], [`output`], [`bell`]: the data path's three sides.
+//! - `message`: the protocol's messages, decoded from bytes and descriptors.
+//! - `session`: one connection: what has been said, and what follows from it.
+//! - `link`: the port's own thread: connections come and go, messages arrive.
+//! - `device`: the device: queues that the session starts and stops, and the data path works on.
+//! - `input`, `output`, `bell`: the data path's three sides.
 //!
 //! The port stays in its switch as long as it is configured; a front end that breaks the rules loses its connection, and
 //! the port waits for the next.

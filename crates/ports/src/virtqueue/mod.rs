@@ -1,7 +1,7 @@
 //! Virtqueues, the device's side (virtio 1.3, 2.6 to 2.8), and network frames on them (5.1.6).
 //!
-//! A ring's format is behind [`Ring`]: [`split`] and [`packed`]. What a network device does with chains of descriptors is
-//! written once for both: [`transmit`] takes frames from the driver, [`receive`] gives frames to it.
+//! A ring's format is behind [`Ring`]: `split` and `packed`. What a network device does with chains of descriptors is
+//! written once for both: `transmit` takes frames from the driver, `receive` gives frames to it.
 //!
 //! Everything in a ring is written by the driver while we look: each word is read once, positions are ours, and a
 //! mistake is a [`RingFault`], which ends the driver's connection and nothing else.
