@@ -433,8 +433,7 @@ impl Poller {
             if served.input.is_none() {
                 served.input = attached.source.take(&self.state);
                 self.waiting_for_input |= served.input.is_none();
-                // It may have been parked, and asked for a kick, without its input.
-                served.armed = false;
+                // It may have been parked, and asked for a kick, without its input; a device then tells of nothing again.
                 if !served.active {
                     self.parked.retain(|&parked| parked != index);
                     self.activate(index);

@@ -24,10 +24,11 @@ fn cpu_time(name: &str) -> u64 {
 /// One test only: it looks for its threads by their names.
 #[test]
 fn a_poller_sleeps_while_another_has_its_input_and_is_woken_when_it_is_there() {
-    for idle in [Idle::Sleep, Idle::Adaptive(Duration::from_micros(50))] {
+    let idles = [Idle::Sleep, Idle::Adaptive(Duration::from_micros(50))];
+    for (idle, devices) in idles.into_iter().flat_map(|idle| [(idle, 0), (idle, 1)]) {
         let settings = EngineSettings { cores: support::cpus(3), idle, ..EngineSettings::default() };
         let engine = Engine::start(&settings).expect("pollers");
-        let lan = Lan::new(2, usize::MAX);
+        let lan = Lan::with_devices(2, usize::MAX, devices);
         let [from, to] = [&lan.stations[0], &lan.stations[1]];
         engine.publish(lan.topology(|_| 0, |_| 1));
         from.send(1, 0);
@@ -43,13 +44,18 @@ fn a_poller_sleeps_while_another_has_its_input_and_is_woken_when_it_is_there() {
             engine.publish(lan.topology(|port| if port == 0 { poller } else { 0 }, |_| 1));
             support::wait_until("it sleeps", || engine.readings()[poller].sleeps > sleeps);
         }
+        // What is heard of while there is no input is heard of once.
+        let sleeps = engine.readings()[2].sleeps;
+        from.send(1, 2);
+        if devices > 0 {
+            support::wait_until("it sleeps again", || engine.readings()[2].sleeps > sleeps);
+        }
         let (began, before) = (Instant::now(), cpu_time("poller2"));
         std::thread::sleep(Duration::from_millis(100));
         let (took, used) = (began.elapsed(), Duration::from_nanos(cpu_time("poller2") - before));
         assert!(used < took / 10, "{idle:?}: it used {used:?} of {took:?}");
 
         drop(held);
-        from.send(1, 2);
         let mut received = Vec::new();
         while received.len() < 2 {
             let (some, _) = to.receive(DEADLINE).expect("the port is served");

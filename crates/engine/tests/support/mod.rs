@@ -51,6 +51,8 @@ pub struct Received {
 /// One station: what its client and its port share.
 pub struct Station {
     pub number: u16,
+    /// Heard by its descriptor alone, as a TAP is.
+    device: bool,
     /// Frames to send, as destination and number.
     to_send: Mutex<VecDeque<(u16, u64)>>,
     /// Sends to this station without end, instead.
@@ -123,7 +125,7 @@ impl Input for In {
     }
 
     fn pending(&mut self) -> bool {
-        lock(&self.station.floods).is_some() || !lock(&self.station.to_send).is_empty()
+        !self.station.device && (lock(&self.station.floods).is_some() || !lock(&self.station.to_send).is_empty())
     }
 
     fn arm(&mut self) -> bool {
@@ -191,7 +193,7 @@ impl Station {
     pub fn send(&self, to: u16, number: u64) {
         lock(&self.to_send).push_back((to, number));
         fence(Ordering::SeqCst);
-        if self.armed.swap(false, Ordering::SeqCst) {
+        if self.armed.swap(false, Ordering::SeqCst) || self.device {
             rustix::io::write(&self.kick, &1u64.to_ne_bytes()).expect("kicks");
         }
     }
@@ -253,12 +255,18 @@ pub struct Lan {
 impl Lan {
     /// Station `n` has address `n` and is on port `n`; each holds `room` received frames.
     pub fn new(stations: u16, room: usize) -> Lan {
+        Lan::with_devices(stations, room, 0)
+    }
+
+    /// The same; the first `devices` ports are heard by their descriptors alone.
+    pub fn with_devices(stations: u16, room: usize, devices: u16) -> Lan {
         let descriptor = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
         let station = |number: u16| {
             let out = Out::default();
             let port = Arc::new(Port::new(format!("p{number}"), Box::new(out.clone()), Box::new(out.clone())));
             let station = Arc::new(Station {
                 number,
+                device: number < devices,
                 to_send: Mutex::default(),
                 floods: Mutex::default(),
                 received: Mutex::default(),
@@ -282,7 +290,9 @@ impl Lan {
         let source = |station: &Arc<Station>| {
             let memory = Mapping::private(FRAME * ringway_switch::MAX_BATCH).expect("memory");
             let input = In { station: Arc::clone(station), memory, taken: 0 };
-            Arc::new(Source::new(Box::new(input), Signal::Kick(station.kick.try_clone().expect("a descriptor"))))
+            let kick = station.kick.try_clone().expect("a descriptor");
+            let signal = if station.device { Signal::Device(kick) } else { Signal::Kick(kick) };
+            Arc::new(Source::new(Box::new(input), signal))
         };
         let sources = stations.iter().map(source).collect();
         let members: Vec<Member> = stations

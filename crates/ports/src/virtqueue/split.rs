@@ -31,6 +31,9 @@ pub struct Split {
     used: Index,
     /// `used` when it was last considered whether to call; `None`: never.
     told: Option<u16>,
+    /// Entries published since then, and `used` as of the last publication.
+    untold: u32,
+    published: Index,
     /// Whether anything was given back since the last publication.
     unpublished: bool,
 }
@@ -84,9 +87,12 @@ impl Split {
             available: base,
             used: Index::new(base),
             told: None,
+            untold: 0,
+            published: Index::new(base),
             unpublished: false,
         };
         ring.used = Index::new(u16::from_le(ring.memory(guest)?.used[IDX].load(Ordering::Acquire)));
+        ring.published = ring.used;
         Some(ring)
     }
 
@@ -229,6 +235,9 @@ impl Ring for Split {
     fn publish(&mut self, memory: SplitMemory<'_>) {
         if std::mem::take(&mut self.unpublished) {
             memory.used[IDX].store(self.used.get().to_le(), Ordering::Release);
+            let entries = self.used.get().wrapping_sub(self.published.get());
+            self.untold = self.untold.saturating_add(entries.into());
+            self.published = self.used;
         }
     }
 
@@ -248,7 +257,10 @@ impl Ring for Split {
     #[inline]
     fn call_wanted(&mut self, memory: SplitMemory<'_>) -> bool {
         let new = self.used.get();
-        let Some(old) = self.told.replace(new) else { return true };
+        let untold = std::mem::take(&mut self.untold);
+        let Some(told) = self.told.replace(new) else { return true };
+        // More than an index counts: whatever the event is, unless it is the next entry, it was passed.
+        let old = if untold > u16::MAX.into() { new.wrapping_add(1) } else { told };
         let event = self.event_idx.then(|| &memory.available[RING + usize::from(self.size)]);
         SplitWish { flags: &memory.available[0], event }.is_wanted(old, new)
     }

@@ -8,6 +8,7 @@ both!(
     calls_are_made_exactly_when_they_are_not_declined,
     a_driver_that_waits_while_the_ring_goes_round_is_called,
     an_event_passed_laps_ago_is_not_forgotten,
+    one_that_is_asked_after_more_frames_than_an_index_counts_is_called,
     kicks_are_asked_for_from_the_next_chain_on,
     in_order_one_entry_stands_for_a_batch,
     the_first_question_is_answered_with_a_call,
@@ -126,6 +127,25 @@ fn an_event_passed_laps_ago_is_not_forgotten<D: Driver>() {
                 assert!(call_wanted(&mut queue, &guest), "ring of {size}, {laps} laps from {old}, event {event}");
             }
         }
+    }
+}
+
+/// As when calls are moderated: nothing is asked for an interval, during which the driver takes frames without calls.
+fn one_that_is_asked_after_more_frames_than_an_index_counts_is_called<D: Driver>() {
+    const SIZE: u16 = 4;
+    for first in 0..u64::from(SIZE) {
+        let guest = Guest::new();
+        let piece = small_frame(&guest);
+        let (mut driver, mut queue) = started::<D>(&guest, SIZE, F_EVENT_IDX, begins::<D>(SIZE).start);
+        circulate(&mut driver, &mut queue, &guest, first, piece);
+        for _ in 1..65_536 / u64::from(SIZE) {
+            driver.all_used(&guest);
+            circulate(&mut driver, &mut queue, &guest, SIZE.into(), piece);
+        }
+        driver.all_used(&guest);
+        driver.ask_at(&guest, driver.taken_back());
+        circulate(&mut driver, &mut queue, &guest, SIZE.into(), piece);
+        assert!(call_wanted(&mut queue, &guest), "{first} frames and a lap of the index");
     }
 }
 
