@@ -1,4 +1,4 @@
-//! Lines to and from QEMU: sockets that QEMU connects to, and the serial line on which a guest is told what to do.
+//! Lines to and from QEMU: sockets that QEMU connects to, and the port on which a guest is told what to do.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -95,7 +95,7 @@ fn left(deadline: Instant) -> io::Result<Duration> {
     deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).ok_or(ErrorKind::TimedOut.into())
 }
 
-/// The serial line of a guest's shell (see `init.sh`).
+/// The virtio port of a guest's shell (see `init.sh`).
 #[derive(Debug)]
 pub struct Console {
     channel: Channel,

@@ -1,6 +1,6 @@
 //! Small virtual machines, made on the spot: a Debian kernel, a busybox initramfs, QEMU by software emulation.
 //!
-//! A guest boots in about two seconds. It obeys commands on a serial line of its own, whatever becomes of its network.
+//! A guest boots in about two seconds. It obeys commands on a virtio port of its own, whatever becomes of its network.
 //!
 //! ```no_run
 //! use ringway_guests::{Guest, Nic};

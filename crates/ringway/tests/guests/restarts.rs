@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use crate::bulk::{self, TRANSFER};
 use crate::features::pings;
 use crate::scene::{address, addresses, boot, mac, nic, port, turn, wait_for};
-use crate::support::{Daemon, ringway};
+use crate::support::{Daemon, ringway, until};
 
 /// How often the data is sent in one transfer, so that it lasts for seconds.
 const TIMES: u32 = 8;
@@ -66,11 +66,13 @@ fn guests_resume_without_a_wrong_byte_when_ringway_is_killed_and_started_again()
             (from, to, sum, receiver, sender)
         });
         let before = daemon.port("vm0")["in"]["frames"].as_u64().unwrap();
-        crate::support::until("traffic flows", || {
-            daemon.port("vm0")["in"]["frames"].as_u64().is_some_and(|now| now > before + 1000)
-        });
+        until("traffic flows", || daemon.port("vm0")["in"]["frames"].as_u64().is_some_and(|now| now > before + 1000));
         match successor.take() {
-            None => daemon.signal(Signal::KILL),
+            None => {
+                daemon.signal(Signal::KILL);
+                let stat = format!("/proc/{}/stat", daemon.pid());
+                until("it is dead", || std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") Z ")));
+            }
             Some(running) => drop::<Successor>(running),
         }
         successor = Some(Successor::start(&daemon));
