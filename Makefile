@@ -1,5 +1,6 @@
 # make demo    see a switch at work
 # make test    everything that must pass before a change lands (includes make check)
+# make nightly make test, AddressSanitizer and all guests
 # make guests  everything that happens to virtual machines, also what takes minutes
 # make check   format, lints, documentation
 # make deps    install what the tests and the demo need (Debian packages, as root)
@@ -18,7 +19,7 @@ FUZZ_TARGETS := ring split_ring packed_ring attach pcap offload vhost_message
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk librte-meta-net librte-meta-mempool openvswitch-switch-dpdk
 
-.PHONY: all build demo deps test check unit loom asan fuzz smoke bench install guests clean
+.PHONY: all build demo deps test check unit loom asan fuzz smoke bench install guests nightly clean
 
 all: build
 
@@ -32,13 +33,16 @@ guests: deps
 	$(CARGO) test --profile tests -p ringway-guests
 	$(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
+# What takes too long for every change.
+nightly: test asan guests
+
 bench: deps build
 	target/release/ringway bench --json results/bench.json --plots results
 
 deps:
 	@./packaging/install-deps $(PACKAGES)
 
-test: deps check unit loom asan fuzz smoke
+test: deps check unit loom fuzz smoke
 	@echo "make test: all parts passed"
 
 check:
@@ -56,6 +60,7 @@ loom:
 
 # Guest memory is mapped twice in the tests, once for each side, so that what is reported is never the races with it that
 # are intended. --target keeps the flags from build scripts.
+# Part of `make nightly`, as it takes minutes to build.
 asan:
 	RUSTFLAGS="-Zsanitizer=address" $(SANITIZE) --target-dir target/asan
 

@@ -104,6 +104,7 @@ fn a_stopped_guest_disturbs_nobody(time: Duration) {
 }
 
 #[test]
+#[ignore = "its figure needs a quiet machine: make guests"]
 fn a_guest_stopped_for_seconds_disturbs_nobody_and_goes_on() {
     a_stopped_guest_disturbs_nobody(Duration::from_secs(4));
 }
