@@ -13,7 +13,7 @@ use ringway_abi::layout::netmap_ring::SLOTS;
 use ringway_abi::{Layout, Shape, Slot};
 use ringway_memory::{Mapping, View};
 use ringway_ports::process;
-use ringway_switch::{Input, Mac, MacMap, MacTable, Member, Owner, Port, Spreads, Switch, Workspace, pass};
+use ringway_switch::{Input, Mac, MacMap, MacTable, Member, Owner, Port, Spreads, Switch, Time, Workspace, pass};
 
 const HOSTILE: u16 = 0;
 const SENDER: u16 = 1;
@@ -126,7 +126,7 @@ fuzz_target!(|data: &[u8]| {
     let mut work = Workspace::new(1 + usize::from(bytes.next()) % 40);
     let mut run = |clients: &mut Vec<Client>, from: u16| {
         let client = &mut clients[usize::from(from)];
-        pass(&switch, switch.member(from).expect("a port"), &mut *client.input, &mut work, 1)
+        pass(&switch, switch.member(from).expect("a port"), &mut *client.input, &mut work, &Time::at_second(1))
     };
     let receiver_buffers = clients[2].layout.buffers;
     let receiver_bytes = clients[2].layout.bytes - receiver_buffers;
