@@ -110,10 +110,8 @@ fuzz_target!(|data: &[u8]| {
         let members: Vec<Member> = (0..)
             .zip(outputs)
             .map(|(index, output)| Member {
-                owner: Owner::new(index, 0),
-                port: Arc::new(Port::new("fuzz", Box::new(output), Box::new(Silent))),
-                isolated: false,
                 macs: vec![Mac::new([2, 0, 0, 0, 0, index as u8])],
+                ..Member::new(Owner::new(index, 0), Arc::new(Port::new("fuzz", Box::new(output), Box::new(Silent))))
             })
             .collect();
         let table = Arc::new(MacTable::new(64, 8, [3, 5]));

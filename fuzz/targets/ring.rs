@@ -118,7 +118,7 @@ fuzz_target!(|data: &[u8]| {
     for (index, shape) in (0..).zip(shapes) {
         let (sides, ends) = process::open("fuzz", shape, u32::from(index)).expect("a port");
         let port = Arc::new(Port::new("fuzz", sides.output, sides.bell));
-        members.push(Member { owner: Owner::new(index, 0), port, isolated: false, macs: vec![mac(index)] });
+        members.push(Member { macs: vec![mac(index)], ..Member::new(Owner::new(index, 0), port) });
         clients.push(Client { memory: Arc::clone(ends.memory.mapping()), layout: ends.layout, input: sides.input });
     }
     let forward = Box::new(MacMap::new(&members));

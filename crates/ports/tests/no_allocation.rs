@@ -77,7 +77,7 @@ impl Host for Lan {
     fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String> {
         let (sides, ends) = process::open(&request.port, request.shape, 0).map_err(|error| error.to_string())?;
         let port = Arc::new(ringway_switch::Port::new(request.port, sides.output, sides.bell));
-        let member = Member { owner: Owner::new(self.next, 0), port, isolated: false, macs: Vec::new() };
+        let member = Member::new(Owner::new(self.next, 0), port);
         self.next += 1;
         self.ports.insert(client, (member, Arc::new(Source::new(sides.input, sides.signal))));
         self.publish();

@@ -37,6 +37,8 @@ struct Packed(u32);
 impl Packed {
     const FLOOD: u32 = 1 << 16;
     const DROP: u32 = 2 << 16;
+    /// Decided before forwarding.
+    const REJECTED: u32 = 6 << 16;
 
     #[inline]
     const fn new(destination: Destination) -> Packed {
@@ -93,6 +95,8 @@ pub struct Batch<'m> {
     /// What segmentation may cost, as bytes.
     extra: u64,
     refused: Refused,
+    /// Some frame was rejected.
+    rejected: bool,
 }
 
 /// Frames that did not make it into the batch, by reason.
@@ -123,6 +127,7 @@ impl BatchStorage {
             bytes: 0,
             extra: 0,
             refused: Refused::default(),
+            rejected: false,
         })
     }
 
@@ -158,6 +163,7 @@ impl<'m> Batch<'m> {
             bytes: 0,
             extra: 0,
             refused: Refused::default(),
+            rejected: false,
         }
     }
 
@@ -356,10 +362,41 @@ impl<'m> Batch<'m> {
         self.entries[index].destination.unpack()
     }
 
+    /// Drops frame `index` before forwarding, which leaves it alone.
+    pub fn reject(&mut self, index: usize, reason: DropReason) {
+        self.entries[index].destination = Packed(Packed::REJECTED | reason as u32);
+        self.rejected = true;
+    }
+
+    /// Whether frame `index` was rejected.
+    #[inline]
+    #[must_use]
+    pub fn is_rejected(&self, index: usize) -> bool {
+        self.rejected && self.entries[index].destination.0 >= Packed::REJECTED
+    }
+
+    /// Takes the frames from `len` on out of the batch.
+    pub fn truncate(&mut self, len: usize) {
+        while self.count > len {
+            self.count -= 1;
+            self.bytes -= u64::from(self.entries[self.count].len);
+        }
+    }
+
+    /// Bytes of frame `index`.
+    #[inline]
+    #[must_use]
+    pub fn frame_len(&self, index: usize) -> usize {
+        self.entries[index].len as usize
+    }
+
     /// Decides where every frame goes, from its source and destination. A frame with the addresses of the one before goes
     /// where that one goes, without asking again.
     #[inline]
     pub fn place(&mut self, mut decide: impl FnMut(Mac, Mac) -> Destination) {
+        if self.rejected {
+            return self.place_others(decide);
+        }
         let mut last = ([0; 12], None);
         for (head, entry) in self.heads.iter().zip(&mut self.entries).take(self.count) {
             let addresses = Mac::both(&head.0);
@@ -368,6 +405,16 @@ impl<'m> Batch<'m> {
                 _ => Packed::new(decide(Mac::source(&head.0), Mac::destination(&head.0))),
             };
             last = (addresses, Some(entry.destination));
+        }
+    }
+
+    /// The same for the frames that were not rejected.
+    #[cold]
+    fn place_others(&mut self, mut decide: impl FnMut(Mac, Mac) -> Destination) {
+        for (head, entry) in self.heads.iter().zip(&mut self.entries).take(self.count) {
+            if entry.destination.0 < Packed::REJECTED {
+                entry.destination = Packed::new(decide(Mac::source(&head.0), Mac::destination(&head.0)));
+            }
         }
     }
 

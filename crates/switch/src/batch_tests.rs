@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ringway_memory::Mapping;
 
 use crate::testing::{Plan, frame, mac};
-use crate::{Batch, DropReason, Forward, Learning, Member, Switch};
+use crate::{Batch, BatchStorage, Destination, DropReason, Forward, Learning, Member, Switch};
 
 #[test]
 fn a_frame_of_any_length_arrives_as_it_was_sent() {
@@ -89,4 +89,26 @@ fn what_is_refused_takes_its_share_of_a_turn() {
         assert_eq!(batch.room(), left);
     }
     assert_eq!(batch.into_storage().into_batch().room(), 16, "the next turn is whole again");
+}
+
+#[test]
+fn a_rejected_frame_is_not_forwarded_and_counts_at_its_source() {
+    let memory = Mapping::private(4096).expect("memory");
+    let mut batch = BatchStorage::new(8).into_batch();
+    for number in 0..3 {
+        let place = memory.view(number * 64, 60).expect("room");
+        assert!(place.write(&frame(mac(1), mac(0), 60, number as u32)));
+        batch.push(place, 60);
+    }
+    batch.reject(1, DropReason::BadSource);
+    let mut asked = 0;
+    batch.place(|_, _| {
+        asked += 1;
+        Destination::Flood
+    });
+    assert_eq!(asked, 2);
+    let expected = [Destination::Flood, Destination::Drop(DropReason::BadSource), Destination::Flood];
+    assert_eq!(expected, std::array::from_fn(|index| batch.destination(index)));
+    batch.truncate(1);
+    assert_eq!((batch.len(), batch.bytes()), (1, 60));
 }

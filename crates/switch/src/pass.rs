@@ -46,7 +46,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     let mut batch = storage.into_batch();
     let fault = input.collect(&mut batch).err();
 
-    // Admit: what could not be taken is counted; policy joins here.
+    // Admit: what could not be taken is counted.
     let mut taken = batch.len() as u64;
     for (reason, frames) in batch.refused() {
         from.port.counters().drop_in(reason, frames);
@@ -58,6 +58,9 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         return Passed { frames: 0, fault, receiver_fault: false };
     }
     from.port.counters().add_in(taken, batch.bytes());
+    if let Some(policy) = &from.policy {
+        policy.admit(&mut batch, from, now);
+    }
 
     // Forward.
     switch.forward().forward(&mut batch, from, switch, now.seconds);

@@ -7,6 +7,7 @@ use crate::counters::DropReason;
 use crate::forward::Forward;
 use crate::mac::Mac;
 use crate::mac_table::{MacTable, Owner};
+use crate::policy::Policy;
 use crate::port::Port;
 
 /// Most ports of one switch.
@@ -73,6 +74,16 @@ pub struct Member {
     pub isolated: bool,
     /// Addresses bound to the port: in a map switch, where frames to them go.
     pub macs: Vec<Mac>,
+    /// What is looked at before its frames are forwarded; none: nothing.
+    pub policy: Option<Policy>,
+}
+
+impl Member {
+    /// A port with nothing set.
+    #[must_use]
+    pub fn new(owner: Owner, port: Arc<Port>) -> Member {
+        Member { owner, port, isolated: false, macs: Vec::new(), policy: None }
+    }
 }
 
 /// See the module's description.

@@ -231,11 +231,13 @@ impl Plan {
         let sinks: Vec<Sink> = (0..self.ports).map(|_| Sink::new()).collect();
         let members: Vec<Member> = (0..self.ports)
             .zip(&sinks)
-            .map(|(index, sink)| Member {
-                owner: Owner::new(index, 0),
-                port: Arc::new(Port::new(format!("p{index}"), Box::new(sink.clone()), Box::new(sink.clone()))),
-                isolated: self.isolated.contains(&index),
-                macs: vec![mac(index.into())],
+            .map(|(index, sink)| {
+                let port = Port::new(format!("p{index}"), Box::new(sink.clone()), Box::new(sink.clone()));
+                Member {
+                    isolated: self.isolated.contains(&index),
+                    macs: vec![mac(index.into())],
+                    ..Member::new(Owner::new(index, 0), Arc::new(port))
+                }
             })
             .collect();
         let table = Arc::new(MacTable::new(8192, self.port_limit, [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344]));

@@ -131,11 +131,8 @@ impl Bell for Count {
 
 #[test]
 fn a_workspace_allocates_nothing_after_its_first_pass() {
-    let member = |index: u16| Member {
-        owner: Owner::new(index, 0),
-        port: Arc::new(Port::new(format!("p{index}"), Box::new(Count), Box::new(Count))),
-        isolated: false,
-        macs: Vec::new(),
+    let member = |index: u16| {
+        Member::new(Owner::new(index, 0), Arc::new(Port::new(format!("p{index}"), Box::new(Count), Box::new(Count))))
     };
     let table = Arc::new(MacTable::new(8192, 1024, [0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3211]));
     let present = |_: Owner| true;

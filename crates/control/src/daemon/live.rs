@@ -217,10 +217,9 @@ impl LiveSwitch {
             return Arc::clone(built);
         }
         let member = |live: &LivePort| Member {
-            owner: live.owner,
-            port: Arc::clone(&live.port),
             isolated: live.settings.isolated,
             macs: live.settings.mac.iter().map(|mac| mac.get()).collect(),
+            ..Member::new(live.owner, Arc::clone(&live.port))
         };
         let members: Vec<Member> = self.ports.values().map(member).collect();
         let forward: Box<dyn Forward> = match self.settings.forwarding {

@@ -298,10 +298,8 @@ impl Lan {
         let members: Vec<Member> = stations
             .iter()
             .map(|station| Member {
-                owner: Owner::new(station.number, 0),
-                port: Arc::clone(&station.port),
-                isolated: false,
                 macs: vec![mac(station.number)],
+                ..Member::new(Owner::new(station.number, 0), Arc::clone(&station.port))
             })
             .collect();
         let table = Arc::new(MacTable::new(1024, 64, [1, 2]));

@@ -147,7 +147,7 @@ impl Lan {
             let (sides, ends) = process::open(&format!("p{index}"), shape, index as u32).expect("a port");
             let port = Port::new(format!("p{index}"), sides.output, sides.bell);
             let owner = Owner::new(index as u16, 0);
-            members.push(Member { owner, port: Arc::new(port), isolated: false, macs: vec![mac(index as u16)] });
+            members.push(Member { macs: vec![mac(index as u16)], ..Member::new(owner, Arc::new(port)) });
             let (tx_head, rx_head) = (vec![0; shape.tx_rings.into()], vec![0; shape.rx_rings.into()]);
             clients.push(Client { ends, input: sides.input, tx_head, rx_head });
         }

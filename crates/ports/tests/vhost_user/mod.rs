@@ -141,7 +141,7 @@ impl Lan {
             let (sides, port) = vhost_user::open(&settings, Arc::clone(&watcher) as _).expect("a port");
             let member = Port::new(format!("p{index}"), sides.output, sides.bell);
             let owner = Owner::new(index as u16, 0);
-            members.push(Member { owner, port: Arc::new(member), isolated: false, macs: vec![mac(index as u16)] });
+            members.push(Member { macs: vec![mac(index as u16)], ..Member::new(owner, Arc::new(member)) });
             inputs.push(sides.input);
             ports.push(Some(port));
             watchers.push(watcher);
