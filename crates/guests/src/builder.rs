@@ -10,19 +10,33 @@ use std::sync::OnceLock;
 use crate::guest::Guest;
 use crate::kernel::{Kernel, Release};
 use crate::nic::Nic;
-use crate::{Error, at, initramfs, programs};
-
-const QEMU: &str = "qemu-system-x86_64";
+use crate::programs::{QEMU, SETPRIV, find};
+use crate::{Error, at, initramfs};
 
 /// Keeps the boot short and silent. The clock is not the TSC: a busy host spoils its calibration, and the guest's seconds
 /// would be any length.
 const KERNEL_ARGS: &str = "console=ttyS0 quiet panic=0 tsc=unstable clocksource=hpet lpj=4000000 no_timer_check nokaslr \
                            mitigations=off random.trust_cpu=on audit=0 apparmor=0 net.ifnames=0";
 
+/// With a CPU that is not emulated, the clock can be the best there is.
+const KVM_KERNEL_ARGS: &str =
+    "console=ttyS0 quiet panic=0 mitigations=off random.trust_cpu=on audit=0 apparmor=0 net.ifnames=0";
+
+/// What does the work of the guest's CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Accel {
+    /// QEMU itself: slow, and works everywhere.
+    #[default]
+    Tcg,
+    /// The host's CPUs, by `/dev/kvm`. A machine may have that device and still not run stock guests.
+    Kvm,
+}
+
 /// A guest to be started; each start makes a new one.
 #[derive(Debug, Clone)]
 pub struct Builder {
     name: String,
+    accel: Accel,
     release: Release,
     memory_mib: u32,
     cpus: u16,
@@ -33,7 +47,14 @@ pub struct Builder {
 impl Builder {
     pub(crate) fn new(name: &str) -> Builder {
         let (nics, more) = (Vec::new(), Vec::new());
-        Builder { name: name.to_owned(), release: Release::default(), memory_mib: 256, cpus: 1, nics, more }
+        let (accel, release) = (Accel::default(), Release::default());
+        Builder { name: name.to_owned(), accel, release, memory_mib: 256, cpus: 1, nics, more }
+    }
+
+    /// What does the CPUs' work; emulation if not said.
+    pub fn accel(mut self, accel: Accel) -> Builder {
+        self.accel = accel;
+        self
     }
 
     /// The kernel; Debian 12's if not said.
@@ -69,7 +90,7 @@ impl Builder {
     /// Starts QEMU. The guest boots while the caller goes on; the first command waits for it. QEMU ends with the thread
     /// that calls this, if not before.
     pub fn start(&self) -> Result<Guest, Error> {
-        let qemu = programs::find(QEMU, "qemu-system-x86")?;
+        let qemu = find(QEMU)?;
         let kernel = Kernel::get(self.release)?;
         let dir = tempfile::Builder::new().prefix("ringway-guest-").tempdir().map_err(at(std::env::temp_dir()))?;
         let initramfs = dir.path().join("initramfs");
@@ -83,7 +104,7 @@ impl Builder {
         let stderr = File::create(&log).map_err(at(&log))?;
 
         // It does not outlive the thread that started it, even one that is killed.
-        let mut command = Command::new(programs::find("setpriv", "util-linux")?);
+        let mut command = Command::new(find(SETPRIV)?);
         command.args(["--pdeathsig", "KILL"]).arg(&qemu);
         command.args(self.args(dir.path(), &kernel.image(), counts_milliseconds(&qemu)));
         // Ctrl-C is for who made the guest, which then ends it.
@@ -94,11 +115,15 @@ impl Builder {
 
     fn args(&self, dir: &Path, image: &Path, millis: bool) -> Vec<String> {
         let path = |name: &str| dir.join(name).display().to_string();
+        let (accel, kernel_args) = match self.accel {
+            Accel::Tcg => ("tcg", KERNEL_ARGS),
+            Accel::Kvm => ("kvm", KVM_KERNEL_ARGS),
+        };
         let mut args: Vec<String> = [
             "-name",
             &self.name,
             "-accel",
-            "tcg",
+            accel,
             "-machine",
             "q35,memory-backend=memory",
             "-object",
@@ -130,11 +155,14 @@ impl Builder {
             "-initrd",
             &path("initramfs"),
             "-append",
-            KERNEL_ARGS,
+            kernel_args,
         ]
         .map(str::to_owned)
         .into();
-        args.extend(self.nics.iter().enumerate().flat_map(|(number, nic)| nic.args(number, millis)));
+        if self.accel == Accel::Kvm {
+            args.extend(["-cpu", "host"].map(str::to_owned));
+        }
+        args.extend(self.nics.iter().enumerate().flat_map(|(number, nic)| nic.args(number, self.accel, millis)));
         args.extend(self.more.iter().cloned());
         args
     }

@@ -253,6 +253,11 @@ impl Guest {
         self.signal(Signal::CONT);
     }
 
+    /// Kills QEMU; what other threads wait for fails at once.
+    pub fn end(&self) {
+        self.signal(Signal::KILL);
+    }
+
     /// Kills QEMU with SIGKILL.
     pub fn kill(self) {
         drop(self);
@@ -284,6 +289,10 @@ impl Guest {
             _ => error.to_string(),
         };
         Error::Failed { guest: self.name.clone(), what: format!("{what}: {why}"), said: self.said() }
+    }
+
+    pub(crate) fn altered(&self, what: String) -> Error {
+        Error::Altered { guest: self.name.clone(), what }
     }
 
     /// How QEMU ended, if it was by itself.

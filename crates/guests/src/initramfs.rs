@@ -6,12 +6,10 @@ use std::process::Command;
 
 use crate::archive::Archive;
 use crate::kernel::Kernel;
-use crate::{Error, at, programs};
+use crate::programs::{BUSYBOX, IN_GUESTS, LDD, find};
+use crate::{Error, at};
 
 const INIT: &[u8] = include_bytes!("init.sh");
-
-/// Programs that guests have beside busybox: names and Debian packages.
-const PROGRAMS: [(&str, &str); 2] = [("ethtool", "ethtool"), ("iperf3", "iperf3")];
 
 /// The archive for this kernel.
 pub fn make(kernel: &Kernel) -> Result<Vec<u8>, Error> {
@@ -21,18 +19,18 @@ pub fn make(kernel: &Kernel) -> Result<Vec<u8>, Error> {
     }
     tree.archive.program("init", INIT);
     // Static: the guest's shell does not depend on libraries.
-    let busybox = programs::find("busybox", "busybox-static")?;
+    let busybox = find(BUSYBOX)?;
     if !libraries(&busybox)?.is_empty() {
         return Err(Error::Missing { program: "a static busybox".into(), package: "busybox-static".into() });
     }
     tree.program("bin/busybox", &busybox)?;
-    for (name, package) in PROGRAMS {
-        let program = programs::find(name, package)?;
+    for wanted in IN_GUESTS {
+        let program = find(wanted)?;
         for library in libraries(&program)? {
             let place = library.strip_prefix("/").unwrap_or(&library).to_owned();
             tree.program(&place.to_string_lossy(), &library)?;
         }
-        tree.program(&format!("usr/bin/{name}"), &program)?;
+        tree.program(&format!("usr/bin/{}", wanted.name), &program)?;
     }
     let modules = kernel.modules()?;
     let order: String = modules.iter().map(|(name, _)| format!("{name}\n")).collect();
@@ -73,7 +71,7 @@ impl Tree {
 
 /// The shared libraries a program needs, and its loader; none for a static one.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>, Error> {
-    let ldd = programs::find("ldd", "libc-bin")?;
+    let ldd = find(LDD)?;
     let said = Command::new(&ldd).env("LC_ALL", "C").arg(program).output().map_err(at(&ldd))?;
     // Lines are "NAME => PATH (ADDRESS)" and, for the loader, "PATH (ADDRESS)".
     let text = String::from_utf8_lossy(&said.stdout).into_owned();

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::{Error, at, programs};
+use crate::programs::{Program, SETPRIV, find};
+use crate::{Error, at};
 
 /// Fetches and unpacks a kernel. Carried along, as an installed program has no source tree beside it.
 const FETCH: &str = include_str!("../../../packaging/guest-kernel");
@@ -119,12 +120,13 @@ fn cache() -> Result<PathBuf, Error> {
 }
 
 fn fetch(suite: &str, dir: &Path) -> Result<(), Error> {
-    let bash = programs::find("bash", "bash")?;
+    let bash = find(Program::new("bash", "bash"))?;
     for (program, package) in [("apt-get", "apt"), ("xz", "xz-utils"), ("zstd", "zstd")] {
-        programs::find(program, package)?;
+        find(Program::new(program, package))?;
     }
-    let mut script = Command::new(bash);
-    script.args(["-s", "--", suite]).arg(dir);
+    // It does not outlive the thread that waits for it.
+    let mut script = Command::new(find(SETPRIV)?);
+    script.args(["--pdeathsig", "TERM"]).arg(bash).args(["-s", "--", suite]).arg(dir);
     let mut script = script
         .stdin(Stdio::piped())
         .stdout(Stdio::null())

@@ -14,6 +14,7 @@
 
 mod archive;
 mod builder;
+pub mod bulk;
 mod console;
 mod guest;
 mod initramfs;
@@ -22,11 +23,12 @@ mod nic;
 mod programs;
 mod qmp;
 
-pub use builder::Builder;
+pub use builder::{Accel, Builder};
 pub use console::Output;
 pub use guest::{Guest, Job};
 pub use kernel::{Kernel, Release};
 pub use nic::Nic;
+pub use programs::missing;
 
 use std::path::PathBuf;
 
@@ -71,6 +73,14 @@ pub enum Error {
         command: String,
         /// How it ended.
         output: Output,
+    },
+    /// Data did not arrive as it was sent.
+    #[error("guest {guest}: {what}")]
+    Altered {
+        /// The receiver's name.
+        guest: String,
+        /// What came.
+        what: String,
     },
 }
 

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use crate::builder::Accel;
+
 /// A virtual NIC: what QEMU is told of it.
 #[derive(Debug, Clone)]
 pub struct Nic {
@@ -19,8 +21,8 @@ enum Backend {
 }
 
 impl Nic {
-    /// virtio-net served by whoever has the vhost-user socket `socket`; QEMU connects to it. It has no MSI-X, as QEMU 7.2
-    /// crashes on vhost-user with MSI-X where it emulates the CPU.
+    /// virtio-net served by whoever has the vhost-user socket `socket`; QEMU connects to it. Where QEMU emulates the CPU it
+    /// has no MSI-X, as QEMU 7.2 crashes on vhost-user with MSI-X there.
     pub fn vhost_user(socket: impl Into<PathBuf>) -> Nic {
         Nic::new(Backend::VhostUser { socket: socket.into(), listen: false, reconnect: None })
     }
@@ -74,7 +76,7 @@ impl Nic {
     }
 
     /// QEMU's arguments for NIC number `number`. `millis`: whether QEMU counts the time to reconnect in milliseconds.
-    pub(crate) fn args(&self, number: usize, millis: bool) -> Vec<String> {
+    pub(crate) fn args(&self, number: usize, accel: Accel, millis: bool) -> Vec<String> {
         let mut args = Vec::new();
         let (mut netdev, mut device) = (String::new(), format!("{},netdev=net{number},romfile=", self.model));
         match &self.backend {
@@ -91,7 +93,9 @@ impl Nic {
                         write!(chardev, ",reconnect={seconds}")
                     };
                 }
-                device.push_str(",vectors=0");
+                if accel == Accel::Tcg {
+                    device.push_str(",vectors=0");
+                }
                 args.extend(["-chardev".to_owned(), chardev]);
                 let _ = write!(netdev, "vhost-user,chardev=nic{number}");
             }
@@ -117,14 +121,15 @@ mod tests {
     fn a_nic_is_told_to_qemu() {
         let nic = Nic::vhost_user("/s").mac("52:54:00:00:00:01").queues(2).option("packed=on").reconnect(1);
         assert_eq!(
-            nic.args(0, false).join(" "),
+            nic.args(0, Accel::Tcg, false).join(" "),
             "-chardev socket,id=nic0,path=/s,reconnect=1 -netdev vhost-user,chardev=nic0,id=net0,queues=2 \
              -device virtio-net-pci,netdev=net0,romfile=,vectors=0,mq=on,mac=52:54:00:00:00:01,packed=on"
         );
-        assert!(nic.args(0, true).join(" ").contains("path=/s,reconnect-ms=1000 "));
+        assert!(nic.args(0, Accel::Tcg, true).join(" ").contains("path=/s,reconnect-ms=1000 "));
+        assert!(!nic.args(0, Accel::Kvm, true).join(" ").contains("vectors"));
         let tap = Nic::netdev("tap,ifname=tap0,script=no").model("e1000");
         let said = "-netdev tap,ifname=tap0,script=no,id=net1 -device e1000,netdev=net1,romfile=";
-        assert_eq!(tap.args(1, false).join(" "), said);
-        assert!(Nic::vhost_user("/s").listen().args(0, false)[1].ends_with("path=/s,server=on"));
+        assert_eq!(tap.args(1, Accel::Tcg, false).join(" "), said);
+        assert!(Nic::vhost_user("/s").listen().args(0, Accel::Tcg, false)[1].ends_with("path=/s,server=on"));
     }
 }

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use support::{PATIENCE, ringway};
 
 /// Longest time a short demo may take here.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// A user without rights.
 const NOBODY: u32 = 65_534;
@@ -34,10 +34,14 @@ impl Demo {
         Self::start_by(ringway())
     }
 
-    fn start_by(mut command: Command) -> Demo {
+    fn start_by(command: Command) -> Demo {
+        Self::start_with(command, &[], &["demo", "--seconds", "5", "--fetch-kernel"])
+    }
+
+    fn start_with(mut command: Command, variables: &[(&str, &Path)], arguments: &[&str]) -> Demo {
         let temporary = tempfile::tempdir().unwrap();
         std::fs::set_permissions(temporary.path(), Permissions::from_mode(0o777)).unwrap();
-        command.args(["demo", "--seconds", "5"]).env("TMPDIR", temporary.path());
+        command.args(arguments).env("TMPDIR", temporary.path()).envs(variables.iter().copied());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let (send, lines) = channel();
@@ -105,6 +109,11 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Whether virtual machines are to be had.
+fn has_guests() -> bool {
+    std::env::var_os("RINGWAY_NO_QEMU").is_none()
+}
+
 #[test]
 fn a_whole_demo_shows_figures_and_leaves_nothing() {
     let mut demo = Demo::start();
@@ -117,8 +126,14 @@ fn a_whole_demo_shows_figures_and_leaves_nothing() {
     let line = |what: &str| report.lines().find(|line| line.trim_start().starts_with(what)).expect(&said);
     assert!(line("process ports").contains("Mframe/s of 60 bytes; "), "{said}");
     assert!(line("idle").contains(" % of one CPU"), "{said}");
+    if has_guests() {
+        assert!(line("two VMs").contains("CPU emulated by QEMU, Linux 6."), "{said}");
+        assert!(line("VM to VM ping").contains("  0 of "), "{said}");
+        assert!(line("VM to VM TCP").ends_with(" Gbit/s; 8 MiB each way came unaltered"), "{said}");
+        assert!(said.contains("vm1 sends "), "the counters are shown while it lasts: {said}");
+    }
     if is_root() {
-        assert!(line("ping").contains("  0 of 100 lost; round trip "), "{said}");
+        assert!(line("ping").contains("  0 of 50 lost; round trip "), "{said}");
         assert!(line("iperf3").contains(" Gbit/s over TCP"), "{said}");
     }
     assert!(said.contains(" gen loop lan0:a lan0:b --duration 5s\n"), "what the user types: {said}");
@@ -127,7 +142,13 @@ fn a_whole_demo_shows_figures_and_leaves_nothing() {
 
 #[test]
 fn ctrl_c_in_any_part_ends_it_at_once_and_leaves_nothing() {
-    let parts: &[&str] = if is_root() { &["ping: ", "iperf3: ", "gen loop: ", "idle: "] } else { &["gen loop: "] };
+    let mut parts = vec!["gen loop: ", "idle: "];
+    if is_root() {
+        parts.extend(["ping: a namespace", "iperf3: "]);
+    }
+    if has_guests() {
+        parts.extend(["boot: ", "ping: vm1", "tcp: "]);
+    }
     for part in parts {
         let mut demo = Demo::start();
         demo.says(part);
@@ -162,6 +183,37 @@ fn without_root_it_shows_the_process_ports_and_says_what_root_would_add() {
     assert!(said.contains("root would add two network namespaces on TAP ports"), "{said}");
     assert!(said.contains("Mframe/s of 60 bytes"), "{said}");
     assert_eq!(std::fs::read_dir(demo.temporary.path()).unwrap().count(), 0, "its directory is left");
+}
+
+#[test]
+fn without_qemu_it_names_the_package_and_shows_the_rest() {
+    if !is_root() || !has_guests() {
+        return;
+    }
+    // In a mount namespace of its own there is something else in QEMU's place.
+    let mut command = Command::new("unshare");
+    let script = "mount --bind /dev/null \"$(command -v qemu-system-x86_64)\" && exec \"$@\"";
+    command.args(["--mount", "sh", "-c", script, "sh", env!("CARGO_BIN_EXE_ringway")]);
+    let mut demo = Demo::start_by(command);
+    let (code, said) = demo.finish();
+    assert_eq!(code, Some(0), "{said}");
+    let why = "two VMs        not shown: qemu-system-x86_64 is not there: install the Debian package qemu-system-x86\n";
+    assert!(said.contains(why), "{said}");
+    assert!(said.contains("Mframe/s of 60 bytes"), "{said}");
+}
+
+#[test]
+fn without_a_kernel_it_says_how_to_get_one_and_shows_the_rest() {
+    if !has_guests() {
+        return;
+    }
+    let empty = tempfile::tempdir().unwrap();
+    let mut demo = Demo::start_with(ringway(), &[("RINGWAY_GUEST_KERNELS", empty.path())], &["demo", "--seconds", "5"]);
+    let (code, said) = demo.finish();
+    assert_eq!(code, Some(0), "{said}");
+    let why = "two VMs        not shown: no kernel for them is here; \"ringway demo --fetch-kernel\"";
+    assert!(said.contains(why) && said.contains("linux-image-amd64"), "{said}");
+    assert!(said.contains("Mframe/s of 60 bytes"), "{said}");
 }
 
 #[test]

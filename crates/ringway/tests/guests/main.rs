@@ -1,13 +1,12 @@
 //! Linux guests on vhost-user ports: stock QEMU, Debian's kernels, every feature on and off, and everything that happens to
 //! virtual machines and to switches.
 //!
-//! One test at a time: guests are emulated, and two cores are few. What takes minutes is ignored here; `make guests` runs it.
-//! `RINGWAY_NO_QEMU=1` leaves guests out, for machines that cannot have QEMU.
+//! One test at a time: guests are emulated, and two cores are few. `make guests` lets one stand still for
+//! longer. `RINGWAY_NO_QEMU=1` leaves guests out, for machines that cannot have QEMU.
 
 #[path = "../support/mod.rs"]
 mod support;
 
-mod bulk;
 mod events;
 mod features;
 mod moves;

@@ -1,8 +1,8 @@
 //! A guest that moves from one QEMU to another under traffic.
 
 use ringway_guests::Guest;
+use ringway_guests::bulk::{self, TRANSFER};
 
-use crate::bulk::{self, TRANSFER};
 use crate::features::pings;
 use crate::scene::{address, addresses, boot, mac, nic, port, turn};
 use crate::support::{Daemon, until};
@@ -20,13 +20,13 @@ fn a_guest_moves_to_another_port_under_traffic_without_a_wrong_byte() {
     addresses(&moving, 0, 1);
     addresses(&staying, 1, 1);
     for guest in [&moving, &staying] {
-        bulk::make(guest, 4);
+        bulk::make(guest, 4).unwrap();
     }
     pings(&moving, &address(1, 0), &[64]).unwrap();
 
     let sum = |guest: &Guest| guest.ok_within(&format!("{} | sha256sum", bulk::data(TIMES)), TRANSFER).unwrap();
     let sums = [sum(&moving), sum(&staying)];
-    let receivers = [bulk::receive(&staying, 7000), bulk::receive(&moving, 7000)];
+    let receivers = [bulk::receive(&staying, 7000).unwrap(), bulk::receive(&moving, 7000).unwrap()];
     let senders = [
         moving.start(&bulk::send(&address(1, 0), 7000, TIMES)).unwrap(),
         staying.start(&bulk::send(&address(0, 0), 7000, TIMES)).unwrap(),
@@ -36,8 +36,10 @@ fn a_guest_moves_to_another_port_under_traffic_without_a_wrong_byte() {
 
     assert_eq!(moved.wait(&senders[0], TRANSFER).unwrap().status, 0);
     assert_eq!(staying.wait(&senders[1], TRANSFER).unwrap().status, 0);
-    assert!(sums[0].starts_with(&bulk::received(&staying, &receivers[0])), "what the moving guest sent came altered");
-    assert!(sums[1].starts_with(&bulk::received(&moved, &receivers[1])), "what the moving guest got is altered");
+    let came = bulk::received(&staying, &receivers[0]).unwrap();
+    assert!(sums[0].starts_with(&came), "what the moving guest sent came altered");
+    let came = bulk::received(&moved, &receivers[1]).unwrap();
+    assert!(sums[1].starts_with(&came), "what the moving guest got is altered");
     pings(&staying, &address(0, 0), &[1, 1472]).unwrap();
     assert_eq!(daemon.port("there")["state"], "up");
     assert_ne!(daemon.port("vm0")["state"], "up");

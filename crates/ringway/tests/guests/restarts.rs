@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use ringway_guests::bulk::{self, TRANSFER};
 use ringway_guests::{Guest, Nic};
 use rustix::process::Signal;
 
-use crate::bulk::{self, TRANSFER};
 use crate::features::pings;
 use crate::scene::{address, addresses, boot, mac, nic, port, turn, wait_for};
 use crate::support::{Daemon, ringway, until};
@@ -52,7 +52,7 @@ fn guests_resume_without_a_wrong_byte_when_ringway_is_killed_and_started_again()
     ]);
     for (number, guest) in guests.iter().enumerate() {
         addresses(guest, number, 1);
-        bulk::make(guest, 4);
+        bulk::make(guest, 4).unwrap();
     }
     pings(&guests[0], &address(1, 0), &[64]).unwrap();
 
@@ -61,7 +61,7 @@ fn guests_resume_without_a_wrong_byte_when_ringway_is_killed_and_started_again()
         // Both ways at once.
         let jobs = [(0, 1), (1, 0)].map(|(from, to): (usize, usize)| {
             let sum = guests[from].ok_within(&format!("{} | sha256sum", bulk::data(TIMES)), TRANSFER).unwrap();
-            let receiver = bulk::receive(&guests[to], 7000);
+            let receiver = bulk::receive(&guests[to], 7000).unwrap();
             let sender = guests[from].start(&bulk::send(&address(to, 0), 7000, TIMES)).unwrap();
             (from, to, sum, receiver, sender)
         });
@@ -82,7 +82,7 @@ fn guests_resume_without_a_wrong_byte_when_ringway_is_killed_and_started_again()
         assert!(server < Duration::from_millis(2500), "round {round}: QEMU, which tries each second, took {server:?}");
         for (from, to, sum, receiver, sender) in jobs {
             assert_eq!(guests[from].wait(&sender, TRANSFER).unwrap().status, 0);
-            let came = bulk::received(&guests[to], &receiver);
+            let came = bulk::received(&guests[to], &receiver).unwrap();
             assert!(sum.starts_with(&came), "round {round}: what vm{from} sent came altered");
         }
         pings(&guests[0], &address(1, 0), &[1, 1472]).unwrap();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ringway_traffic::Watch;
 
 use super::live::Live;
+use super::machines::{self, Figures, Seats};
 use super::program::{Program, installed};
 use super::stage::{ENDS, Spaces, Stage};
 use super::words::say;
@@ -16,6 +17,10 @@ use crate::commands::r#gen::{Check, Loop, LoopReport, Traffic, Trouble};
 const PINGS: f64 = 100.0;
 /// Time that a program may take beyond its own.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long nothing moves.
+const IDLE: Duration = Duration::from_secs(2);
+/// Least time for the process ports.
+const SHORTEST: Duration = Duration::from_secs(1);
 /// Bytes of the frames between the process ports.
 pub const FRAME: usize = 60;
 
@@ -25,6 +30,7 @@ pub struct Results {
     pub ping: Outcome<Ping>,
     pub iperf: Outcome<f64>,
     pub load: Outcome<LoopReport>,
+    pub machines: Outcome<Figures>,
     /// Share of one CPU that the switch takes when nothing moves.
     pub idle: Outcome<f64>,
 }
@@ -44,7 +50,7 @@ impl Results {
         fn failed<T>(outcome: &Outcome<T>) -> bool {
             matches!(outcome, Err(Miss::Failed(_)))
         }
-        failed(&self.ping) || failed(&self.iperf) || failed(&self.load) || failed(&self.idle)
+        failed(&self.ping) || failed(&self.iperf) || failed(&self.load) || failed(&self.machines) || failed(&self.idle)
     }
 }
 
@@ -52,26 +58,37 @@ impl Results {
 pub fn all(
     stage: &mut Stage,
     spaces: &Outcome<Spaces>,
+    seats: &Outcome<Seats>,
     time: Duration,
     live: &mut Live,
     stop: &Stop,
 ) -> Outcome<Results> {
-    let (ping, iperf, rest) = match spaces {
+    let (mut rest, share) = (time.saturating_sub(IDLE), |part: f64| time.mul_f64(part));
+    let (ping, iperf) = match spaces {
         Ok(spaces) => {
-            let ping = unless_interrupted(ping(spaces, time.mul_f64(0.2), live, stop))?;
-            let iperf = unless_interrupted(iperf(spaces, time.mul_f64(0.35), live, stop))?;
-            (ping, iperf, time.mul_f64(0.45))
+            rest = rest.saturating_sub(share(0.35));
+            let ping = unless_interrupted(ping(spaces, share(0.1), live, stop))?;
+            (ping, unless_interrupted(iperf(spaces, share(0.25), live, stop))?)
         }
-        Err(miss) => (Err(miss.clone()), Err(miss.clone()), time),
+        Err(miss) => (Err(miss.clone()), Err(miss.clone())),
     };
-    let idle = Duration::from_secs(2);
-    let (load, kept) = match unless_interrupted(load(stage, rest.saturating_sub(idle), live, stop))? {
+    if seats.is_ok() {
+        rest = rest.saturating_sub(share(0.35));
+    }
+    let (load, kept) = match unless_interrupted(load(stage, rest.max(SHORTEST), live, stop))? {
         Ok((report, kept)) => (Ok(report), Some(kept)),
         Err(miss) => (Err(miss), None),
     };
-    let idle = unless_interrupted(rest_of(stage, idle, live, stop))?;
-    drop(kept);
-    Ok(Results { ping, iperf, load, idle })
+    let (machines, guests) = match seats {
+        Ok(seats) => match unless_interrupted(machines::play(seats, share(0.35), live, stop))? {
+            Ok((figures, guests)) => (Ok(figures), Some(guests)),
+            Err(miss) => (Err(miss), None),
+        },
+        Err(miss) => (Err(miss.clone()), None),
+    };
+    let idle = unless_interrupted(rest_of(stage, IDLE, live, stop))?;
+    drop((kept, guests));
+    Ok(Results { ping, iperf, load, machines, idle })
 }
 
 /// Lets only an interruption end the demo.
@@ -107,14 +124,16 @@ fn ping(spaces: &Spaces, time: Duration, live: &mut Live, stop: &Stop) -> Outcom
     read_ping(&text).ok_or_else(|| Miss::Failed(format!("ping says what is not understood: {text}")))
 }
 
-fn read_ping(text: &str) -> Option<Ping> {
+/// Reads what `ping` says in the end, that of iputils or that of busybox.
+pub fn read_ping(text: &str) -> Option<Ping> {
     let counts = text.lines().find(|line| line.contains("packets transmitted"))?;
     let number = |what: &str| -> Option<u64> {
         let part = counts.split(", ").find(|part| part.contains(what))?;
         part.split_whitespace().next()?.parse().ok()
     };
-    let (_, times) = text.lines().find(|line| line.starts_with("rtt"))?.split_once("= ")?;
-    let mut times = times.split('/').map(|time| time.parse().ok());
+    let of_times = |line: &&str| line.starts_with("rtt") || line.starts_with("round-trip");
+    let (_, times) = text.lines().find(of_times)?.split_once("= ")?;
+    let mut times = times.trim_end_matches(" ms").split('/').map(|time| time.parse().ok());
     let ms = [times.next()??, times.next()??, times.next()??];
     Some(Ping { sent: number("transmitted")?, received: number("received")?, ms })
 }
@@ -192,6 +211,10 @@ mod tests {
                     320 packets transmitted, 319 received, 0.3125% packet loss, time 3250ms\n\
                     rtt min/avg/max/mdev = 0.021/0.045/0.310/0.020 ms\n";
         assert_eq!(read_ping(text), Some(Ping { sent: 320, received: 319, ms: [0.021, 0.045, 0.31] }));
+        let text = "PING 10.77.1.2 (10.77.1.2): 56 data bytes\n\n--- 10.77.1.2 ping statistics ---\n\
+                    30 packets transmitted, 30 packets received, 0% packet loss\n\
+                    round-trip min/avg/max = 0.301/0.42/1.5 ms\n";
+        assert_eq!(read_ping(text), Some(Ping { sent: 30, received: 30, ms: [0.301, 0.42, 1.5] }));
         assert_eq!(read_ping("ping: unknown host"), None);
     }
 

@@ -1,7 +1,8 @@
-//! `ringway demo`: a switch at work, for a quarter of a minute.
+//! `ringway demo`: a switch at work, for half a minute.
 
 mod acts;
 mod live;
+mod machines;
 mod program;
 mod stage;
 mod words;
@@ -18,16 +19,23 @@ use live::Live;
 use stage::Stage;
 use words::say;
 
-/// Show a switch at work: network namespaces, ping, iperf3 and process ports
+/// Show a switch at work: virtual machines, network namespaces and process ports
 ///
-/// Starts a switch of its own, apart from any other, and leaves nothing behind. As root it connects two network namespaces by
-/// TAP ports; otherwise it shows the process ports only.
+/// Starts a switch of its own, apart from any other, and leaves nothing behind. It boots two small virtual machines (QEMU, a
+/// Debian kernel, busybox) on vhost-user ports; as root it also connects two network namespaces by TAP ports. What it cannot
+/// show for want of a program it names, with the package to install.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  ringway demo --seconds 20")]
+#[command(after_help = "Examples:\n  ringway demo --seconds 30\n  ringway demo --fetch-kernel")]
 pub struct Args {
-    /// How long it takes, more or less
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(5..=3600))]
+    /// How long it takes, more or less; the virtual machines take some seconds more to boot
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(5..=3600))]
     seconds: u32,
+    /// Fetch Debian's kernel for the virtual machines if it is not here (70 MB, kept in ~/.cache/ringway/kernels)
+    #[arg(long)]
+    fetch_kernel: bool,
+    /// Run the virtual machines by KVM; without, QEMU emulates their CPUs, which is slower and works everywhere
+    #[arg(long)]
+    kvm: bool,
 }
 
 /// What a shell reports of a program that Ctrl-C ended.
@@ -57,7 +65,7 @@ pub fn run(args: Args, _context: &Context) -> ExitCode {
         }
     };
     // Everything that was put up is taken down when `play` returns, however it does.
-    match play(args.seconds, &stop) {
+    match play(&args, &stop) {
         Ok(results) => {
             say(&words::report(&results));
             say(&words::yours(&words::called()));
@@ -74,7 +82,7 @@ pub fn run(args: Args, _context: &Context) -> ExitCode {
     }
 }
 
-fn play(seconds: u32, stop: &Stop) -> Outcome<Results> {
+fn play(args: &Args, stop: &Stop) -> Outcome<Results> {
     // Declared before the stage, they go after its switch, which holds devices in them.
     let spaces;
     let mut stage = Stage::open(stop)?;
@@ -82,7 +90,9 @@ fn play(seconds: u32, stop: &Stop) -> Outcome<Results> {
     spaces = stage.spaces(stop);
     stop.check()?;
     let mut live = Live::new(stage.client());
-    acts::all(&mut stage, &spaces, Duration::from_secs(seconds.into()), &mut live, stop)
+    let seats = machines::prepare(&stage, args, stop);
+    stop.check()?;
+    acts::all(&mut stage, &spaces, &seats, Duration::from_secs(args.seconds.into()), &mut live, stop)
 }
 
 /// Set by Ctrl-C.

@@ -1,6 +1,6 @@
 //! What the demo puts up: a switch, and two network namespaces with a TAP port each. Dropped, it is gone.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -83,14 +83,19 @@ impl Stage {
     }
 
     fn add_tap(&self, name: &str, netns: &str) -> Outcome<()> {
-        let failed = |why: String| Miss::Failed(format!("cannot add a TAP port: {why}"));
-        let keys = PortKeys {
-            switch: Some("lan0".parse().map_err(failed)?),
-            kind: Some(Kind::Tap),
-            device: Some("eth0".to_owned()),
-            netns: Some(netns.to_owned()),
-            ..PortKeys::default()
-        };
+        let (device, netns) = (Some("eth0".to_owned()), Some(netns.to_owned()));
+        self.add_port(name, PortKeys { kind: Some(Kind::Tap), device, netns, ..PortKeys::default() })
+    }
+
+    /// Adds a vhost-user port; gives its socket.
+    pub fn add_seat(&self, name: &str) -> Outcome<PathBuf> {
+        self.add_port(name, PortKeys { kind: Some(Kind::VhostUser), ..PortKeys::default() })?;
+        Ok(self.dir.path().join(format!("{name}.sock")))
+    }
+
+    fn add_port(&self, name: &str, keys: PortKeys) -> Outcome<()> {
+        let failed = |why: String| Miss::Failed(format!("cannot add port {name}: {why}"));
+        let keys = PortKeys { switch: Some("lan0".parse().map_err(failed)?), ..keys };
         let added = self.client().add_port(&name.parse().map_err(failed)?, &keys);
         added.map(drop).map_err(|error| failed(error.to_string()))
     }

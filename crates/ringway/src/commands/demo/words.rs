@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::acts::{FRAME, Results};
+use super::acts::{FRAME, Ping, Results};
 use super::{Miss, Outcome};
 use crate::out;
 
@@ -34,21 +34,7 @@ pub fn called() -> String {
 pub fn report(results: &Results) -> String {
     let mut text = String::from("\nWhat came out:\n");
     let mut line = |what: &str, figures: String| text.push_str(&format!("  {what:<14} {figures}\n"));
-    line(
-        "ping",
-        or_reason(&results.ping, |ping| {
-            let [min, mean, max] = ping.ms;
-            let lost = ping.sent.saturating_sub(ping.received);
-            let us = |ms: f64| ms * 1e3;
-            format!(
-                "{lost} of {} lost; round trip {:.0} us on average, {:.0} to {:.0}",
-                ping.sent,
-                us(mean),
-                us(min),
-                us(max)
-            )
-        }),
-    );
+    line("ping", or_reason(&results.ping, ping_figures));
     line("iperf3", or_reason(&results.iperf, |bits| format!("{:.2} Gbit/s over TCP", bits / 1e9)));
     line(
         "process ports",
@@ -60,8 +46,24 @@ pub fn report(results: &Results) -> String {
             format!("{rate:.1} Mframe/s of {FRAME} bytes; {} of {sent} dropped ({share:.3} %){altered}", load.lost)
         }),
     );
+    match &results.machines {
+        Ok(figures) => {
+            let kernel = &figures.kernel;
+            line("two VMs", format!("up in {:.1} s ({}, Linux {kernel})", figures.boot.as_secs_f64(), figures.by));
+            line("VM to VM ping", ping_figures(&figures.ping));
+            let checked = format!("{} MiB each way came unaltered", figures.checked_mib);
+            line("VM to VM TCP", format!("{:.2} Gbit/s; {checked}", figures.tcp / 1e9));
+        }
+        missed => line("two VMs", or_reason(missed, |_| String::new())),
+    }
     line("idle", or_reason(&results.idle, |share| format!("{:.1} % of one CPU for the switch", share * 100.0)));
     text
+}
+
+fn ping_figures(ping: &Ping) -> String {
+    let [min, mean, max] = ping.ms.map(|ms| ms * 1e3);
+    let lost = ping.sent.saturating_sub(ping.received);
+    format!("{lost} of {} lost; round trip {mean:.0} us on average, {min:.0} to {max:.0}", ping.sent)
 }
 
 fn or_reason<T>(outcome: &Outcome<T>, figures: impl FnOnce(&T) -> String) -> String {
@@ -82,6 +84,8 @@ Now yours. A switch, in a terminal of its own:
 Two process ports under load, and what the switch counts:
   {ringway} gen loop lan0:a lan0:b --duration 5s
   {ringway} status
+A port for a virtual machine (the README has the lines for QEMU and libvirt):
+  {ringway} port add vm1 switch=lan0 kind=vhost-user
 As root, this host's stack and a network namespace on the same switch:
   {ringway} port add tap0 switch=lan0 kind=tap
   ip addr add 10.77.0.1/24 dev tap0

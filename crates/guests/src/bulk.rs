@@ -1,0 +1,76 @@
+//! Data from one guest to another by TCP: checked at its end, or as fast as it goes.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{Error, Guest, Job};
+
+/// Where a guest has its data.
+const DATA: &str = "/tmp/data";
+/// Longest time for one transfer.
+pub const TRANSFER: Duration = Duration::from_secs(60);
+
+/// Gives the guest `mib` of random data, if it has none yet; gives the sum of it.
+pub fn make(guest: &Guest, mib: u32) -> Result<String, Error> {
+    let make = format!("[ -e {DATA} ] || dd if=/dev/urandom of={DATA} bs=1M count={mib} 2>&1");
+    guest.ok_within(&make, TRANSFER)?;
+    Ok(sum(&guest.ok_within(&format!("sha256sum <{DATA}"), TRANSFER)?))
+}
+
+/// Waits at a TCP port for data; the job gives its sum.
+pub fn receive(guest: &Guest, port: u16) -> Result<Job, Error> {
+    // This nc ends with its own input, so that one is a pipe that both ends of are open for good.
+    let command = format!("[ -e /tmp/open ] || mkfifo /tmp/open; nc -l -p {port} <>/tmp/open | sha256sum");
+    let job = guest.start(&command)?;
+    guest.until(&format!("netstat -ltn | grep -q ':{port} '"), TRANSFER)?;
+    Ok(job)
+}
+
+/// The command that writes a guest's data `times` times.
+pub fn data(times: u32) -> String {
+    format!("for i in $(seq {times}); do cat {DATA}; done")
+}
+
+/// The command that sends it.
+pub fn send(address: &str, port: u16, times: u32) -> String {
+    format!("{} | nc {address} {port}", data(times))
+}
+
+/// The sum of what came.
+pub fn received(guest: &Guest, job: &Job) -> Result<String, Error> {
+    let output = guest.wait(job, TRANSFER)?;
+    if output.status == 0 { Ok(sum(&output.text)) } else { Err(guest.altered(output.text)) }
+}
+
+/// Sends the data of `from` to `to`, which is at `address`; an error unless all of it arrives as it was.
+pub fn transfer(from: &Guest, to: &Guest, address: &str, mib: u32) -> Result<(), Error> {
+    let sent = make(from, mib)?;
+    let job = receive(to, 7000)?;
+    from.ok_within(&send(address, 7000, 1), TRANSFER)?;
+    if received(to, &job)? == sent { Ok(()) } else { Err(to.altered(format!("{mib} MiB to {address} came altered"))) }
+}
+
+/// Lets a guest answer [`rate`] from now on.
+pub fn serve(guest: &Guest) -> Result<(), Error> {
+    guest.ok("iperf3 -s -D >/dev/null 2>&1")?;
+    guest.until("netstat -ltn | grep -q ':5201 '", TRANSFER)
+}
+
+/// What iperf3 measures in a guest with these arguments against the server at `address`: its report.
+pub fn iperf3(from: &Guest, address: &str, arguments: &str) -> Result<Value, Error> {
+    let text = from.ok_within(&format!("iperf3 -J -c {address} {arguments}"), TRANSFER)?;
+    serde_json::from_str(&text).map_err(|error| from.altered(format!("iperf3 says what is not understood: {error}")))
+}
+
+/// Bits per second that a TCP stream of so many seconds carries.
+pub fn rate(from: &Guest, address: &str, seconds: u32) -> Result<f64, Error> {
+    let report = iperf3(from, address, &format!("-t {seconds}"))?;
+    report["end"]["sum_received"]["bits_per_second"]
+        .as_f64()
+        .ok_or_else(|| from.altered(format!("iperf3 gives no rate: {report}")))
+}
+
+fn sum(text: &str) -> String {
+    text.split_whitespace().next().unwrap_or_default().to_owned()
+}
