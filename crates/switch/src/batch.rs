@@ -355,6 +355,13 @@ impl<'m> Batch<'m> {
         &self.heads[index].0
     }
 
+    /// The same with how many bytes of it are the frame's: all it has, or 128.
+    #[inline]
+    #[must_use]
+    pub(crate) fn judged(&self, index: usize) -> (&[u8; HEAD_BYTES], usize) {
+        (&self.heads[index].0, usize::from(self.entries[index].head_len))
+    }
+
     /// Where frame `index` goes.
     #[inline]
     #[must_use]

@@ -35,6 +35,20 @@ drop_reasons! {
     BadOffload = "bad_offload",
     /// Source: the source address is a group address or zero.
     BadSource = "bad_source",
+    /// Source: the Ethernet source is not one of the port's addresses, or is bound to another port.
+    SpoofedMac = "spoofed_mac",
+    /// Source: ARP or RARP names a sender that the port is not.
+    SpoofedArp = "spoofed_arp",
+    /// Source: the IPv4 or IPv6 source is not one of the port's addresses.
+    SpoofedIp = "spoofed_ip",
+    /// Source: neighbour discovery speaks for an address that is not the port's.
+    SpoofedNd = "spoofed_nd",
+    /// Source: it answers DHCP clients, which the guard of the port forbids.
+    DhcpServer = "dhcp_server",
+    /// Source: it advertises a router, or redirects, which the guard of the port forbids.
+    RouterAdvertised = "router_advertised",
+    /// Source: what the guard has to look at is malformed, or not within the frame's first 128 bytes.
+    GuardUnreadable = "guard_unreadable",
     /// Source: the destination is known to be on the port the frame came from.
     SamePort = "same_port",
     /// Source: no port has this destination, and the switch does not flood such frames.

@@ -49,13 +49,15 @@ pub(crate) struct Offer {
     /// The fault of the next batch.
     pub(crate) fault: Option<PortFault>,
     pub(crate) releases: usize,
+    /// Bytes that the client changes right after the next batch was collected.
+    pub(crate) changes: Option<(usize, [u8; 4])>,
 }
 
 impl Offer {
     pub(crate) fn new(bytes: usize) -> Offer {
         let memory = Arc::new(Mapping::private(bytes).expect("memory"));
         let (refuse, waiting) = (Vec::new(), VecDeque::new());
-        Offer { memory, waiting, end: 0, taken: 0, refuse, fault: None, releases: 0 }
+        Offer { memory, waiting, end: 0, taken: 0, refuse, fault: None, releases: 0, changes: None }
     }
 
     /// Puts a frame into memory, in pieces of these lengths and then the rest. Each frame begins on a line of its own,
@@ -92,7 +94,7 @@ impl Offer {
 
 impl Input for Offer {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
-        let Self { memory, waiting, taken, refuse, fault, .. } = self;
+        let Self { memory, waiting, taken, refuse, fault, changes, .. } = self;
         refuse.drain(..).for_each(|reason| batch.refuse(reason));
         for (places, offload) in waiting.iter() {
             if batch.room() == 0 {
@@ -106,6 +108,9 @@ impl Input for Offer {
                 (pieces, Some(offload)) => batch.push_pieces_offloaded(pieces.iter().map(view), offload),
             }
             *taken += 1;
+        }
+        if let Some((at, bytes)) = changes.take() {
+            assert!(memory.view(at, bytes.len()).is_some_and(|view| view.write(&bytes)));
         }
         fault.take().map_or(Ok(()), Err)
     }
@@ -210,12 +215,22 @@ pub(crate) struct Plan {
     /// Bytes of each port's memory.
     pub(crate) bytes: usize,
     pub(crate) port_limit: u32,
+    /// What else each member is.
+    pub(crate) change: Box<dyn Fn(Member) -> Member>,
 }
 
 impl Plan {
     pub(crate) fn new(ports: u16) -> Plan {
         let (spreads, isolated) = (Spreads::default(), Vec::new());
-        Plan { ports, batch: 256, spreads, isolated, bytes: 1 << 20, port_limit: u32::MAX }
+        Plan {
+            ports,
+            batch: 256,
+            spreads,
+            isolated,
+            bytes: 1 << 20,
+            port_limit: u32::MAX,
+            change: Box::new(|member| member),
+        }
     }
 
     pub(crate) fn learning(self) -> Lan {
@@ -233,11 +248,11 @@ impl Plan {
             .zip(&sinks)
             .map(|(index, sink)| {
                 let port = Port::new(format!("p{index}"), Box::new(sink.clone()), Box::new(sink.clone()));
-                Member {
+                (self.change)(Member {
                     isolated: self.isolated.contains(&index),
                     macs: vec![mac(index.into())],
                     ..Member::new(Owner::new(index, 0), Arc::new(port))
-                }
+                })
             })
             .collect();
         let table = Arc::new(MacTable::new(8192, self.port_limit, [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344]));
