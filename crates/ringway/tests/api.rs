@@ -42,7 +42,7 @@ fn ports_come_change_and_go_by_http() {
 #[test]
 fn requests_that_are_wrong_are_refused_with_the_reason() {
     let daemon = Daemon::start("[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\n");
-    let large = format!("{{\"name\":\"{}\"}}", "x".repeat(100_000));
+    let large = format!("{{\"name\":\"{}\"}}", "x".repeat(300_000));
     for (request, body, status, wanted) in [
         ("POST /v1/ports", "{", 400, "the body is not a JSON object"),
         ("POST /v1/ports", "[]", 400, "the body is not a JSON object"),
@@ -51,7 +51,7 @@ fn requests_that_are_wrong_are_refused_with_the_reason() {
         ("POST /v1/ports", r#"{"name":"q"}"#, 400, r#""key":"switch","what":"missing""#),
         ("POST /v1/ports", r#"{"name":"q","weight":1.5}"#, 400, "expected a whole number from 1 to 64"),
         ("POST /v1/ports", r#"{"name":"p","switch":"lan0","kind":"process"}"#, 409, "exists already"),
-        ("POST /v1/ports", &large, 413, "more than 65536 bytes"),
+        ("POST /v1/ports", &large, 413, "more than 262144 bytes"),
         ("PATCH /v1/ports/p", r#"{"colour":1}"#, 400, "unknown key"),
         ("PATCH /v1/ports/q", r#"{"weight":1}"#, 404, "there is no port"),
         ("DELETE /v1/ports/q", "", 404, "there is no port"),

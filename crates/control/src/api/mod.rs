@@ -15,6 +15,7 @@
 //! [`types::Refusal`].
 
 pub mod features;
+pub mod identity;
 pub mod metrics;
 pub mod routes;
 pub mod server;

@@ -16,8 +16,8 @@ use super::types::{Done, FdbEntry, MistakeSchema, PortKeysSchema, PortStatus, Re
 use crate::config::node::Node;
 use crate::daemon::{Daemon, PortRef, Refused};
 
-/// Largest request body in bytes.
-const BODY_MAX: usize = 64 << 10;
+/// Largest request body in bytes: a port with all the addresses it may have fits.
+const BODY_MAX: usize = 256 << 10;
 
 /// The daemon, as requests share it.
 pub type Shared = Arc<Mutex<Daemon>>;

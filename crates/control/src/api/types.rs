@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::identity::IdentityStatus;
 use crate::config::Mistake;
 
 /// The daemon at one moment. Counters count since the port came.
@@ -45,6 +46,9 @@ pub struct PortStatus {
     pub weight: u32,
     /// Whether it reaches other isolated ports.
     pub isolated: bool,
+    /// Who it is besides, and whom it may reach.
+    #[serde(flatten)]
+    pub identity: IdentityStatus,
     /// Least time between two calls, like `50us`; `0s`: none.
     pub call_interval: String,
     /// Rate of frames up to which there is no least time between calls, like `10kpps`; `0pps`: there always is.
@@ -197,6 +201,22 @@ pub struct PortKeysSchema {
     mac: Option<Vec<String>>,
     /// Isolated ports do not reach each other.
     isolated: Option<bool>,
+    /// Bound IP addresses and prefixes.
+    ip: Option<Vec<String>>,
+    /// `auto`, `all`, `off`, or a list of `mac`, `ip`, `dhcp`, `ra`.
+    guard: Option<Vec<String>>,
+    /// Whether it leads out.
+    uplink: Option<bool>,
+    /// The uplinks that it may use, or `all`.
+    uplinks: Option<Vec<String>>,
+    /// The other ports that it may reach, or `all`.
+    allow: Option<Vec<String>>,
+    /// The VLAN of a port without tags, 1 to 4094, or `none`.
+    vlan: Option<u16>,
+    /// The VLANs of a port with tags, like `10` or `20-29`, or `all`.
+    trunk: Option<Vec<String>>,
+    /// The VLAN of a trunk's frames without tags, or `none`.
+    native: Option<u16>,
     /// Share of a poller's attention, 1 to 64.
     weight: Option<u32>,
     /// Least time between two calls, `0us` to `1s`.

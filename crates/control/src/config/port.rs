@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::identity::Identity;
 use super::name::{Mac, Name};
 use super::vhost_user::VhostUser;
 
@@ -77,6 +78,8 @@ pub struct Port {
     pub mac: BTreeSet<Mac>,
     /// Isolated ports do not reach each other.
     pub isolated: bool,
+    /// Who it is besides, and whom it may reach.
+    pub identity: Identity,
     /// Share of a poller's attention, 1 to 64.
     pub weight: u32,
     /// When its client is called.
@@ -99,6 +102,7 @@ impl Port {
             kind,
             mac: BTreeSet::new(),
             isolated: false,
+            identity: Identity::default(),
             weight: 1,
             calls: Calls::default(),
             poller: Placement::default(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::identity::IdentityKeys;
 use super::keys::Keys;
 use super::mistake::alternatives;
 use super::name::{Mac, Name};
@@ -19,7 +20,7 @@ use super::vhost_user::{self, MOST_QUEUES, MTU, Role, VhostUser};
 const DEVICE_MAX: usize = 15;
 
 /// Most addresses bound to one port.
-const MACS_MAX: usize = 64;
+const MACS_MAX: usize = 4096;
 
 /// Longest least time between two calls.
 const CALL_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -50,6 +51,8 @@ pub struct PortKeys {
     pub mac: Option<BTreeSet<Mac>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub isolated: Option<bool>,
+    #[serde(flatten)]
+    pub identity: IdentityKeys,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_duration")]
@@ -86,6 +89,7 @@ impl PortKeys {
             kind: read_kind(keys),
             mac: read_macs(keys),
             isolated: keys.boolean("isolated"),
+            identity: IdentityKeys::read(keys),
             weight: keys.integer("weight", 1..=64),
             call_interval: keys.duration("call_interval", Duration::ZERO..=CALL_INTERVAL_MAX),
             call_above: keys.rate("call_above", 0..=RATE_MAX),
@@ -118,7 +122,7 @@ impl PortKeys {
             keys.missing("device", format!("the port's name does not do, as {what}"));
         }
         let mut port = Port::new(switch, kind, name);
-        self.set_changeable(&mut port);
+        self.set_changeable(&mut port, keys);
         port.device = self.device.or(port.device);
         port.netns = self.netns;
         if let Some(default) = port.vhost_user.take() {
@@ -136,7 +140,7 @@ impl PortKeys {
     /// Applies the keys to `port`, noting those that cannot change while it exists.
     pub fn change(self, port: &Port, keys: &Keys<'_>) -> Port {
         let mut new = port.clone();
-        self.set_changeable(&mut new);
+        self.set_changeable(&mut new, keys);
         let same = |key, same: bool| {
             if !same {
                 let span = keys.entry(key).and_then(|e| e.span.clone());
@@ -161,9 +165,10 @@ impl PortKeys {
     }
 
     /// What may change while frames flow.
-    fn set_changeable(&self, port: &mut Port) {
+    fn set_changeable(&self, port: &mut Port, keys: &Keys<'_>) {
         port.mac = self.mac.clone().unwrap_or(std::mem::take(&mut port.mac));
         port.isolated = self.isolated.unwrap_or(port.isolated);
+        self.identity.apply(&mut port.identity, &port.mac, keys);
         port.weight = self.weight.unwrap_or(port.weight);
         let Calls { interval, above } = port.calls;
         port.calls =

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use ringway_engine::{Attached, Source};
 use ringway_ports::process::ClientId;
+use ringway_switch::policy::Guard;
 use ringway_switch::{
-    self as data, Forward, Learning, MAX_PORTS, MacMap, MacTable, Member, Moderation, Owner, Spread, Spreads,
+    self as data, Forward, Learning, MAX_PORTS, MacMap, MacTable, Member, Moderation, Owner, Policy, Spread, Spreads,
 };
 
 use super::front_end::FrontEnd;
@@ -60,6 +61,15 @@ pub struct LiveSwitch {
     free: VecDeque<u16>,
     flushes: u32,
     built: Option<Arc<data::Switch>>,
+}
+
+/// What is looked at before a port's frames are forwarded.
+fn policy(settings: &Port) -> Option<Policy> {
+    let checks = settings.identity.checks(&settings.mac);
+    let macs: Vec<data::Mac> = settings.mac.iter().map(|mac| mac.get()).collect();
+    let prefixes: Vec<_> = settings.identity.ip.iter().map(|prefix| prefix.get()).collect();
+    let guard = Guard::new(checks, &macs, &prefixes);
+    (!guard.is_idle()).then(|| Policy { guard: Some(Arc::new(guard)) })
 }
 
 fn new_table(settings: &Switch) -> io::Result<Arc<MacTable>> {
@@ -219,6 +229,7 @@ impl LiveSwitch {
         let member = |live: &LivePort| Member {
             isolated: live.settings.isolated,
             macs: live.settings.mac.iter().map(|mac| mac.get()).collect(),
+            policy: policy(&live.settings),
             ..Member::new(live.owner, Arc::clone(&live.port))
         };
         let members: Vec<Member> = self.ports.values().map(member).collect();

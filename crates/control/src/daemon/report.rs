@@ -7,6 +7,7 @@ use ringway_ports::vhost_user::State;
 use super::live::LivePort;
 use super::{Daemon, Refused};
 use crate::api::features::feature_names;
+use crate::api::identity::IdentityStatus;
 use crate::api::types::{FdbEntry, PollerStatus, PortStatus, Status, SwitchStatus, Traffic, VhostUserStatus};
 use crate::config::units::{show_duration, show_rate};
 use crate::config::{Kind, Name, Port, VhostUser};
@@ -105,6 +106,7 @@ fn settings_status(name: &Name, port: &Port, state: &str) -> PortStatus {
         mac: port.mac.iter().map(ToString::to_string).collect(),
         weight: port.weight,
         isolated: port.isolated,
+        identity: IdentityStatus::of(port),
         call_interval: show_duration(port.calls.interval),
         call_above: show_rate(port.calls.above),
         device: port.device.clone(),

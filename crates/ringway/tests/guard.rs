@@ -1,0 +1,204 @@
+//! The source guard, against the stacks of network namespaces and against a client that makes its frames itself.
+
+mod common;
+mod support;
+
+use common::Lan;
+use ringway_client::Port;
+use serde_json::json;
+use support::{Daemon, receive, send, until};
+
+const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const VICTIM: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+/// Frames to the victim, by what is behind the addresses.
+fn from(source: [u8; 6], rest: &[u8]) -> Vec<u8> {
+    let mut frame = [VICTIM.as_slice(), &source, rest].concat();
+    frame.resize(frame.len().max(60), 0);
+    frame
+}
+
+fn arp(sender: [u8; 6], address: [u8; 4]) -> Vec<u8> {
+    [&[8, 6, 0, 1, 8, 0, 6, 4, 0, 2][..], &sender, &address, &VICTIM, &[10, 77, 0, 2]].concat()
+}
+
+fn ipv4(source: [u8; 4], fragment: [u8; 2], ports: [u16; 2]) -> Vec<u8> {
+    let mut ip = vec![8, 0, 0x45, 0, 0, 28, 0, 0, fragment[0], fragment[1], 64, 17, 0, 0];
+    ip.extend(source);
+    ip.extend([10, 77, 0, 2]);
+    ip.extend(ports.iter().flat_map(|port| port.to_be_bytes()));
+    ip
+}
+
+fn ipv6(source: u8, next: u8, payload: &[u8]) -> Vec<u8> {
+    let mut ip = vec![0x86, 0xdd, 0x60, 0, 0, 0, 0, payload.len() as u8, next, 255];
+    ip.extend([0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, source]);
+    ip.extend([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
+    ip.extend(payload);
+    ip
+}
+
+fn advertisement(target: u8, mac: [u8; 6]) -> Vec<u8> {
+    let mut message = vec![136, 0, 0, 0, 0x20, 0, 0, 0];
+    message.extend([0xfd, 0x77, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, target]);
+    message.extend([2, 1]);
+    message.extend(mac);
+    message
+}
+
+fn behind(tags: &[[u8; 4]], rest: &[u8]) -> Vec<u8> {
+    [tags.concat(), rest.to_vec()].concat()
+}
+
+fn drops(daemon: &Daemon, reason: &str) -> u64 {
+    daemon.port("spoofer")["drops"][reason].as_u64().unwrap_or(0)
+}
+
+/// Sends a frame, and a good one after it. Gives what arrives before the good one.
+fn arrives(spoofer: &mut Port, victim: &mut Port, frame: &[u8]) -> Option<Vec<u8>> {
+    let mark = from(OWN, &[0x88, 0xb5, 0xff]);
+    send(spoofer, frame);
+    send(spoofer, &mark);
+    let first = receive(victim, support::PATIENCE).expect("the good one arrives");
+    if first == mark {
+        return None;
+    }
+    assert_eq!(receive(victim, support::PATIENCE), Some(mark));
+    Some(first)
+}
+
+#[test]
+fn a_client_that_speaks_in_anothers_name_is_not_heard_and_every_kind_of_lie_has_a_name() {
+    let daemon = Daemon::start(
+        "[switch.lan0]\n[port.spoofer]\nswitch = \"lan0\"\nkind = \"process\"\nmac = \"02:00:00:00:00:01\"\n\
+         ip = [\"10.77.0.1\", \"fd77::1\"]\nguard = \"all\"\n[port.victim]\nswitch = \"lan0\"\nkind = \"process\"\n",
+    );
+    let (mut spoofer, mut victim) = (daemon.attach("lan0:spoofer").unwrap(), daemon.attach("lan0:victim").unwrap());
+    assert_eq!(daemon.port("spoofer")["guard"], json!(["mac", "ip", "dhcp", "ra"]));
+    let (gateway, own) = ([10, 77, 0, 254], [10, 77, 0, 1]);
+    let (tag, outer) = ([0x81, 0, 0, 7], [0x88, 0xa8, 0, 8]);
+    let lies: &[(&str, Vec<u8>)] = &[
+        ("spoofed_mac", from(VICTIM, &ipv4(own, [0; 2], [9, 9]))),
+        ("spoofed_mac", from([2, 0, 0, 0, 0, 254], &arp(OWN, own))),
+        ("spoofed_mac", from([3, 0, 0, 0, 0, 1], &[0x88, 0xb5])),
+        ("spoofed_mac", from([0; 6], &[0x88, 0xb5])),
+        ("spoofed_arp", from(OWN, &arp(OWN, gateway))),
+        ("spoofed_arp", from(OWN, &arp(VICTIM, own))),
+        ("spoofed_arp", from(OWN, &behind(&[tag], &arp(OWN, gateway)))),
+        ("spoofed_arp", from(OWN, &behind(&[outer, tag], &arp(OWN, gateway)))),
+        ("spoofed_ip", from(OWN, &ipv4(gateway, [0; 2], [9, 9]))),
+        ("spoofed_ip", from(OWN, &ipv4([0; 4], [0; 2], [9, 9]))),
+        ("spoofed_ip", from(OWN, &ipv4([255; 4], [0; 2], [9, 9]))),
+        ("spoofed_ip", from(OWN, &ipv4([224, 0, 0, 1], [0; 2], [9, 9]))),
+        ("spoofed_ip", from(OWN, &ipv4(gateway, [0x20, 0], [9, 9]))),
+        ("spoofed_ip", from(OWN, &ipv4(gateway, [0, 185], [9, 9]))),
+        ("spoofed_ip", from(OWN, &behind(&[tag], &ipv4(gateway, [0; 2], [9, 9])))),
+        ("spoofed_ip", from(OWN, &behind(&[outer, tag], &ipv4(gateway, [0; 2], [9, 9])))),
+        ("spoofed_ip", from(OWN, &behind(&[outer, tag], &ipv6(254, 17, &[0, 9, 0, 9, 0, 8, 0, 0])))),
+        ("spoofed_ip", from(OWN, &ipv6(254, 59, &[]))),
+        ("spoofed_nd", from(OWN, &ipv6(1, 58, &advertisement(254, OWN)))),
+        ("spoofed_nd", from(OWN, &ipv6(1, 58, &advertisement(1, VICTIM)))),
+        ("spoofed_nd", from(OWN, &ipv6(254, 58, &advertisement(254, OWN)))),
+        ("spoofed_nd", from(OWN, &behind(&[tag], &ipv6(1, 58, &advertisement(254, OWN))))),
+        ("dhcp_server", from(OWN, &ipv4(own, [0; 2], [67, 68]))),
+        ("dhcp_server", from(OWN, &behind(&[tag], &ipv4(own, [0; 2], [67, 68])))),
+        ("dhcp_server", from(OWN, &ipv4(own, [0x20, 0], [9, 68]))),
+        ("dhcp_server", from(OWN, &ipv6(1, 17, &[2, 35, 2, 34, 0, 8, 0, 0]))),
+        ("router_advertised", from(OWN, &ipv6(1, 58, &[134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0]))),
+        ("guard_unreadable", from(OWN, &ipv6(1, 60, &[58, 31, 0, 0, 0, 0, 0, 0]))),
+        (
+            "guard_unreadable",
+            from(OWN, &ipv6(1, 44, &[[58, 0, 0, 1, 0, 0, 0, 1].as_slice(), &advertisement(1, OWN)].concat())),
+        ),
+        ("guard_unreadable", from(OWN, &behind(&[tag; 40], &arp(OWN, own)))),
+        ("guard_unreadable", from(OWN, &[8, 0, 0x65])),
+    ];
+    for (reason, lie) in lies {
+        let before = drops(&daemon, reason);
+        assert_eq!(arrives(&mut spoofer, &mut victim, lie), None, "{reason}: {lie:02x?}");
+        assert_eq!(drops(&daemon, reason), before + 1, "{reason}: {lie:02x?}");
+    }
+    let truths = [
+        from(OWN, &arp(OWN, own)),
+        from(OWN, &arp(OWN, [0; 4])),
+        from(OWN, &ipv4(own, [0; 2], [9, 9])),
+        from(OWN, &ipv4(own, [0, 185], [67, 68])),
+        from(OWN, &ipv4([0; 4], [0; 2], [68, 67])),
+        from(OWN, &behind(&[outer, tag], &ipv4(own, [0; 2], [9, 9]))),
+        from(OWN, &ipv6(1, 58, &advertisement(1, OWN))),
+        from(OWN, &[0x88, 0xcc, 1, 2]),
+    ];
+    for truth in truths {
+        assert_eq!(arrives(&mut spoofer, &mut victim, &truth), Some(truth.clone()), "{truth:02x?}");
+    }
+
+    // Changed while it is attached.
+    let gratuitous = from(OWN, &arp(OWN, gateway));
+    daemon.ok(&["port", "set", "spoofer", "ip=[\"10.77.0.254\",\"10.77.0.1\"]"]);
+    assert_eq!(arrives(&mut spoofer, &mut victim, &gratuitous), Some(gratuitous.clone()));
+    daemon.ok(&["port", "set", "spoofer", "ip=10.77.0.1"]);
+    assert_eq!(arrives(&mut spoofer, &mut victim, &gratuitous), None);
+    daemon.ok(&["port", "set", "spoofer", "guard=off"]);
+    assert_eq!(arrives(&mut spoofer, &mut victim, &gratuitous), Some(gratuitous));
+    assert_eq!(daemon.port("spoofer")["guard"], json!([]));
+}
+
+#[test]
+fn stacks_with_their_own_addresses_notice_no_guard_and_others_are_not_heard() {
+    let lan = Lan::new(2);
+    for (number, space) in (1..).zip(&lan.spaces) {
+        let device = format!("t{number}");
+        let mac = format!("02:00:00:00:00:0{number}");
+        space.ok("ip", &["link", "set", "dev", &device, "address", &mac]);
+        lan.daemon.ok(&[
+            "port",
+            "set",
+            &device,
+            "guard=all",
+            &format!("mac={mac}"),
+            &format!("ip=[\"10.77.0.{number}\",\"fd77::{number}\"]"),
+        ]);
+        space.ok("sysctl", &["-qw", &format!("net.ipv6.conf.{device}.disable_ipv6=0")]);
+        space.ok("ip", &["addr", "add", &format!("fd77::{number}/64"), "dev", &device]);
+    }
+    let [one, two] = [&lan.spaces[0], &lan.spaces[1]];
+    let ready = |space: &common::Namespace| !space.ok("ip", &["-6", "addr", "show", "tentative"]).contains("fd77");
+    until("duplicate address detection ends", || ready(one) && ready(two));
+    one.ok("ping", &["-q", "-c", "20", "-i", "0.01", "-W", "5", "10.77.0.2"]);
+    one.ok("ping", &["-q", "-c", "20", "-i", "0.01", "-W", "5", "fd77::2"]);
+    // In fragments.
+    one.ok("ping", &["-q", "-c", "5", "-i", "0.01", "-W", "5", "-s", "8000", "10.77.0.2"]);
+    one.ok("ping", &["-q", "-c", "5", "-i", "0.01", "-W", "5", "-s", "8000", "fd77::2"]);
+    let drops = |reason| lan.drops("t1", reason);
+    let lies = ["spoofed_mac", "spoofed_arp", "spoofed_ip", "spoofed_nd", "dhcp_server", "guard_unreadable"];
+    assert_eq!(lies.map(drops), [0; 6], "{}", lan.daemon.port("t1"));
+
+    one.ok("ip", &["addr", "add", "10.77.0.99/24", "dev", "t1"]);
+    let ping = |from: &str, to: &str| one.run("ping", &["-q", "-c", "2", "-i", "0.2", "-W", "1", "-I", from, to]).code;
+    assert_eq!(ping("10.77.0.99", "10.77.0.2"), Some(1));
+    assert!(drops("spoofed_ip") + drops("spoofed_arp") >= 1, "{}", lan.daemon.port("t1"));
+    assert_eq!(ping("10.77.0.1", "10.77.0.2"), Some(0));
+    one.ok("ip", &["addr", "add", "fd77::99/64", "nodad", "dev", "t1"]);
+    assert_eq!(ping("fd77::99", "fd77::2"), Some(1));
+    assert!(drops("spoofed_ip") + drops("spoofed_nd") >= 2, "{}", lan.daemon.port("t1"));
+    one.ok("ip", &["link", "set", "dev", "t1", "address", "02:00:00:00:00:02"]);
+    assert_eq!(ping("10.77.0.1", "10.77.0.2"), Some(1), "with the other's card");
+    assert!(drops("spoofed_mac") >= 1, "{}", lan.daemon.port("t1"));
+}
+
+#[test]
+fn a_guard_that_changes_loses_no_ping() {
+    let lan = Lan::new(2);
+    lan.spaces[0].ok("ip", &["link", "set", "dev", "t1", "address", "02:00:00:00:00:01"]);
+    let pings = lan.spaces[0].start("ping", &["-c", "400", "-i", "0.005", "-W", "5", "10.77.0.2"], "icmp_seq=1 ");
+    for round in 0..20 {
+        let macs: Vec<String> =
+            (0..200 * round).map(|n| format!("\"06:00:00:00:{:02x}:{:02x}\"", n / 256, n % 256)).collect();
+        let macs = format!("mac=[\"02:00:00:00:00:01\",{}]", macs.join(","));
+        lan.daemon.ok(&["port", "set", "t1", &macs.replace(",]", "]"), "ip=10.77.0.1", "guard=all"]);
+        lan.daemon.ok(&["port", "set", "t1", "ip=10.77.0.0/24", "guard=auto"]);
+    }
+    let said = pings.finish();
+    assert!(said.contains("400 received, 0% packet loss"), "{said}");
+    assert_eq!(lan.daemon.port("t1")["mac"].as_array().map(Vec::len), Some(3801));
+}
