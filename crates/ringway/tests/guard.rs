@@ -74,7 +74,7 @@ fn a_client_that_speaks_in_anothers_name_is_not_heard_and_every_kind_of_lie_has_
          ip = [\"10.77.0.1\", \"fd77::1\"]\nguard = \"all\"\n[port.victim]\nswitch = \"lan0\"\nkind = \"process\"\n",
     );
     let (mut spoofer, mut victim) = (daemon.attach("lan0:spoofer").unwrap(), daemon.attach("lan0:victim").unwrap());
-    assert_eq!(daemon.port("spoofer")["guard"], json!(["mac", "ip", "dhcp", "ra"]));
+    assert_eq!(daemon.port("spoofer")["identity"]["guard"], json!(["mac", "ip", "dhcp", "ra"]));
     let (gateway, own) = ([10, 77, 0, 254], [10, 77, 0, 1]);
     let (tag, outer) = ([0x81, 0, 0, 7], [0x88, 0xa8, 0, 8]);
     let lies: &[(&str, Vec<u8>)] = &[
@@ -140,7 +140,7 @@ fn a_client_that_speaks_in_anothers_name_is_not_heard_and_every_kind_of_lie_has_
     assert_eq!(arrives(&mut spoofer, &mut victim, &gratuitous), None);
     daemon.ok(&["port", "set", "spoofer", "guard=off"]);
     assert_eq!(arrives(&mut spoofer, &mut victim, &gratuitous), Some(gratuitous));
-    assert_eq!(daemon.port("spoofer")["guard"], json!([]));
+    assert_eq!(daemon.port("spoofer")["identity"]["guard"], json!([]));
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub struct PortStatus {
     /// Whether it reaches other isolated ports.
     pub isolated: bool,
     /// Who it is besides, and whom it may reach.
-    #[serde(flatten)]
+    #[serde(default)]
     pub identity: IdentityStatus,
     /// Least time between two calls, like `50us`; `0s`: none.
     pub call_interval: String,

@@ -67,6 +67,9 @@ const KEYS: &str = "Keys, as in [port.NAME] of the configuration:
   kind=process|tap|vhost-user   what it connects
   mac=[\"ADDRESS\",...]    bound addresses; one may stand alone: mac=52:54:00:00:00:01
   isolated=true|false    isolated ports do not reach each other
+  ip=[\"ADDRESS\",...]     bound IP addresses and prefixes, like ip=10.0.0.5
+  guard=auto|all|off     what may not be claimed: others' addresses (auto: where mac or ip are set), with all neither
+                         to be a DHCP server or router; or a list of mac, ip, dhcp, ra
   weight=1..64           share of a poller's attention
   call_interval=TIME     least time between two calls, up to 1s, like 50us; by default none
   call_above=RATE        the rate of frames up to which there is none all the same, like 10kpps
