@@ -252,8 +252,11 @@ fn samples() -> impl Strategy<Value = Sample> {
         .prop_map(|(tags, v6, address, ports, tcp, payload)| Sample { tags, v6, address, ports, tcp, payload })
 }
 
-/// What the other implementation finds: source addresses and UDP ports.
-fn oracle(frame: &[u8]) -> Option<(Option<u32>, Option<u128>, Option<(u16, u16)>)> {
+/// Source addresses and UDP ports.
+type Found = (Option<u32>, Option<u128>, Option<(u16, u16)>);
+
+/// What the other implementation finds.
+fn oracle(frame: &[u8]) -> Option<Found> {
     let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
     let (v4, v6) = match packet.net.as_ref()? {
         LaxNetSlice::Ipv4(ip) => (Some(u32::from(ip.header().source_addr())), None),
