@@ -148,26 +148,27 @@ impl VlanSet {
         self.0.iter().flat_map(|&(first, last)| first..=last)
     }
 
-    fn read(node: &Node) -> Option<Result<Self, (String, Option<Range<usize>>)>> {
-        let one = |node: &Node| -> Option<Result<Vec<(u16, u16)>, (String, Option<Range<usize>>)>> {
+    /// Reads a number, a text of numbers and ranges, or a list of such.
+    fn read(node: &Node) -> Result<Self, Wrong> {
+        let nodes = if let Value::List(list) = &node.value { list.as_slice() } else { std::slice::from_ref(node) };
+        let mut ranges = Vec::new();
+        for node in nodes {
             let read = match &node.value {
                 Value::Integer(number) => vlan(*number).map(|vlan| vec![(vlan, vlan)]),
                 Value::Text(text) if text == "all" => Ok(vec![(*VLANS.start(), *VLANS.end())]),
                 Value::Text(text) => text.split(',').map(range).collect(),
-                _ => return None,
+                _ => Err(format!("expected VLANs like [10, \"20-29\"] or \"all\", found {}", node.describe())),
             };
-            Some(read.map_err(|what| (what, node.span.clone())))
-        };
-        let nodes = if let Value::List(list) = &node.value { list.as_slice() } else { std::slice::from_ref(node) };
-        let mut ranges = Vec::new();
-        for node in nodes {
-            match one(node)? {
-                Ok(some) => ranges.extend(some),
-                Err(wrong) => return Some(Err(wrong)),
-            }
+            ranges.extend(read.map_err(|what| Wrong { what, span: node.span.clone() })?);
         }
-        Some(Ok(Self::new(ranges)))
+        Ok(Self::new(ranges))
     }
+}
+
+/// What is wrong, and where.
+struct Wrong {
+    what: String,
+    span: Option<Range<usize>>,
 }
 
 fn vlan(number: i64) -> Result<u16, String> {
@@ -396,14 +397,5 @@ fn read_vlan(keys: &Keys<'_>, key: &'static str) -> Option<MaybeVlan> {
 
 fn read_trunk(keys: &Keys<'_>) -> Option<VlanSet> {
     let node = &keys.entry("trunk")?.node;
-    let (what, span) = match VlanSet::read(node) {
-        Some(Ok(vlans)) => return Some(vlans),
-        Some(Err(wrong)) => wrong,
-        None => {
-            let found = node.describe();
-            (format!("expected VLANs like [10, \"20-29\"] or \"all\", found {found}"), node.span.clone())
-        }
-    };
-    keys.wrong("trunk", span, what, "");
-    None
+    VlanSet::read(node).map_err(|wrong| keys.wrong("trunk", wrong.span, wrong.what, "")).ok()
 }

@@ -79,7 +79,7 @@ pub struct Port {
     /// Isolated ports do not reach each other.
     pub isolated: bool,
     /// Who it is besides, and whom it may reach.
-    pub identity: Identity,
+    pub identity: Box<Identity>,
     /// Share of a poller's attention, 1 to 64.
     pub weight: u32,
     /// When its client is called.
@@ -102,7 +102,7 @@ impl Port {
             kind,
             mac: BTreeSet::new(),
             isolated: false,
-            identity: Identity::default(),
+            identity: Box::default(),
             weight: 1,
             calls: Calls::default(),
             poller: Placement::default(),
