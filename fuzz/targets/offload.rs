@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use libfuzzer_sys::fuzz_target;
 use ringway_memory::{Mapping, View};
 use ringway_switch::{
-    Accepts, Asked, Batch, Bell, Counters, DropReason, Frames, Gso, Input, Mac, MacMap, MacTable, Member, News,
+    Accepts, Asked, Batch, Bell, Counters, Discarded, DropReason, Frames, Gso, Input, Mac, MacMap, MacTable, Member, News,
     Offload, Output, Owner, Port, PortFault, Spreads, Switch, Time, Workspace, pass,
 };
 
@@ -33,6 +33,10 @@ impl Input for Offer {
             (pieces, None) => batch.push_pieces(pieces.iter().map(view)),
         }
         Ok(())
+    }
+
+    fn discard(&mut self, _most: usize) -> Result<Discarded, PortFault> {
+        Ok(Discarded::default())
     }
 
     fn release(&mut self) {}

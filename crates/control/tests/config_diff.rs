@@ -6,7 +6,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use ringway_control::config::check::check;
 use ringway_control::config::diff::{Action, diff};
-use ringway_control::config::{Calls, Config, Host, Kind, Mac, Name, Placement, Port, Role, Switch, VhostUser};
+use ringway_control::config::limit::Rate;
+use ringway_control::config::{
+    Bucket, Calls, Config, Host, Kind, Limit, Mac, Name, Placement, Port, Role, Storm, Switch, VhostUser,
+};
 
 /// Takes one step the way a daemon must: a step that does not fit what is there is an error.
 fn apply(config: &mut Config, action: &Action) -> Result<(), String> {
@@ -34,8 +37,12 @@ fn apply(config: &mut Config, action: &Action) -> Result<(), String> {
         }
         Action::ChangePort { name, from, to } => {
             prop(from.can_become(to), "changes only what can change")?;
-            prop(config.ports.insert(name.clone(), to.clone()).as_ref() == Some(from), "changes what is there")
+            prop(config.ports.insert(name.clone(), Port::clone(to)).as_ref() == Some(from), "changes what is there")
         }
+        Action::SetBucket(name, Some(to)) => {
+            prop(config.buckets.insert(name.clone(), to.clone()).as_ref() != Some(to), "changes something")
+        }
+        Action::SetBucket(name, None) => prop(config.buckets.remove(name).is_some(), "removes what is there"),
         Action::AddPort(name, port) => {
             prop(config.switches.contains_key(&port.switch), "adds a port to a switch that is there")?;
             prop(config.ports.values().all(|p| p.device.is_none() || p.device != port.device), "adds a free device")?;
@@ -88,10 +95,13 @@ prop_compose! {
     fn a_config()(
         switches in prop::collection::btree_map((0u8..4).prop_map(name), a_switch(), 0..4),
         ports in prop::collection::btree_map((0u8..6).prop_map(name), a_port(), 0..6),
+        buckets in prop::collection::btree_map((0u8..3).prop_map(name), 1u64..3, 0..3),
         batch in 1u32..3,
         max_ports in 1u32..3,
     ) -> Config {
         let mut config = Config { switches, ..Config::default() };
+        config.buckets =
+            buckets.into_iter().map(|(name, rate)| (name, Bucket { rate, burst: 1514, frames: None })).collect();
         config.engine.batch = batch;
         config.attach.max_ports = max_ports;
         for (name, port) in ports {
@@ -135,9 +145,12 @@ fn a_front_end_is_kept_where_it_can_be() {
         Port { isolated: true, ..port.clone() },
         Port { mac: ["52:54:00:00:00:01".parse().unwrap()].into(), ..port.clone() },
         Port { calls, ..port.clone() },
+        Port { ingress: Limit { rate: Some(8_000), ..Limit::default() }, ..port.clone() },
+        Port { egress: Limit { frames: Some(1), ..Limit::default() }, ..port.clone() },
+        Port { storm: Storm { broadcast: Some(Rate::Frames(1)), ..Storm::default() }, ..port.clone() },
         Port { poller: Placement::Poller(0), ..port.clone() },
     ] {
-        assert!(matches!(&steps(&new)[..], [Action::ChangePort { to, .. }] if *to == new), "{new:?}");
+        assert!(matches!(&steps(&new)[..], [Action::ChangePort { to, .. }] if **to == new), "{new:?}");
     }
     let before = VhostUser::new(&name(1));
     for vhost_user in [

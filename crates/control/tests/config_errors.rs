@@ -24,7 +24,10 @@ const CASES: &[(&str, &[&str])] = &[
     ("[switch.a]\n[switch.a]\n", &["r.toml:2:9: duplicate key"]),
     // Sections.
     ("[engin]\n", &["r.toml:1:2: key \"engin\": unknown key; did you mean \"engine\"?"]),
-    ("[colour]\n", &["r.toml:1:2: key \"colour\": unknown key; the keys here are attach, engine, port, switch"]),
+    (
+        "[colour]\n",
+        &["r.toml:1:2: key \"colour\": unknown key; the keys here are attach, bucket, engine, port, switch"],
+    ),
     (
         "engine = 3\n",
         &["r.toml:1:10: key \"engine\": expected a table of keys, found 3; write [engine] and its keys below"],
@@ -177,10 +180,48 @@ const CASES: &[(&str, &[&str])] = &[
             \"tap\" or \"vhost-user\" can be used)"],
     ),
     (
-        "[port.p]\nswitch = \"lan0\"\nkind = \"tap\"\nsocket = \"x\"\ningress = { rate = \"1Gbit\" }\n",
+        "[port.p]\nswitch = \"lan0\"\nkind = \"tap\"\nsocket = \"x\"\n",
+        &["r.toml:4:1: key \"port.p.socket\": a tap port has no socket; leave it out, or write kind = \"vhost-user\""],
+    ),
+    // Limits
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\ningress = \"1Gbit\"\n\
+         egress = { rate = \"0bit\", burst = \"64B\", frames = \"2Gpps\", frames_burst = 0, on_excess = \"queue\" }\n\
+         storm = { broadcast = \"0pps\", multicast = \"1Gbps\", unicast = \"1kpps\" }\n",
         &[
-            "r.toml:4:1: key \"port.p.socket\": a tap port has no socket; leave it out, or write kind = \"vhost-user\"",
-            "r.toml:5:1: key \"port.p.ingress\": not available in this version; leave it out",
+            "r.toml:4:11: key \"port.p.ingress\": expected a limit like { rate = \"1Gbit\" }, found \"1Gbit\"",
+            "r.toml:5:19: key \"port.p.egress.rate\": 0bit is out of range; write 8kbit to 400Gbit",
+            "r.toml:5:35: key \"port.p.egress.burst\": 64B is out of range; write 1514B to 1GiB",
+            "r.toml:5:51: key \"port.p.egress.frames\": 2Gpps is out of range; write 1pps to 1Gpps",
+            "r.toml:5:75: key \"port.p.egress.frames_burst\": 0 is out of range; write a whole number from 1 to 1000000000",
+            "r.toml:5:90: key \"port.p.egress.on_excess\": unknown value \"queue\"; write \"drop\" or \"wait\"",
+            "r.toml:6:23: key \"port.p.storm.broadcast\": \"0pps\" is out of range; write 1pps to 1Gpps, or 8kbit to 400Gbit",
+            "r.toml:6:43: key \"port.p.storm.multicast\": \"1Gbps\" is not a rate; write 1pps to 1Gpps, or 8kbit to 400Gbit",
+            "r.toml:6:52: key \"port.p.storm.unicast\": unknown key; the keys here are broadcast, multicast, unknown_unicast",
+        ],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\ningress = { burst = \"64KiB\", frames_burst = 9, on_excess = \"wait\" }\n\
+         egress = { ceiling = \"1Gbit\" }\n[port.q]\nswitch = \"lan0\"\nkind = \"process\"\n\
+         egress = { rate = \"2Gbit\", ceiling = \"1Gbit\", bucket = \"t\" }\n[bucket.t]\nburst = \"1MiB\"\n",
+        &[
+            "r.toml:10:1: key \"bucket.t.rate\": missing; write what its ports may have together: rate = \"1Gbit\"",
+            "r.toml:4:21: key \"port.p.ingress.burst\": there is no rate that it belongs to; write rate, or leave it out",
+            "r.toml:4:45: key \"port.p.ingress.frames_burst\": there is no rate of frames that it belongs to; write frames, \
+            or leave it out",
+            "r.toml:4:60: key \"port.p.ingress.on_excess\": there is no limit; write rate, frames or bucket",
+            "r.toml:5:22: key \"port.p.egress.ceiling\": there is no bucket to lend it; write rate, or name a bucket",
+            "r.toml:9:38: key \"port.q.egress.ceiling\": it is less than the rate; write 2Gbit or more",
+        ],
+    ),
+    (
+        "[bucket.tenant]\nrate = \"1Gbit\"\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\n\
+         ingress = { rate = \"600Mbit\", bucket = \"tenant\" }\n[port.q]\nswitch = \"lan0\"\nkind = \"process\"\n\
+         ingress = { rate = \"600Mbit\", bucket = \"tenant\" }\negress = { bucket = \"tenan\" }\n",
+        &[
+            "r.toml:11:21: key \"port.q.egress.bucket\": there is no bucket \"tenan\"; did you mean \"tenant\"?",
+            "r.toml:10:20: key \"port.q.ingress.rate\": the rates of the ports of bucket \"tenant\" add up to 1200Mbit, and it \
+            has 1Gbit; write less, or ceiling instead of rate: it is lent and not guaranteed",
         ],
     ),
     // kind = "vhost-user"

@@ -25,6 +25,8 @@ pub(crate) fn time(now: Instant) -> Time {
     Time { nanoseconds: passed.as_nanos() as u64, seconds: passed.as_secs() as u32, read: nanoseconds }
 }
 
-fn nanoseconds() -> u64 {
+/// The pollers' time.
+#[must_use]
+pub fn nanoseconds() -> u64 {
     passed(Instant::now()).as_nanos() as u64
 }

@@ -31,7 +31,7 @@ mod timer;
 #[cfg(not(loom))]
 pub use call::{Called, call};
 #[cfg(not(loom))]
-pub use clock::seconds;
+pub use clock::{nanoseconds, seconds};
 #[cfg(not(loom))]
 pub use engine::{Engine, EngineSettings, Idle, PollerReading, Topology};
 pub use published::Published;

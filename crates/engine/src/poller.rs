@@ -6,7 +6,8 @@
 //! sleeps it asks every port that has not been asked yet for a kick; a port stays asked until it is active again, so
 //! falling asleep and waking cost in proportion to the ports that were active, too.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +50,8 @@ struct Served {
     armed: bool,
     idle: u32,
     pacing: Pacing,
+    /// What it has may not pass before: it is neither active nor parked.
+    waits: Option<u64>,
 }
 
 impl Served {
@@ -88,7 +91,11 @@ struct Poller {
     places: HashMap<u64, usize>,
     active: Vec<usize>,
     parked: Vec<usize>,
+    /// Ports whose frames wait for their rate: until when, and which.
+    waiting: BinaryHeap<Reverse<(u64, usize)>>,
     next_look: usize,
+    /// Frames have moved that were not waited for.
+    lively: bool,
     devices: bool,
     waiting_for_input: bool,
     work: Workspace,
@@ -131,7 +138,9 @@ pub(crate) fn spawn(
             places: HashMap::new(),
             active: Vec::new(),
             parked: Vec::new(),
+            waiting: BinaryHeap::new(),
             next_look: 0,
+            lively: false,
             devices: false,
             waiting_for_input: false,
             work,
@@ -184,7 +193,9 @@ impl Poller {
             last = now;
             self.look_at_clock(now);
             if moved > 0 {
-                last_work = now;
+                if self.lively {
+                    last_work = now;
+                }
                 add(&self.state.account.passes, 1);
                 if self.devices && now - last_device_look >= DEVICE_LOOK_EVERY {
                     last_device_look = now;
@@ -204,7 +215,9 @@ impl Poller {
                 }
             } else if self.may_sleep() {
                 add(&self.state.account.sleeps, 1);
-                self.timer.wake_at(self.work.calls.due(), self.now.nanoseconds);
+                let resumed = self.waiting.peek().map(|Reverse((until, _))| *until);
+                let due = [self.work.calls.due(), resumed].into_iter().flatten().min();
+                self.timer.wake_at(due, self.now.nanoseconds);
                 let by_timer_only = self.wait(None);
                 let woken = Instant::now();
                 add(&self.state.account.free_ns, (woken - last).as_nanos() as u64);
@@ -254,6 +267,10 @@ impl Poller {
         let mut moved = 0;
         let mut place = 0;
         self.resting = false;
+        self.lively = false;
+        if !self.waiting.is_empty() {
+            self.resume(self.now.nanoseconds);
+        }
         while place < self.active.len() {
             let index = self.active[place];
             if self.served[index].as_ref().is_some_and(|served| served.pacing.is_resting(self.now.nanoseconds)) {
@@ -267,6 +284,13 @@ impl Poller {
                 self.active.swap_remove(place);
                 continue;
             };
+            if let Some(until) = served.waits {
+                served.active = false;
+                self.active.swap_remove(place);
+                self.waiting.push(Reverse((until, index)));
+                continue;
+            }
+            self.lively |= frames > 0;
             served.idle = if frames > 0 { 0 } else { served.idle + 1 };
             let in_memory = served.attached.source.signal().in_memory();
             if in_memory && self.pacing {
@@ -288,7 +312,6 @@ impl Poller {
             if self.served[index].as_mut().is_some_and(Served::pending) {
                 self.parked.swap_remove(self.next_look);
                 self.activate(index);
-                moved += self.serve(index);
             } else {
                 self.next_look += 1;
             }
@@ -297,6 +320,22 @@ impl Poller {
             }
         }
         moved
+    }
+
+    /// Makes the ports active that have waited until `now`.
+    #[cold]
+    fn resume(&mut self, now: u64) {
+        while let Some(&Reverse((until, index))) = self.waiting.peek()
+            && until <= now
+        {
+            self.waiting.pop();
+            // Another may have its place now.
+            let Some(served) = self.served[index].as_mut().filter(|served| served.waits == Some(until)) else {
+                continue;
+            };
+            served.waits = None;
+            self.activate(index);
+        }
     }
 
     /// The port is not in `parked` any more: puts it among the active ones.
@@ -323,6 +362,7 @@ impl Poller {
             }
             let passed = pass(&attached.switch, member, input, &mut self.work, &self.now);
             moved += passed.frames;
+            served.waits = passed.until;
             if passed.fault.is_some() || passed.receiver_fault {
                 if let Some(fault) = passed.fault {
                     member.port.fail(fault);
@@ -331,7 +371,7 @@ impl Poller {
                 let _ = rustix::io::write(&self.shared.faults, &1u64.to_ne_bytes());
                 break;
             }
-            if passed.frames < self.batch as u64 {
+            if passed.frames < self.batch as u64 || passed.until.is_some() {
                 break;
             }
         }
@@ -400,7 +440,7 @@ impl Poller {
             {
                 member.port.counters().add_kick();
             }
-            if !served.active {
+            if !served.active && served.waits.is_none() {
                 let index = token as usize;
                 if let Some(place) = self.parked.iter().position(|&parked| parked == index) {
                     self.parked.swap_remove(place);
@@ -415,6 +455,8 @@ impl Poller {
     #[cold]
     fn adopt(&mut self) {
         let (topology, version) = self.shared.topology.get();
+        // Their limits may be others now.
+        self.resume(u64::MAX);
         let mut gone = std::mem::take(&mut self.places);
         self.waiting_for_input = false;
         self.devices = false;
@@ -459,6 +501,7 @@ impl Poller {
             armed: false,
             idle: 0,
             pacing: Pacing::new(),
+            waits: None,
         };
         let index = match self.vacant.pop() {
             Some(index) => index,

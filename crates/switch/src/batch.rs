@@ -16,6 +16,8 @@ const MAX_RESTS: u8 = 250;
 const MAX_BYTES: u64 = 2 << 20;
 /// What a segment to be cut counts towards that, in bytes.
 const SEGMENT_COST: u64 = 512;
+/// Longest frame that any port takes, in bytes.
+const LONGEST: u64 = (64 << 10) + 128;
 /// No offload.
 const NONE: u16 = u16::MAX;
 
@@ -91,6 +93,10 @@ pub struct Batch<'m> {
     needs: Accepts,
     count: usize,
     limit: usize,
+    /// With more bytes it is full.
+    max_bytes: u64,
+    /// How long its frames may be, where it has to end at `max_bytes` to a frame; 0: it need not.
+    longest: u64,
     bytes: u64,
     /// What segmentation may cost, as bytes.
     extra: u64,
@@ -124,6 +130,8 @@ impl BatchStorage {
             needs: Accepts::NOTHING,
             count: 0,
             limit,
+            max_bytes: MAX_BYTES,
+            longest: 0,
             bytes: 0,
             extra: 0,
             refused: Refused::default(),
@@ -151,6 +159,7 @@ impl<'m> Batch<'m> {
     fn emptied<'n>(mut self) -> Batch<'n> {
         self.rests.clear();
         self.offloads.clear();
+        let limit = self.entries.len();
         Batch {
             heads: self.heads,
             entries: self.entries,
@@ -159,7 +168,9 @@ impl<'m> Batch<'m> {
             offloads: self.offloads,
             needs: Accepts::NOTHING,
             count: 0,
-            limit: self.limit,
+            limit,
+            max_bytes: MAX_BYTES,
+            longest: 0,
             bytes: 0,
             extra: 0,
             refused: Refused::default(),
@@ -186,10 +197,22 @@ impl<'m> Batch<'m> {
     #[must_use]
     pub fn room(&self) -> usize {
         // When views of the rest run short, or there is much to copy, the batch ends early.
-        if self.rests.len() > self.limit * 4 || self.bytes + self.extra > MAX_BYTES {
+        if self.rests.len() > self.entries.len() * 4 || self.bytes + self.extra > self.max_bytes {
             return 0;
         }
-        self.limit.saturating_sub(self.count + self.refused.total)
+        let room = self.limit.saturating_sub(self.count + self.refused.total);
+        match (self.max_bytes - self.bytes).checked_div(self.longest) {
+            None => room,
+            Some(frames) => room.min(frames as usize + 1),
+        }
+    }
+
+    /// Has the batch end before a frame that would begin after `bytes` bytes (at least 1) or `frames` frames.
+    pub(crate) fn bound(&mut self, bytes: u64, frames: u64) {
+        self.limit = self.limit.min(usize::try_from(frames).unwrap_or(usize::MAX));
+        if bytes <= self.limit as u64 * LONGEST {
+            (self.max_bytes, self.longest) = (self.max_bytes.min(bytes - 1), LONGEST);
+        }
     }
 
     /// Bytes of all frames in the batch.

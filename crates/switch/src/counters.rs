@@ -59,6 +59,12 @@ drop_reasons! {
     BridgeReserved = "bridge_reserved",
     /// Source: both ports are isolated.
     Isolated = "isolated",
+    /// Source: more than it may send.
+    RateLimited = "rate_limited",
+    /// Source: more broadcast, multicast or unknown unicast than it may send.
+    StormLimited = "storm_limited",
+    /// Receiver: more than it may be given, or than its sender's share of that.
+    EgressLimited = "egress_limited",
     /// Receiver: no room in its ring or device queue.
     ReceiverFull = "receiver_full",
     /// Receiver: too long for its buffers or its device.

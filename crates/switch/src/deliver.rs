@@ -5,6 +5,7 @@ use crate::counters::DropReason;
 use crate::offload::{Accepts, Finisher};
 use crate::port::Output;
 use crate::switch::{MAX_PORTS, Member, Switch};
+use crate::time::Time;
 
 pub(crate) const NONE: u16 = u16::MAX;
 
@@ -18,6 +19,22 @@ pub struct Frames<'b, 'm> {
 }
 
 impl<'b, 'm> Frames<'b, 'm> {
+    /// The first `count` of them, linked anew in `next`.
+    fn first(mut self, count: u64, next: &'b mut [u16]) -> Self {
+        let mut last = None;
+        let mut first = NONE;
+        for _ in 0..count {
+            let Some(index) = self.advance() else { break };
+            match last {
+                None => first = index,
+                Some(last) => next[usize::from(last)] = index,
+            }
+            next[usize::from(index)] = NONE;
+            last = Some(index);
+        }
+        Self { batch: self.batch, next, own: first, flood: NONE }
+    }
+
     /// The frames of a batch as linked from the first on.
     pub(crate) fn of(batch: &'b Batch<'m>, next: &'b [u16]) -> Self {
         Self { batch, next, own: 0, flood: NONE }
@@ -29,6 +46,14 @@ impl<'b, 'm> Iterator for Frames<'b, 'm> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Frame<'b, 'm>> {
+        self.advance().map(|index| self.batch.frame(usize::from(index)))
+    }
+}
+
+impl Frames<'_, '_> {
+    /// The index of the next one.
+    #[inline(always)]
+    fn advance(&mut self) -> Option<u16> {
         // NONE is the largest number, so the smaller of the two heads is the frame that came first.
         let index = if self.own <= self.flood {
             let index = self.own;
@@ -42,7 +67,7 @@ impl<'b, 'm> Iterator for Frames<'b, 'm> {
             self.flood = self.next[usize::from(index)];
             index
         };
-        Some(self.batch.frame(usize::from(index)))
+        Some(index)
     }
 }
 
@@ -61,6 +86,8 @@ pub(crate) struct Lists {
     ports: Vec<List>,
     used: Vec<u16>,
     flood: List,
+    /// Links of a list of which a port may be given the beginning only.
+    cut: Vec<u16>,
     finisher: Finisher,
     /// Ports that were given frames in this pass.
     pub(crate) served: Vec<u16>,
@@ -73,6 +100,7 @@ impl Lists {
             ports: vec![EMPTY; MAX_PORTS],
             used: Vec::with_capacity(batch_limit),
             flood: EMPTY,
+            cut: vec![NONE; batch_limit],
             finisher: Finisher::new(),
             served: Vec::with_capacity(MAX_PORTS),
         }
@@ -129,7 +157,7 @@ impl Lists {
 
     /// Stage "deliver": sorts the batch and serves every destination once. True when some receiver broke the rules.
     #[inline(always)]
-    pub(crate) fn deliver(&mut self, batch: &Batch<'_>, from: &Member, switch: &Switch) -> bool {
+    pub(crate) fn deliver(&mut self, batch: &Batch<'_>, from: &Member, switch: &Switch, now: &Time) -> bool {
         self.served.clear();
         self.sort(batch, from, switch);
         let mut fault = false;
@@ -139,12 +167,12 @@ impl Lists {
             let port = self.used[place];
             let flood_too = if flood != NONE && may_flood(switch.member(port), from) { flood } else { NONE };
             heard |= flood_too != NONE;
-            fault |= self.serve(batch, switch, port, flood_too);
+            fault |= self.serve(batch, from, switch, port, flood_too, now);
         }
         if flood != NONE {
             for &port in switch.present() {
                 if self.ports[usize::from(port)].first == NONE && may_flood(switch.member(port), from) {
-                    fault |= self.serve(batch, switch, port, flood);
+                    fault |= self.serve(batch, from, switch, port, flood, now);
                     heard = true;
                 }
             }
@@ -161,11 +189,22 @@ impl Lists {
     }
 
     #[inline]
-    fn serve(&mut self, batch: &Batch<'_>, switch: &Switch, port: u16, flood: u16) -> bool {
+    fn serve(&mut self, batch: &Batch<'_>, from: &Member, switch: &Switch, port: u16, flood: u16, now: &Time) -> bool {
         let Some(member) = switch.member(port) else { return false };
-        let frames = Frames { batch, next: &self.next, own: self.ports[usize::from(port)].first, flood };
-        self.served.push(port);
+        let mut frames = Frames { batch, next: &self.next, own: self.ports[usize::from(port)].first, flood };
         let mut output = member.port.output();
+        if let Some(egress) = member.policy.as_ref().and_then(|policy| policy.egress.as_ref()) {
+            let most = frames.clone().map(|frame| frame.len);
+            let turn = egress.admit(from, most, now.nanoseconds);
+            if turn.refused > 0 {
+                member.port.counters().drop_out(DropReason::EgressLimited, turn.refused);
+                if turn.frames == 0 {
+                    return false;
+                }
+                frames = frames.first(turn.frames, &mut self.cut);
+            }
+        }
+        self.served.push(port);
         let delivered = if output_takes_all(batch, &**output) {
             output.deliver(frames, member.port.counters())
         } else {

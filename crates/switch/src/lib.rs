@@ -42,6 +42,6 @@ pub use moderation::{Entry, Gate, Moderation};
 pub use offload::{Accepts, BadOffload, Gso, MAX_FRAME, Offload};
 pub use pass::{Passed, Workspace, pass};
 pub use policy::Policy;
-pub use port::{Asked, Bell, Input, News, Output, Port, PortFault};
+pub use port::{Asked, Bell, Discarded, Input, News, Output, Port, PortFault};
 pub use switch::{Forwarding, MAX_PORTS, Member, Spread, Spreads, Switch};
 pub use time::Time;

@@ -4,7 +4,9 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::batch::BatchStorage;
 use crate::calls::PendingCalls;
+use crate::counters::DropReason;
 use crate::deliver::Lists;
+use crate::policy::Turn;
 use crate::port::{Input, News, PortFault};
 use crate::switch::{Member, Switch};
 use crate::time::Time;
@@ -33,6 +35,8 @@ impl Workspace {
 pub struct Passed {
     /// Frames taken from the source.
     pub frames: u64,
+    /// The source is not to be served before this time (nanoseconds): what it has may not pass yet.
+    pub until: Option<u64>,
     /// The source broke the rules and must end.
     pub fault: Option<PortFault>,
     /// A receiver broke the rules, or waking a port blocked; [`crate::Port::fault`] says which.
@@ -41,9 +45,17 @@ pub struct Passed {
 
 /// Moves one batch of frames from a port to wherever they go.
 pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Workspace, now: &Time) -> Passed {
+    let turn = from.policy.as_ref().map_or(Turn::Free, |policy| policy.turn(now));
+    if let Turn::Drop | Turn::Wait(_) = turn {
+        return refuse(turn, from, input, work, now);
+    }
+
     // Collect.
     let storage = work.batch.take().unwrap_or_else(|| BatchStorage::new(work.limit));
     let mut batch = storage.into_batch();
+    if let (Some(policy), Turn::Limited(grant)) = (&from.policy, &turn) {
+        policy.bound(&mut batch, grant);
+    }
     let fault = input.collect(&mut batch).err();
 
     // Admit: what could not be taken is counted.
@@ -53,32 +65,72 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         taken += frames;
     }
     if taken == 0 {
+        if let Some(policy) = &from.policy {
+            policy.keep_to(&turn, &mut batch, from);
+        }
         work.batch = Some(batch.into_storage());
         input.release();
-        return Passed { frames: 0, fault, receiver_fault: false };
+        return Passed { fault, ..Passed::default() };
     }
     from.port.counters().add_in(taken, batch.bytes());
     if let Some(policy) = &from.policy {
-        policy.admit(&mut batch, from, now);
+        policy.admit(&mut batch, from, &turn);
     }
 
     // Forward.
     switch.forward().forward(&mut batch, from, switch, now.seconds);
+    if let Some(storm) = from.policy.as_ref().and_then(|policy| policy.storm.as_ref()) {
+        storm.limit(&mut batch, now);
+    }
 
     // Deliver.
-    let mut receiver_fault = work.lists.deliver(&batch, from, switch);
+    let receiver_fault = work.lists.deliver(&batch, from, switch, now);
 
     // Release.
     work.batch = Some(batch.into_storage());
     input.release();
 
+    let mut passed = Passed { frames: taken, until: None, fault, receiver_fault };
+    if let (Some(policy), Turn::Limited(_), None) = (&from.policy, turn, fault) {
+        passed = exceed(policy.excess(now), passed, from, input, work.limit);
+    }
+
     // Everything is published; now see who asked to be told, and may be told yet.
     fence(Ordering::SeqCst);
     for &port in &work.lists.served {
         if let Some(member) = switch.member(port) {
-            receiver_fault |= work.calls.ring(&member.port, News::Frames, now);
+            passed.receiver_fault |= work.calls.ring(&member.port, News::Frames, now);
         }
     }
-    receiver_fault |= work.calls.ring(&from.port, News::Room, now);
-    Passed { frames: taken, fault, receiver_fault }
+    passed.receiver_fault |= work.calls.ring(&from.port, News::Room, now);
+    passed
+}
+
+/// Nothing may pass.
+#[inline(never)]
+fn refuse(turn: Turn, from: &Member, input: &mut dyn Input, work: &mut Workspace, now: &Time) -> Passed {
+    let mut passed = exceed(turn, Passed::default(), from, input, work.limit);
+    if passed.frames > 0 {
+        fence(Ordering::SeqCst);
+        passed.receiver_fault |= work.calls.ring(&from.port, News::Room, now);
+    }
+    passed
+}
+
+/// After what may pass has passed: drops the rest of a batch's frames, or says how long they wait.
+#[inline(never)]
+fn exceed(turn: Turn, mut passed: Passed, from: &Member, input: &mut dyn Input, batch: usize) -> Passed {
+    match turn {
+        Turn::Free | Turn::Limited(_) => {}
+        Turn::Wait(until) => passed.until = Some(until),
+        Turn::Drop => match input.discard(batch.saturating_sub(passed.frames as usize)) {
+            Ok(discarded) => {
+                from.port.counters().add_in(discarded.frames, discarded.bytes);
+                from.port.counters().drop_in(DropReason::RateLimited, discarded.frames);
+                passed.frames += discarded.frames;
+            }
+            Err(fault) => passed.fault = Some(fault),
+        },
+    }
+    passed
 }

@@ -71,6 +71,12 @@ pub trait Input: Send {
     /// took nothing or failed: what one of them locks the other may unlock.
     fn release(&mut self);
 
+    /// Takes up to `most` frames and gives them back at once, without looking into them: they are dropped.
+    ///
+    /// # Errors
+    /// The client broke the rules.
+    fn discard(&mut self, most: usize) -> Result<Discarded, PortFault>;
+
     /// Whether there may be frames, as far as memory tells. Kinds that only a descriptor can tell say false.
     fn pending(&mut self) -> bool;
 
@@ -79,6 +85,15 @@ pub trait Input: Send {
 
     /// No kicks are needed: memory is being watched.
     fn disarm(&mut self);
+}
+
+/// What [`Input::discard`] dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Discarded {
+    /// How many frames.
+    pub frames: u64,
+    /// How long they were together, as far as that can be told.
+    pub bytes: u64,
 }
 
 /// The side of a port that frames go out by. Used under the port's lock, by any poller.

@@ -74,6 +74,8 @@ pub struct Member {
     pub isolated: bool,
     /// Addresses bound to the port: in a map switch, where frames to them go.
     pub macs: Vec<Mac>,
+    /// Its share of what it sends to a port, or draws on a bucket, with others; at least 1.
+    pub weight: u32,
     /// What is looked at before its frames are forwarded; none: nothing.
     pub policy: Option<Policy>,
 }
@@ -82,7 +84,7 @@ impl Member {
     /// A port with nothing set.
     #[must_use]
     pub fn new(owner: Owner, port: Arc<Port>) -> Member {
-        Member { owner, port, isolated: false, macs: Vec::new(), policy: None }
+        Member { owner, port, isolated: false, macs: Vec::new(), weight: 1, policy: None }
     }
 }
 

@@ -7,8 +7,9 @@ use ringway_memory::Mapping;
 
 pub(crate) use crate::Mac;
 use crate::{
-    Accepts, Asked, Batch, Bell, Counters, CountersReading, DropReason, Forward, Frames, Input, Learning, MacMap,
-    MacTable, Member, News, Offload, Output, Owner, Passed, Port, PortFault, Spreads, Switch, Time, Workspace, pass,
+    Accepts, Asked, Batch, Bell, Counters, CountersReading, Discarded, DropReason, Forward, Frames, Input, Learning,
+    MacMap, MacTable, Member, News, Offload, Output, Owner, Passed, Port, PortFault, Spreads, Switch, Time, Workspace,
+    pass,
 };
 
 /// Station `n`'s address.
@@ -113,6 +114,13 @@ impl Input for Offer {
             assert!(memory.view(at, bytes.len()).is_some_and(|view| view.write(&bytes)));
         }
         fault.take().map_or(Ok(()), Err)
+    }
+
+    fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
+        let frames = most.min(self.waiting.len());
+        let dropped = self.waiting.drain(..frames);
+        let bytes = dropped.flat_map(|(places, _)| places).map(|(_, len)| len as u64).sum();
+        Ok(Discarded { frames: frames as u64, bytes })
     }
 
     fn release(&mut self) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use ringway_memory::Mapping;
 use ringway_switch::{
-    Asked, Batch, Bell, Counters, DropReason, Frames, Gso, Input, Learning, Mac, MacTable, Member, News, Offload,
-    Output, Owner, Port, PortFault, Spreads, Switch, Time, Workspace, pass,
+    Asked, Batch, Bell, Counters, Discarded, DropReason, Frames, Gso, Input, Learning, Mac, MacTable, Member, News,
+    Offload, Output, Owner, Port, PortFault, Spreads, Switch, Time, Workspace, pass,
 };
 
 struct Counting;
@@ -72,6 +72,10 @@ struct Endless {
 }
 
 impl Input for Endless {
+    fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
+        Ok(Discarded { frames: most as u64, bytes: 0 })
+    }
+
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
         let whole = self.memory.view(0, 1514).expect("inside");
         let mut pieces = [whole; 64];

@@ -19,6 +19,9 @@ pub struct Status {
     pub ports: Vec<PortStatus>,
     /// All switches, by name.
     pub switches: Vec<SwitchStatus>,
+    /// All buckets, by name.
+    #[serde(default)]
+    pub buckets: Vec<BucketStatus>,
     /// All pollers.
     pub pollers: Vec<PollerStatus>,
     /// The ports that failed last, latest first.
@@ -42,8 +45,17 @@ pub struct PortStatus {
     pub detail: Option<String>,
     /// Addresses bound to it; none: any.
     pub mac: Vec<String>,
-    /// Share of a poller's attention.
+    /// Share of a poller's attention, and of a port or bucket that several fill.
     pub weight: u32,
+    /// How much it may send.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<LimitStatus>,
+    /// How much it may be given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub egress: Option<LimitStatus>,
+    /// How much of what it sends may go to many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storm: Option<StormStatus>,
     /// Whether it reaches other isolated ports.
     pub isolated: bool,
     /// Who it is besides, and whom it may reach.
@@ -73,6 +85,72 @@ pub struct PortStatus {
     pub kicks: u64,
     /// Times the switch woke the client.
     pub calls: u64,
+}
+
+/// A limit at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LimitStatus {
+    /// Bits of frames (without FCS, preamble and gap) per second, like `1Gbit`; with a bucket those that pass in any case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<String>,
+    /// The same, with what a bucket lends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceiling: Option<String>,
+    /// Bytes that may pass at once, like `64KiB`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burst: Option<String>,
+    /// Frames per second, like `1.5Mpps`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<String>,
+    /// Frames that may pass at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames_burst: Option<u64>,
+    /// The bucket that it is a part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<String>,
+    /// What happens to what is more: `drop` or `wait`.
+    pub on_excess: String,
+    /// How full its bucket is, from 0 to 1; null: the port is not there, or no bits are limited.
+    pub fill: Option<f64>,
+    /// How full its bucket of frames is.
+    pub frames_fill: Option<f64>,
+}
+
+/// Storm control: rates in bits or frames per second.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StormStatus {
+    /// Of frames to everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broadcast: Option<String>,
+    /// Of frames to groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multicast: Option<String>,
+    /// Of frames to one station whose port is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_unicast: Option<String>,
+}
+
+/// A bucket that ports share, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct BucketStatus {
+    /// Its name.
+    pub name: String,
+    /// Bits per second.
+    pub rate: String,
+    /// Bytes that may pass at once.
+    pub burst: String,
+    /// Frames per second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<String>,
+    /// Frames that may pass at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames_burst: Option<u64>,
+    /// How full it is, from 0 to 1.
+    pub fill: Option<f64>,
+    /// The same of frames.
+    pub frames_fill: Option<f64>,
+    /// How many ports have it.
+    pub ports: usize,
 }
 
 /// A vhost-user port's front end at one moment.
@@ -186,6 +264,27 @@ pub struct MistakeSchema {
     right: Option<String>,
 }
 
+/// The keys of a limit, for the description of the API.
+#[derive(ToSchema)]
+#[schema(as = LimitKeys)]
+#[allow(dead_code, reason = "describes config::Limit, which knows nothing of the API")]
+pub struct LimitSchema {
+    /// Bits of frames per second, `8kbit` to `400Gbit`; with a bucket those that pass in any case.
+    rate: Option<String>,
+    /// The same, with what the bucket lends.
+    ceiling: Option<String>,
+    /// Bytes that may pass at once, `1514B` to `1GiB`; by default what passes in 10 ms, at least `16KiB`.
+    burst: Option<String>,
+    /// Frames per second, `1pps` to `1Gpps`.
+    frames: Option<String>,
+    /// Frames that may pass at once; by default what passes in 10 ms, at least 32.
+    frames_burst: Option<u32>,
+    /// The bucket that it is a part of.
+    bucket: Option<String>,
+    /// What happens to what is more: `drop` (default) or `wait`.
+    on_excess: Option<String>,
+}
+
 /// The keys of a port, as in `[port.NAME]`, for the description of the API. Unknown keys are refused.
 #[derive(ToSchema)]
 #[schema(as = PortKeys)]
@@ -217,8 +316,14 @@ pub struct PortKeysSchema {
     trunk: Option<Vec<String>>,
     /// The VLAN of a trunk's frames without tags, or `none`.
     native: Option<u16>,
-    /// Share of a poller's attention, 1 to 64.
+    /// Share of a poller's attention, and of a port or bucket that several fill, 1 to 64.
     weight: Option<u32>,
+    /// How much it may send; `{}`: as much as it can.
+    ingress: Option<LimitSchema>,
+    /// How much it may be given; `{}`: all there is for it.
+    egress: Option<LimitSchema>,
+    /// How much of what it sends may go to many: rates in frames or bits per second; `{}`: as much as it can.
+    storm: Option<StormStatus>,
     /// Least time between two calls, `0us` to `1s`.
     call_interval: Option<String>,
     /// Rate of frames up to which there is no least time between calls, like `10kpps`.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::mistake::{Mistake, nearest};
 use super::switch::{Flood, Forwarding};
-use super::{Config, Create, Host, Name, Placement, Port, Switch};
+use super::units::show_bits;
+use super::{Config, Create, Host, Limit, Name, Placement, Port, Switch};
 use crate::runtime_dir::{ATTACH_SOCKET, CONTROL_SOCKET, SOCKET_PATH_MAX};
 
 /// A disagreement between parts.
@@ -35,6 +36,8 @@ pub fn check(config: &Config, host: &Host) -> Vec<Finding> {
     findings.extend(devices_are_unique(config));
     findings.extend(sockets_can_be(config, host));
     findings.extend(pollers_exist(config));
+    findings.extend(buckets_exist(config));
+    findings.extend(guarantees_can_be_kept(config));
     findings
 }
 
@@ -122,6 +125,51 @@ pub fn no_such_poller(port: &Port, pollers: usize) -> Option<(String, String)> {
         _ => format!("[engine] cores makes 0 to {}", pollers - 1),
     };
     (number as usize >= pollers).then(|| (format!("there is no poller {number}"), right))
+}
+
+/// The limits of all ports: the port's name, the limit's key, and the limit.
+fn limits(config: &Config) -> impl Iterator<Item = (&Name, &'static str, &Limit)> {
+    config.ports.iter().flat_map(|(name, port)| [(name, "ingress", &port.ingress), (name, "egress", &port.egress)])
+}
+
+fn at_limit(name: &Name, limit: &str, key: &str, what: String, right: String) -> Finding {
+    let mut finding = at_port(name, limit, what, right);
+    finding.path.push(key.to_owned());
+    finding
+}
+
+fn buckets_exist(config: &Config) -> Vec<Finding> {
+    let missing = |(name, key, limit): (&Name, &str, &Limit)| {
+        let bucket = limit.bucket.as_ref().filter(|bucket| !config.buckets.contains_key(*bucket))?;
+        let right = match nearest(bucket.as_str(), config.buckets.keys().map(Name::as_str)) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("write [bucket.{bucket}] to have one"),
+        };
+        Some(at_limit(name, key, "bucket", format!("there is no bucket \"{bucket}\""), right))
+    };
+    limits(config).filter_map(missing).collect()
+}
+
+/// What passes in any case must not be more than the bucket gives.
+fn guarantees_can_be_kept(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (bucket, settings) in &config.buckets {
+        let guaranteed = limits(config).filter(|(.., limit)| limit.bucket.as_ref() == Some(bucket));
+        let mut sum = 0;
+        for (name, key, limit) in guaranteed {
+            sum += limit.rate.unwrap_or(0);
+            if sum > settings.rate && limit.rate.is_some() {
+                let has = show_bits(settings.rate);
+                let what = format!(
+                    "the rates of the ports of bucket \"{bucket}\" add up to {}, and it has {has}",
+                    show_bits(sum)
+                );
+                let right = "write less, or ceiling instead of rate: it is lent and not guaranteed".to_owned();
+                findings.push(at_limit(name, key, "rate", what, right));
+            }
+        }
+    }
+    findings
 }
 
 /// `port:NAME` must name a port of that switch. One that clients may make by attaching need not exist yet.

@@ -1,6 +1,8 @@
 //! What turns one configuration into another.
 
-use super::{Attach, Config, Engine, Name, Port, Switch};
+use std::collections::BTreeSet;
+
+use super::{Attach, Bucket, Config, Engine, Name, Port, Switch};
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub enum Action {
         /// After.
         to: Attach,
     },
+    /// A bucket comes, changes, or goes when there is none after it.
+    SetBucket(Name, Option<Bucket>),
     /// A switch comes.
     AddSwitch(Name, Switch),
     /// A switch's settings change.
@@ -39,9 +43,9 @@ pub enum Action {
         /// The port.
         name: Name,
         /// Before.
-        from: Port,
+        from: Box<Port>,
         /// After.
-        to: Port,
+        to: Box<Port>,
     },
     /// A port comes.
     AddPort(Name, Port),
@@ -57,7 +61,8 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Action> {
         match new.ports.get(name) {
             Some(same) if same == port => {}
             Some(to) if port.can_become(to) => {
-                changed.push(Action::ChangePort { name: name.clone(), from: port.clone(), to: to.clone() });
+                let (from, to) = (Box::new(port.clone()), Box::new(to.clone()));
+                changed.push(Action::ChangePort { name: name.clone(), from, to });
             }
             other => {
                 gone.push(Action::RemovePort(name.clone(), port.clone()));
@@ -77,6 +82,10 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Action> {
     if old.attach != new.attach {
         actions.push(Action::ChangeAttach { from: old.attach.clone(), to: new.attach.clone() });
     }
+    let (before, after) = (&old.buckets, &new.buckets);
+    let buckets: BTreeSet<&Name> = before.keys().chain(after.keys()).collect();
+    let buckets = buckets.into_iter().filter(|name| before.get(*name) != after.get(*name));
+    actions.extend(buckets.map(|name| Action::SetBucket(name.clone(), after.get(name).cloned())));
     for (name, to) in &new.switches {
         match old.switches.get(name) {
             None => actions.push(Action::AddSwitch(name.clone(), to.clone())),
@@ -98,6 +107,8 @@ impl std::fmt::Display for Action {
             Self::RemoveSwitch(name, _) => write!(f, "removed switch {name}"),
             Self::ChangeEngine { .. } => f.write_str("changed engine"),
             Self::ChangeAttach { .. } => f.write_str("changed attach"),
+            Self::SetBucket(name, Some(_)) => write!(f, "set bucket {name}"),
+            Self::SetBucket(name, None) => write!(f, "removed bucket {name}"),
             Self::AddSwitch(name, _) => write!(f, "added switch {name}"),
             Self::ChangeSwitch { name, .. } => write!(f, "changed switch {name}"),
             Self::ChangePort { name, .. } => write!(f, "changed port {name}"),

@@ -178,6 +178,25 @@ impl<'a> Keys<'a> {
         })
     }
 
+    /// A rate in bits per second within `range`.
+    pub fn bits(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<u64> {
+        self.parsed(key, "a rate like \"500Mbit\"", |text| {
+            let value = units::bits(text)?;
+            let (low, high) = (units::show_bits(*range.start()), units::show_bits(*range.end()));
+            let outside = || format!("{text} is out of range; write {low} to {high}");
+            range.contains(&value).then_some(value).ok_or_else(outside)
+        })
+    }
+
+    /// The keys of a table; `wanted` is what it should be.
+    pub fn table(&self, key: &'static str, wanted: &str) -> Option<Keys<'a>> {
+        let entry = self.entry(key)?;
+        match entry.node.value {
+            Value::Table(_) => Some(Keys::new(&self.path_of(key), &entry.node, entry.span.clone(), self.mistakes)),
+            _ => self.expected(key, &entry.node, wanted),
+        }
+    }
+
     /// Reports a key of a later version, whose absence would surprise, as such.
     pub fn later(&self, key: &'static str) {
         self.asked.borrow_mut().retain(|k| *k != key);

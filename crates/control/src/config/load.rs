@@ -12,7 +12,7 @@ use super::keys::Keys;
 use super::mistake::{Mistake, Rejected};
 use super::name::Name;
 use super::node::{Node, Value};
-use super::{Attach, Config, Engine, Host, PortKeys, Switch};
+use super::{Attach, Bucket, Config, Engine, Host, PortKeys, Switch};
 
 /// Largest configuration file in bytes.
 const FILE_MAX: u64 = 4 << 20;
@@ -77,13 +77,14 @@ fn read(root: &Node, host: &Host, mistakes: &RefCell<Vec<Mistake>>) -> Config {
     let engine = Engine::read(section("engine"), host);
     let attach = Attach::read(section("attach"));
     let switches = read_named(&section("switch"), mistakes, |_, keys| Some(Switch::read(keys)));
+    let buckets = read_named(&section("bucket"), mistakes, |_, keys| Bucket::read(keys));
     let ports = read_named(&section("port"), mistakes, |name, keys| {
         let port = PortKeys::read(&keys).complete(name, &keys);
         keys.finish();
         port
     });
     keys.finish();
-    Config { engine, attach, switches, ports }
+    Config { engine, attach, buckets, switches, ports }
 }
 
 fn read_named<T>(

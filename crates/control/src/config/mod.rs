@@ -13,6 +13,7 @@ pub mod engine;
 pub mod host;
 pub mod identity;
 pub mod keys;
+pub mod limit;
 pub mod load;
 pub mod mistake;
 pub mod name;
@@ -29,6 +30,7 @@ pub use attach::{Attach, Create};
 pub use engine::{Engine, Idle};
 pub use host::Host;
 pub use identity::Identity;
+pub use limit::{Bucket, Excess, Limit, Storm};
 pub use load::{LoadError, load, parse};
 pub use mistake::{Mistake, Rejected};
 pub use name::{Mac, Name};
@@ -44,6 +46,8 @@ pub struct Config {
     pub engine: Engine,
     /// `[attach]`.
     pub attach: Attach,
+    /// `[bucket.NAME]`.
+    pub buckets: BTreeMap<Name, Bucket>,
     /// `[switch.NAME]`.
     pub switches: BTreeMap<Name, Switch>,
     /// `[port.NAME]`. Names are unique over all switches here; ports that clients make by attaching need only be

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 
 use super::identity::Identity;
+use super::limit::{Limit, Storm};
 use super::name::{Mac, Name};
 use super::vhost_user::VhostUser;
 
@@ -80,8 +81,14 @@ pub struct Port {
     pub isolated: bool,
     /// Who it is besides, and whom it may reach.
     pub identity: Box<Identity>,
-    /// Share of a poller's attention, 1 to 64.
+    /// Share of a poller's attention, and of a port or bucket that several fill, 1 to 64.
     pub weight: u32,
+    /// How much it may send.
+    pub ingress: Limit,
+    /// How much it may be given.
+    pub egress: Limit,
+    /// How much of what it sends may go to many.
+    pub storm: Storm,
     /// When its client is called.
     pub calls: Calls,
     /// Which poller serves it.
@@ -104,6 +111,9 @@ impl Port {
             isolated: false,
             identity: Box::default(),
             weight: 1,
+            ingress: Limit::default(),
+            egress: Limit::default(),
+            storm: Storm::default(),
             calls: Calls::default(),
             poller: Placement::default(),
             device: (kind == Kind::Tap).then(|| name.to_string()),

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use super::identity::IdentityKeys;
 use super::keys::Keys;
+use super::limit::{Limit, Storm};
 use super::mistake::alternatives;
 use super::name::{Mac, Name};
 use super::node::Value;
@@ -55,6 +56,12 @@ pub struct PortKeys {
     pub identity: IdentityKeys,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<Limit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub egress: Option<Limit>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storm: Option<Storm>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_duration")]
     pub call_interval: Option<Duration>,
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_rate")]
@@ -81,9 +88,6 @@ impl PortKeys {
     /// Reads the keys. Whether they make a whole port is for [`PortKeys::complete`] to say.
     pub fn read(keys: &Keys<'_>) -> Self {
         let small = |key, range| keys.integer(key, range).and_then(|n| u16::try_from(n).ok());
-        for key in ["ingress", "egress"] {
-            keys.later(key);
-        }
         Self {
             switch: keys.parsed("switch", "a switch's name", str::parse),
             kind: read_kind(keys),
@@ -91,6 +95,9 @@ impl PortKeys {
             isolated: keys.boolean("isolated"),
             identity: IdentityKeys::read(keys),
             weight: keys.integer("weight", 1..=64),
+            ingress: Limit::read(keys, "ingress"),
+            egress: Limit::read(keys, "egress"),
+            storm: Storm::read(keys),
             call_interval: keys.duration("call_interval", Duration::ZERO..=CALL_INTERVAL_MAX),
             call_above: keys.rate("call_above", 0..=RATE_MAX),
             poller: read_poller(keys),
@@ -170,6 +177,9 @@ impl PortKeys {
         port.isolated = self.isolated.unwrap_or(port.isolated);
         self.identity.apply(&mut port.identity, &port.mac, keys);
         port.weight = self.weight.unwrap_or(port.weight);
+        port.ingress = self.ingress.clone().unwrap_or(std::mem::take(&mut port.ingress));
+        port.egress = self.egress.clone().unwrap_or(std::mem::take(&mut port.egress));
+        port.storm = self.storm.clone().unwrap_or(std::mem::take(&mut port.storm));
         let Calls { interval, above } = port.calls;
         port.calls =
             Calls { interval: self.call_interval.unwrap_or(interval), above: self.call_above.unwrap_or(above) };

@@ -23,6 +23,8 @@ const SIZES: [(&str, u64); 7] = [
 
 const RATES: [(&str, u64); 4] = [("pps", 1), ("kpps", 1_000), ("Mpps", 1_000_000), ("Gpps", 1_000_000_000)];
 
+const BITS: [(&str, u64); 4] = [("bit", 1), ("kbit", 1_000), ("Mbit", 1_000_000), ("Gbit", 1_000_000_000)];
+
 /// Reads `50us`, `1.5ms`, `300s`, `5min`, `1h`; exact to the nanosecond.
 ///
 /// # Errors
@@ -48,6 +50,20 @@ pub fn size(text: &str) -> Result<u64, String> {
 pub fn rate(text: &str) -> Result<u64, String> {
     let how = "write a number and one of pps, kpps, Mpps, Gpps, like \"10kpps\"";
     quantity(text, &RATES).ok_or_else(|| format!("{text:?} is not a rate of frames; {how}"))
+}
+
+/// Reads `8kbit`, `500Mbit`, `1.5Gbit`, in bits per second.
+///
+/// # Errors
+/// What is wrong and how to write it.
+pub fn bits(text: &str) -> Result<u64, String> {
+    let how = "write a number and one of bit, kbit, Mbit, Gbit, like \"500Mbit\"";
+    quantity(text, &BITS).ok_or_else(|| format!("{text:?} is not a rate in bits per second; {how}"))
+}
+
+/// The shortest way to write `rate` that reads back as `rate`.
+pub fn show_bits(rate: u64) -> String {
+    show(rate.into(), BITS.iter().rev(), "bit")
 }
 
 /// The shortest way to write `d` that reads back as `d`.
@@ -107,6 +123,8 @@ mod tests {
         assert_eq!(size("1.5KiB"), Ok(1536));
         assert_eq!(size("1kB"), Ok(1000));
         assert_eq!(rate("1.5Mpps"), Ok(1_500_000));
+        assert_eq!(bits("1.5Gbit"), Ok(1_500_000_000));
+        assert_eq!(bits("8kbit"), Ok(8_000));
     }
 
     #[test]
@@ -119,6 +137,9 @@ mod tests {
         }
         for bad in ["", "10", "10k", "10Kpps", "0.5pps", "99999999999Gpps"] {
             assert!(rate(bad).is_err(), "{bad:?}");
+        }
+        for bad in ["", "10", "10k", "10Kbit", "1Gbps", "0.5bit", "99999999999Gbit"] {
+            assert!(bits(bad).is_err(), "{bad:?}");
         }
     }
 
@@ -136,5 +157,8 @@ mod tests {
             assert_eq!(rate(&show_rate(r)), Ok(r));
         }
         assert_eq!(show_rate(10_000), "10kpps");
+        for b in [0, 1, 8_000, 1_500_000_000, 400_000_000_000] {
+            assert_eq!(bits(&show_bits(b)), Ok(b));
+        }
     }
 }

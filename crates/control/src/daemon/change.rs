@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use ringway_engine::Engine;
 use ringway_ports::process::ClientId;
 
+use super::limits::Buckets;
 use super::live::{LivePort, LiveSwitch, NewPort};
 use super::{Daemon, Refused, open, place, start_engine};
 use crate::config::diff::{Action, diff};
@@ -25,6 +26,7 @@ const SETTLE_WITHIN: Duration = Duration::from_millis(500);
 /// A change in the making.
 struct Trial {
     switches: BTreeMap<Name, LiveSwitch>,
+    buckets: Buckets,
     engine: Option<Engine>,
     /// Ports whose socket a running port has, which is to give it up.
     late: Vec<(Name, Port)>,
@@ -37,13 +39,15 @@ impl Daemon {
     /// Something cannot be had; nothing has changed.
     pub(super) fn apply(&mut self, target: Config) -> Result<Vec<String>, Refused> {
         let actions = diff(&self.running.config, &target);
-        let mut trial = Trial { switches: self.switches.clone(), engine: None, late: Vec::new() };
+        let (switches, buckets) = (self.switches.clone(), self.buckets.clone());
+        let mut trial = Trial { switches, buckets, engine: None, late: Vec::new() };
         for action in &actions {
             self.take(&mut trial, &target, action)?;
         }
         self.take_late(&mut trial)?;
 
         let before = std::mem::replace(&mut self.switches, trial.switches);
+        self.buckets = trial.buckets;
         self.running.config = target;
         if let Some(engine) = trial.engine {
             // The old pollers give the ports' inputs back when they end; the new ones take them when published.
@@ -82,6 +86,10 @@ impl Daemon {
             },
             Action::ChangeEngine { to, .. } => trial.engine = Some(start_engine(to)?),
             Action::ChangeAttach { .. } => {}
+            Action::SetBucket(name, settings) => {
+                trial.buckets.set(name, settings.as_ref());
+                trial.switches.values_mut().for_each(LiveSwitch::rebuild);
+            }
             Action::AddSwitch(name, to) | Action::ChangeSwitch { name, to, .. } => match trial.switches.get_mut(name) {
                 // Clients may have brought the switch into being before it was configured.
                 Some(switch) => switch.change(to.clone()).map_err(failed)?,
@@ -92,7 +100,7 @@ impl Daemon {
             },
             Action::ChangePort { name, to, .. } => {
                 if let Some(switch) = trial.switches.get_mut(&to.switch) {
-                    switch.set(name, to.clone());
+                    switch.set(name, Port::clone(to));
                 }
             }
             Action::AddPort(name, port) => self.take_port(trial, name, port)?,

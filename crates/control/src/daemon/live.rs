@@ -12,6 +12,7 @@ use ringway_switch::{
 };
 
 use super::front_end::FrontEnd;
+use super::limits::{self, Buckets};
 use crate::config::{Calls, Flood, Forwarding, Name, Placement, Port, Switch};
 
 /// Generations of a port index in the MAC table; before one comes round again the table must be swept.
@@ -32,6 +33,8 @@ pub struct LivePort {
     pub client: Option<ClientId>,
     /// The control side of a vhost-user port.
     pub front_end: Option<Arc<FrontEnd>>,
+    /// What its settings say of its frames, as of the last build.
+    pub policy: Option<Policy>,
     owner: Owner,
 }
 
@@ -63,13 +66,13 @@ pub struct LiveSwitch {
     built: Option<Arc<data::Switch>>,
 }
 
-/// What is looked at before a port's frames are forwarded.
-fn policy(settings: &Port) -> Option<Policy> {
+/// In whose name a port's frames may be; none: anybody's.
+fn guard(settings: &Port) -> Option<Arc<Guard>> {
     let checks = settings.identity.checks(&settings.mac);
     let macs: Vec<data::Mac> = settings.mac.iter().map(|mac| mac.get()).collect();
     let prefixes: Vec<_> = settings.identity.ip.iter().map(|prefix| prefix.get()).collect();
     let guard = Guard::new(checks, &macs, &prefixes);
-    (!guard.is_idle()).then(|| Policy { guard: Some(Arc::new(guard)) })
+    (!guard.is_idle()).then(|| Arc::new(guard))
 }
 
 fn new_table(settings: &Switch) -> io::Result<Arc<MacTable>> {
@@ -125,7 +128,7 @@ impl LiveSwitch {
         };
         let owner = Owner::new(index, self.generations[usize::from(index)]);
         let NewPort { settings, port, source, poller, client, front_end } = new;
-        let live = LivePort { settings, port, source, poller, client, front_end, owner };
+        let live = LivePort { settings, port, source, poller, client, front_end, policy: None, owner };
         let replaced = self.ports.insert(name, live);
         debug_assert!(replaced.is_none(), "a port's name is taken");
         self.built = None;
@@ -206,8 +209,8 @@ impl LiveSwitch {
     }
 
     /// The ports as pollers take them, to be published at once: their calls are moderated as their settings say from now on.
-    pub fn attached(&mut self) -> Vec<Attached> {
-        let switch = self.build();
+    pub fn attached(&mut self, buckets: &Buckets) -> Vec<Attached> {
+        let switch = self.build(buckets);
         let one = |live: &LivePort| {
             let Calls { interval, above } = live.settings.calls;
             live.port.set_moderation(Moderation { interval, above: (above > 0).then_some(above) });
@@ -222,14 +225,24 @@ impl LiveSwitch {
         self.ports.values().map(one).collect()
     }
 
-    fn build(&mut self) -> Arc<data::Switch> {
+    /// Something that ports refer to has changed.
+    pub fn rebuild(&mut self) {
+        self.built = None;
+    }
+
+    fn build(&mut self, buckets: &Buckets) -> Arc<data::Switch> {
         if let Some(built) = &self.built {
             return Arc::clone(built);
+        }
+        for live in self.ports.values_mut() {
+            let limits = limits::policy(live.policy.as_ref(), &live.settings, buckets);
+            live.policy = Policy { guard: guard(&live.settings), ..limits }.in_use();
         }
         let member = |live: &LivePort| Member {
             isolated: live.settings.isolated,
             macs: live.settings.mac.iter().map(|mac| mac.get()).collect(),
-            policy: policy(&live.settings),
+            weight: live.settings.weight,
+            policy: live.policy.clone(),
             ..Member::new(live.owner, Arc::clone(&live.port))
         };
         let members: Vec<Member> = self.ports.values().map(member).collect();

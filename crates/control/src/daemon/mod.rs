@@ -5,6 +5,7 @@
 //! - [`change`]: from one to the other, whole or not at all.
 //! - [`attach`]: clients come and go.
 //! - `front_end`: so do those of vhost-user ports.
+//! - `limits`: rates, as pollers keep them.
 //! - `reopen`: devices that were lost are tried again.
 //! - [`report`]: what the API says of all this.
 //! - [`serve`]: the process: sockets, signals, timers.
@@ -16,6 +17,7 @@ pub mod attach;
 pub mod change;
 mod faults;
 mod front_end;
+mod limits;
 pub mod live;
 mod netns;
 mod open;
@@ -44,6 +46,7 @@ use crate::config::node::Node;
 use crate::config::{self, Mistake, Name, Placement};
 use faults::Faults;
 use front_end::Events;
+use limits::Buckets;
 use live::LiveSwitch;
 use reopen::Lost;
 use running::Running;
@@ -55,6 +58,7 @@ pub struct Daemon {
     engine_started: Instant,
     engine_changed: Arc<Notify>,
     switches: BTreeMap<Name, LiveSwitch>,
+    buckets: Buckets,
     /// Where each client's port is: switch and name.
     clients: HashMap<ClientId, (Name, Name)>,
     ender: Option<Ender>,
@@ -81,6 +85,7 @@ impl Daemon {
             engine_started: Instant::now(),
             engine_changed: Arc::default(),
             switches: BTreeMap::new(),
+            buckets: Buckets::default(),
             clients: HashMap::new(),
             ender: None,
             next_colour: 0,
@@ -230,7 +235,7 @@ impl Daemon {
 
     /// Gives pollers what runs now.
     fn publish(&mut self) {
-        let ports = self.switches.values_mut().flat_map(LiveSwitch::attached).collect();
+        let ports = self.switches.values_mut().flat_map(|switch| switch.attached(&self.buckets)).collect();
         self.engine.publish(Topology { ports });
     }
 }

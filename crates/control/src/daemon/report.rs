@@ -5,10 +5,12 @@ use std::time::{Duration, Instant};
 use ringway_ports::vhost_user::State;
 
 use super::live::LivePort;
-use super::{Daemon, Refused};
+use super::{Daemon, Refused, limits};
 use crate::api::features::feature_names;
 use crate::api::identity::IdentityStatus;
-use crate::api::types::{FdbEntry, PollerStatus, PortStatus, Status, SwitchStatus, Traffic, VhostUserStatus};
+use crate::api::types::{
+    BucketStatus, FdbEntry, PollerStatus, PortStatus, Status, SwitchStatus, Traffic, VhostUserStatus,
+};
 use crate::config::units::{show_duration, show_rate};
 use crate::config::{Kind, Name, Port, VhostUser};
 
@@ -20,6 +22,7 @@ impl Daemon {
             uptime: self.started.elapsed().as_secs_f64(),
             ports: self.ports(),
             switches: self.switches.iter().map(|(name, switch)| switch_status(name, switch)).collect(),
+            buckets: self.bucket_statuses(),
             pollers: self.engine.readings().iter().map(|r| poller_status(r, self.engine_started.elapsed())).collect(),
             faults: self.faults.report(),
         }
@@ -34,6 +37,11 @@ impl Daemon {
         ports.extend(absent.map(|(name, port)| self.absent_status(name, port)));
         ports.sort_by(|a, b| (&a.switch, &a.name).cmp(&(&b.switch, &b.name)));
         ports
+    }
+
+    fn bucket_statuses(&self) -> Vec<BucketStatus> {
+        let ports = self.switches.values().flat_map(|s| s.ports().values().map(|port| &port.settings));
+        self.buckets.report(&self.running.config.buckets, ports, ringway_engine::nanoseconds())
     }
 
     fn absent_status(&self, name: &Name, port: &Port) -> PortStatus {
@@ -105,6 +113,9 @@ fn settings_status(name: &Name, port: &Port, state: &str) -> PortStatus {
         state: state.to_owned(),
         mac: port.mac.iter().map(ToString::to_string).collect(),
         weight: port.weight,
+        ingress: limits::report(&port.ingress, None, 0),
+        egress: limits::report(&port.egress, None, 0),
+        storm: limits::report_storm(port),
         isolated: port.isolated,
         identity: IdentityStatus::of(port),
         call_interval: show_duration(port.calls.interval),
@@ -144,7 +155,11 @@ fn live_status(name: &Name, live: &LivePort) -> PortStatus {
                 ..settings
             }
         });
+    let now = ringway_engine::nanoseconds();
+    let policy = live.policy.as_ref();
     PortStatus {
+        ingress: limits::report(&live.settings.ingress, policy.and_then(|p| p.ingress.as_deref()), now),
+        egress: limits::report(&live.settings.egress, policy.and_then(|p| p.egress.as_deref()).map(|e| e.limit()), now),
         poller: Some(live.poller),
         input: Traffic { frames: counters.in_frames, bytes: counters.in_bytes },
         output: Traffic { frames: counters.out_frames, bytes: counters.out_bytes },

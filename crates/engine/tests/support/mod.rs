@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use ringway_engine::{Attached, Signal, Source, Topology};
 use ringway_memory::Mapping;
 use ringway_switch::{
-    Asked, Batch, Bell, Counters, DropReason, Frames, Input, Mac, MacMap, MacTable, Member, News, Output, Owner, Port,
-    PortFault, Spreads, Switch,
+    Asked, Batch, Bell, Counters, Discarded, DropReason, Frames, Input, Mac, MacMap, MacTable, Member, News, Output,
+    Owner, Port, PortFault, Spreads, Switch,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::CpuSet;
@@ -115,6 +115,14 @@ impl Input for In {
         }
         self.station.batches.fetch_add(1, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
+        let mut queue = lock(&self.station.to_send);
+        let frames = if lock(&self.station.floods).is_some() { most } else { most.min(queue.len()) };
+        let there = frames.min(queue.len());
+        queue.drain(..there);
+        Ok(Discarded { frames: frames as u64, bytes: (frames * FRAME) as u64 })
     }
 
     fn release(&mut self) {

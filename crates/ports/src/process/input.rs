@@ -9,7 +9,7 @@ use ringway_abi::layout::{MAX_FRAME, MAX_SLOTS_PER_FRAME};
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Mapping, View};
-use ringway_switch::{Batch, DropReason, Input, PortFault};
+use ringway_switch::{Batch, Discarded, DropReason, Input, PortFault};
 
 use super::ring::{Ring, RingMemory};
 
@@ -58,6 +58,17 @@ impl Input for ProcessInput {
             ring.collect(batch)?;
         }
         Ok(())
+    }
+
+    fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
+        let mut discarded = Discarded::default();
+        let first = self.next_ring;
+        self.next_ring = if first + 1 < self.rings.len() { first + 1 } else { 0 };
+        let (before, from) = self.rings.split_at_mut(first);
+        for ring in from.iter_mut().chain(before) {
+            ring.discard(most, &mut discarded)?;
+        }
+        Ok(discarded)
     }
 
     #[inline]
@@ -145,6 +156,49 @@ impl TxRing {
         };
         self.taken = at;
         if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { result }
+    }
+
+    /// Gives frames back unseen, until `discarded` stands at `most`: only their slots are read.
+    fn discard(&mut self, most: usize, discarded: &mut Discarded) -> Result<(), PortFault> {
+        let head = self.head();
+        if head >= self.ring.slots {
+            return Err(PortFault::TxHeadOutOfRange(head));
+        }
+        let Some(memory) = self.ring.memory() else { return Ok(()) };
+        let prefix = if self.ring.offload { PREFIX_BYTES as u64 } else { 0 };
+        let (mut at, mut frame, mut len) = (self.next, 0, 0);
+        self.taken = self.next;
+        while at != head && discarded.frames < most as u64 {
+            let end = if head >= at { head } else { self.ring.slots };
+            for [word, _] in memory.slots(at, end) {
+                let slot = Slot::from_word(word.load(Ordering::Relaxed));
+                at += 1;
+                len += u64::from(slot.len);
+                if slot.more() {
+                    frame += 1;
+                    if frame == MAX_SLOTS_PER_FRAME || frame + 1 == self.ring.slots as usize {
+                        return Err(PortFault::EndlessFrame);
+                    }
+                    continue;
+                }
+                discarded.frames += 1;
+                discarded.bytes += len.saturating_sub(prefix);
+                (frame, len) = (0, 0);
+                self.taken = at;
+                if discarded.frames == most as u64 {
+                    break;
+                }
+            }
+            if at == self.ring.slots {
+                at = 0;
+                self.taken = if frame == 0 { 0 } else { self.taken };
+            }
+        }
+        if self.taken == self.next && at == head && at != self.next {
+            self.waiting_at = Some(head);
+        }
+        self.release();
+        if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
     }
 
     #[inline]

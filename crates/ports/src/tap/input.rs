@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
-use ringway_switch::{Batch, DropReason, Input, MAX_FRAME, Offload, PortFault};
+use ringway_switch::{Batch, Discarded, DropReason, Input, MAX_FRAME, Offload, PortFault};
 
 /// A header and the longest frame, offered one byte more so that a longer one can be told: the kernel cuts off what does
 /// not fit.
@@ -76,6 +76,17 @@ impl Input for TapInput {
             at += ((1 + len.div_ceil(LINE)) | 1) * LINE;
         }
         Ok(())
+    }
+
+    /// The kernel cuts off what does not fit, so that only the header is copied. How long the frames were it does not say.
+    fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
+        let mut discarded = Discarded::default();
+        let Some(buffer) = self.memory.view(HEADER_AT, Offload::BYTES) else { return Ok(discarded) };
+        while discarded.frames < most as u64 {
+            let Read::Frame(_) = self.read(buffer)? else { break };
+            discarded.frames += 1;
+        }
+        Ok(discarded)
     }
 
     /// The memory is this port's own.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::lock_api::ArcMutexGuard;
 use parking_lot::{Mutex, RawMutex};
 use ringway_memory::Mapping;
-use ringway_switch::{Batch, Input, PortFault};
+use ringway_switch::{Batch, Discarded, Input, PortFault};
 
 use super::device::{Device, Fault, InputSide};
 use crate::virtqueue::RingFault;
@@ -61,6 +61,25 @@ impl Input for VhostInput {
             }
         }
         Ok(())
+    }
+
+    fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
+        let mut discarded = Discarded::default();
+        let Some(guard) = self.side.try_lock_arc() else { return Ok(discarded) };
+        let side = self.held.insert(guard);
+        let count = if side.fault.is_none() { side.queues.len() } else { 0 };
+        // An announcement is ours, and waits.
+        for number in (side.next..count).chain(0..side.next.min(count)) {
+            let Some(queue) = &mut side.queues[number] else { continue };
+            if let Err(what) = queue.discard(most, &mut discarded) {
+                side.fault = Some(Fault { queue: 2 * number as u16 + 1, what });
+                self.device.report_broken();
+                break;
+            }
+        }
+        side.next = if side.next + 1 < side.queues.len() { side.next + 1 } else { 0 };
+        self.release();
+        Ok(discarded)
     }
 
     #[inline]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use ringway_engine::Called;
-use ringway_switch::{Batch, Frame};
+use ringway_switch::{Batch, Discarded, Frame};
 
 use super::inflight::Taken;
 use crate::guest::{DirtyLog, GuestMemory};
@@ -59,6 +59,11 @@ impl TransmitQueue {
     pub(super) fn collect<'m>(&'m mut self, bounce: &'m Bounce, batch: &mut Batch<'m>) -> Result<(), RingFault> {
         let memory = &*self.memory;
         either!(&mut self.queue, queue => queue.collect(memory, bounce, batch))
+    }
+
+    pub(super) fn discard(&mut self, most: usize, discarded: &mut Discarded) -> Result<(), RingFault> {
+        let memory = &*self.memory;
+        either!(&mut self.queue, queue => queue.discard(memory, most, discarded))
     }
 
     #[inline]

@@ -1,5 +1,7 @@
 //! Frames from a driver: a transmit queue (virtio 1.3, 5.1.6.2).
 
+mod discard;
+
 use std::cell::Cell;
 use std::io;
 use std::sync::Arc;

@@ -20,6 +20,7 @@ use crate::out::{self, Table};
   ringway port add tap0 switch=lan0 kind=tap
   ringway port add vm1 switch=lan0 kind=vhost-user mac=52:54:00:00:00:01 weight=4
   ringway port set vm1 isolated=true call_interval=20us
+  ringway port set vm1 'ingress={rate=\"1Gbit\",burst=\"64KiB\"}' 'egress={}'
   ringway port del lan0:vm1
   ringway port list --json")]
 pub struct Args {
@@ -70,7 +71,15 @@ const KEYS: &str = "Keys, as in [port.NAME] of the configuration:
   ip=[\"ADDRESS\",...]     bound IP addresses and prefixes, like ip=10.0.0.5
   guard=auto|all|off     what may not be claimed: others' addresses (auto: where mac or ip are set), with all neither
                          to be a DHCP server or router; or a list of mac, ip, dhcp, ra
-  weight=1..64           share of a poller's attention
+  weight=1..64           share of a poller's attention, and of a port or bucket that several fill
+  ingress={rate=\"RATE\",...}   how much it may send; {}: as much as it can. Keys of the limit:
+    rate      bits of frames (without FCS) a second, 8kbit to 400Gbit
+    burst     bytes that may pass at once, like 64KiB; by default what passes in 10 ms
+    frames    frames a second, like 1.5Mpps; frames_burst: how many may pass at once
+    bucket    the [bucket.NAME] it shares with others; rate is then guaranteed, ceiling the most with what is lent
+    on_excess drop (default), or wait: in the sender's ring
+  egress={...}           how much it may be given, the same; each sender has its share by weight
+  storm={broadcast=\"1kpps\",multicast=\"10Mbit\",unknown_unicast=\"1kpps\"}   how much it may send to many
   call_interval=TIME     least time between two calls, up to 1s, like 50us; by default none
   call_above=RATE        the rate of frames up to which there is none all the same, like 10kpps
   poller=NUMBER|any      the poller that serves it

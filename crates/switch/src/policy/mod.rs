@@ -1,21 +1,44 @@
 //! Policy: what a port may send, and how much (DESIGN §6). Judged on the private copies only.
+//!
+//! - [`guard`], [`claims`]: in whose name.
+//! - [`bucket`]: token buckets, exact.
+//! - [`shares`]: who may have how much of one that several draw on.
+//! - [`limit`]: what a port makes of them in one direction; [`turn`]: how a pass keeps to it.
+//! - [`egress`]: the same where frames come from several senders.
+//! - [`storm`]: limits on what goes to many.
 
+mod bucket;
 mod claims;
+mod egress;
 mod guard;
+mod limit;
+mod shares;
+mod storm;
+mod turn;
 
+#[cfg(test)]
+mod bucket_tests;
 #[cfg(test)]
 mod claims_tests;
 #[cfg(test)]
 mod guard_tests;
+#[cfg(test)]
+mod limit_tests;
 
 use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::switch::Member;
-use crate::time::Time;
 
+pub use bucket::{Bucket, MAX_BURST};
 pub use claims::{Claims, Protocol, Role, Unreadable};
+pub use egress::Egress;
 pub use guard::{Checks, Guard, Prefix};
+pub use limit::{Excess, Limit, Rates};
+pub use storm::Storm;
+
+pub(crate) use limit::Grant;
+pub(crate) use turn::Turn;
 
 /// What the configuration says of one port's frames. A clone shares what must last over changes of the topology: buckets,
 /// counters.
@@ -23,13 +46,27 @@ pub use guard::{Checks, Guard, Prefix};
 pub struct Policy {
     /// Whose name it may speak in; none: anybody's.
     pub guard: Option<Arc<Guard>>,
+    /// How much it may send.
+    pub ingress: Option<Arc<Limit>>,
+    /// How much it may be given.
+    pub egress: Option<Arc<Egress>>,
+    /// How much of what it sends may go to many.
+    pub storm: Option<Arc<Storm>>,
 }
 
 impl Policy {
+    /// `None` where it asks for nothing.
+    #[must_use]
+    pub fn in_use(self) -> Option<Policy> {
+        let Policy { guard, ingress, egress, storm } = &self;
+        (guard.is_some() || ingress.is_some() || egress.is_some() || storm.is_some()).then_some(self)
+    }
+
     /// Stage "admit": rejects or takes out frames that `from` may not send, and counts those that leave the batch here.
-    pub(crate) fn admit(&self, batch: &mut Batch<'_>, _from: &Member, _now: &Time) {
+    pub(crate) fn admit(&self, batch: &mut Batch<'_>, from: &Member, turn: &Turn) {
         if let Some(guard) = &self.guard {
             guard.admit(batch);
         }
+        self.keep_to(turn, batch, from);
     }
 }

@@ -1,0 +1,147 @@
+//! From limits as they are written to those that pollers keep, and back to numbers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ringway_switch::Policy;
+use ringway_switch::policy::{self as data, Egress, Rates};
+
+use crate::api::types::{BucketStatus, LimitStatus, StormStatus};
+use crate::config::limit::Rate;
+use crate::config::units::{show_bits, show_rate, show_size};
+use crate::config::{Bucket, Excess, Limit, Name, Port};
+
+/// The buckets that ports share, as they run.
+#[derive(Clone, Debug, Default)]
+pub struct Buckets(BTreeMap<Name, Arc<Rates>>);
+
+impl Buckets {
+    /// A bucket comes, changes, or goes. What is in one that changes stays.
+    pub fn set(&mut self, name: &Name, settings: Option<&Bucket>) {
+        let before = self.0.remove(name);
+        if let Some(settings) = settings {
+            let before = before.as_deref().unwrap_or(&NONE);
+            let bits = Some(bucket(before.bits.as_ref(), settings.rate, settings.burst * 8));
+            let frames = settings.frames.map(|(rate, burst)| bucket(before.frames.as_ref(), rate, burst));
+            self.0.insert(name.clone(), Arc::new(Rates { bits, frames }));
+        }
+    }
+
+    /// Each of them, and how many ports have it.
+    pub fn report<'a>(
+        &self,
+        settings: &BTreeMap<Name, Bucket>,
+        ports: impl Iterator<Item = &'a Port> + Clone,
+        now: u64,
+    ) -> Vec<BucketStatus> {
+        let users = |name: &Name| {
+            let uses = |port: &&Port| [&port.ingress, &port.egress].iter().any(|l| l.bucket.as_ref() == Some(name));
+            ports.clone().filter(uses).count()
+        };
+        let report = |(name, rates): (&Name, &Arc<Rates>)| {
+            let settings = settings.get(name)?;
+            Some(BucketStatus {
+                name: name.to_string(),
+                rate: show_bits(settings.rate),
+                burst: show_size(settings.burst),
+                frames: settings.frames.map(|(rate, _)| show_rate(rate)),
+                frames_burst: settings.frames.map(|(_, burst)| burst),
+                fill: rates.bits.as_ref().map(|bucket| bucket.fill_at(now)),
+                frames_fill: rates.frames.as_ref().map(|bucket| bucket.fill_at(now)),
+                ports: users(name),
+            })
+        };
+        self.0.iter().filter_map(report).collect()
+    }
+}
+
+static NONE: Rates = Rates { bits: None, frames: None };
+
+/// A bucket with what is in `before`.
+fn bucket(before: Option<&data::Bucket>, rate: u64, burst: u64) -> data::Bucket {
+    before.map_or_else(|| data::Bucket::new(rate, burst), |before| before.changed(rate, burst))
+}
+
+/// What `settings` say of a port whose policy was `before`: what is in its buckets stays.
+pub fn policy(before: Option<&Policy>, settings: &Port, buckets: &Buckets) -> Policy {
+    let ingress = settings.ingress.is_some().then(|| {
+        let before = before.and_then(|policy| policy.ingress.as_deref());
+        Arc::new(limit(before, &settings.ingress, settings.weight, buckets))
+    });
+    let egress = settings.egress.is_some().then(|| {
+        let before = before.and_then(|policy| policy.egress.as_deref());
+        let limit = limit(before.map(Egress::limit), &settings.egress, settings.weight, buckets);
+        Arc::new(match before {
+            Some(before) => before.changed(limit),
+            None => Egress::new(limit),
+        })
+    });
+    let storm = settings.storm.is_some().then(|| {
+        let none = data::Storm::default();
+        let before = before.and_then(|policy| policy.storm.as_deref()).unwrap_or(&none);
+        let now = settings.storm.clone();
+        Arc::new(data::Storm {
+            broadcast: class(&before.broadcast, now.broadcast),
+            multicast: class(&before.multicast, now.multicast),
+            unknown_unicast: class(&before.unknown_unicast, now.unknown_unicast),
+        })
+    });
+    Policy { ingress, egress, storm, ..Policy::default() }
+}
+
+fn limit(before: Option<&data::Limit>, settings: &Limit, weight: u32, buckets: &Buckets) -> data::Limit {
+    let none = data::Limit::new(Rates::default());
+    let before = before.unwrap_or(&none);
+    let bits = |before: &Option<data::Bucket>, rate: Option<u64>| {
+        rate.map(|rate| bucket(before.as_ref(), rate, settings.burst_at(rate) * 8))
+    };
+    let frames = settings.frames.map(|rate| bucket(before.own.frames.as_ref(), rate, settings.frames_burst_at(rate)));
+    let mut limit = data::Limit::new(Rates { bits: bits(&before.own.bits, settings.rate), frames }).continuing(before);
+    limit.shared = settings.bucket.as_ref().and_then(|name| buckets.0.get(name)).cloned();
+    // What is guaranteed and has no ceiling is that, too.
+    limit.ceiling = bits(&before.ceiling, settings.ceiling);
+    limit.weight = weight;
+    limit.excess = match settings.on_excess.unwrap_or_default() {
+        Excess::Drop => data::Excess::Drop,
+        Excess::Wait => data::Excess::Wait,
+    };
+    limit
+}
+
+fn class(before: &Rates, rate: Option<Rate>) -> Rates {
+    match rate {
+        None => Rates::default(),
+        Some(rate @ Rate::Frames(frames)) => {
+            Rates { bits: None, frames: Some(bucket(before.frames.as_ref(), frames, rate.burst())) }
+        }
+        Some(rate @ Rate::Bits(bits)) => {
+            Rates { bits: Some(bucket(before.bits.as_ref(), bits, rate.burst() * 8)), frames: None }
+        }
+    }
+}
+
+/// A limit as it is written, with what is left to defaults, and how full its buckets are. None: there is none.
+pub fn report(settings: &Limit, live: Option<&data::Limit>, now: u64) -> Option<LimitStatus> {
+    settings.is_some().then(|| LimitStatus {
+        rate: settings.rate.map(show_bits),
+        ceiling: settings.ceiling.map(show_bits),
+        burst: settings.rate.or(settings.ceiling).map(|rate| show_size(settings.burst_at(rate))),
+        frames: settings.frames.map(show_rate),
+        frames_burst: settings.frames.map(|frames| settings.frames_burst_at(frames)),
+        bucket: settings.bucket.as_ref().map(Name::to_string),
+        on_excess: settings.on_excess.unwrap_or_default().as_str().to_owned(),
+        fill: live.and_then(|l| l.own.bits.as_ref().or(l.ceiling.as_ref())).map(|bucket| bucket.fill_at(now)),
+        frames_fill: live.and_then(|l| l.own.frames.as_ref()).map(|bucket| bucket.fill_at(now)),
+    })
+}
+
+/// Storm control as it is written. None: there is none.
+pub fn report_storm(settings: &Port) -> Option<StormStatus> {
+    let storm = &settings.storm;
+    let show = |rate: Option<Rate>| rate.map(|rate| rate.to_string());
+    storm.is_some().then(|| StormStatus {
+        broadcast: show(storm.broadcast),
+        multicast: show(storm.multicast),
+        unknown_unicast: show(storm.unknown_unicast),
+    })
+}

@@ -1,0 +1,200 @@
+//! Limits and shares, with clients that send as fast as they can. Rates are measured with the machine's clock, so only
+//! roughly: the switch's own tests are exact.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use support::{Daemon, receive, send, until};
+
+/// A client that sends as fast as it can, and takes what comes.
+struct Flooder {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn address(number: u8) -> [u8; 6] {
+    [2, 0, 0, 0, 0, number]
+}
+
+fn frame(to: [u8; 6], from: u8, len: usize) -> Vec<u8> {
+    let mut frame = [&to, &address(from)[..], &[0x88, 0xb5]].concat();
+    frame.resize(len, 0);
+    frame
+}
+
+/// Sends frames of these lengths from port `p{from}`, or takes what comes where there is none.
+fn client(daemon: &Daemon, from: u8, to: [u8; 6], lens: &[usize]) -> Flooder {
+    let mut port = daemon.attach(&format!("lan0:p{from}")).unwrap();
+    let frames: Vec<Vec<u8>> = lens.iter().map(|&len| frame(to, from, len)).collect();
+    send(&mut port, &frame([2, 0, 0, 0, 0xff, 0xff], from, 60));
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let thread = std::thread::spawn(move || {
+        while !stopped.load(Ordering::Relaxed) {
+            port.rx().drain(256, |_| {});
+            let mut sent = false;
+            for frame in frames.iter().cycle().take(64) {
+                if !port.tx().push(frame) {
+                    break;
+                }
+                sent = true;
+            }
+            port.flush();
+            if !sent {
+                std::thread::yield_now();
+            }
+        }
+    });
+    Flooder { stop, thread: Some(thread) }
+}
+
+impl Drop for Flooder {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn count(port: &Value, direction: &str, what: &str) -> u64 {
+    port[direction][what].as_u64().unwrap()
+}
+
+/// Bits per second that arrive at a port.
+fn rate(daemon: &Daemon, port: &str) -> f64 {
+    let (before, began) = (daemon.port(port), Instant::now());
+    let mut after = before.clone();
+    until("a window has passed", || {
+        after = daemon.port(port);
+        began.elapsed() > Duration::from_secs(1)
+    });
+    let bytes = count(&after, "out", "bytes") - count(&before, "out", "bytes");
+    bytes as f64 * 8.0 / began.elapsed().as_secs_f64()
+}
+
+/// Within a quarter: other tests run at the same time.
+fn is_roughly(rate: f64, wanted: f64) {
+    assert!((rate - wanted).abs() < wanted / 4.0, "{rate} for {wanted}");
+}
+
+fn config(ports: &[&str]) -> String {
+    let port = |(number, keys): (usize, &&str)| {
+        format!("[port.p{}]\nswitch = \"lan0\"\nkind = \"process\"\n{keys}\n", number + 1)
+    };
+    format!("[switch.lan0]\n{}", ports.iter().enumerate().map(port).collect::<String>())
+}
+
+fn drops(daemon: &Daemon, port: &str, reason: &str) -> u64 {
+    daemon.port(port)["drops"][reason].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn a_flood_passes_at_its_rate_and_every_frame_beyond_is_counted() {
+    let daemon = Daemon::start(&config(&["ingress = { rate = \"80Mbit\", burst = \"100kB\" }", ""]));
+    let receiver = client(&daemon, 2, address(1), &[]);
+    let flooder = client(&daemon, 1, address(2), &[60, 1514, 590]);
+    until("it is limited", || drops(&daemon, "p1", "rate_limited") > 0);
+    is_roughly(rate(&daemon, "p2"), 80e6);
+    assert!(daemon.port("p1")["ingress"]["fill"].as_f64().unwrap() < 0.5);
+    drop(flooder);
+    drop(receiver);
+    until("both are gone", || daemon.port("p1")["state"] == "waiting" && daemon.port("p2")["state"] == "waiting");
+}
+
+#[test]
+fn what_waits_for_its_rate_arrives_in_order_and_nothing_is_lost() {
+    let daemon =
+        Daemon::start(&config(&["ingress = { frames = \"2kpps\", frames_burst = 32, on_excess = \"wait\" }", ""]));
+    let (mut sender, mut receiver) = (daemon.attach("lan0:p1").unwrap(), daemon.attach("lan0:p2").unwrap());
+    send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 2, 60));
+    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:02"));
+    let began = Instant::now();
+    for number in 0..400u32 {
+        let mut frame = frame(address(2), 1, 60);
+        frame[14..18].copy_from_slice(&number.to_be_bytes());
+        while !sender.tx().push(&frame) {
+            std::thread::yield_now();
+        }
+    }
+    sender.flush();
+    for number in 0..400u32 {
+        let frame = receive(&mut receiver, support::PATIENCE).expect("every frame arrives");
+        assert_eq!(frame[14..18], number.to_be_bytes());
+    }
+    // 32 pass at once, and one more on credit; not before that many could have come in.
+    assert!(began.elapsed() >= Duration::from_micros((400 - 33) * 500), "{:?}", began.elapsed());
+    assert_eq!(daemon.port("p1")["drops"], serde_json::json!({}));
+}
+
+#[test]
+fn senders_to_one_limited_port_share_it_by_weight_whatever_their_frames() {
+    let daemon = Daemon::start(&config(&["egress = { rate = \"200Mbit\" }", "", "weight = 3", ""]));
+    let _receiver = client(&daemon, 1, address(2), &[]);
+    let senders = [client(&daemon, 2, address(1), &[60]), client(&daemon, 3, address(1), &[1514])];
+    until("it is limited", || drops(&daemon, "p1", "egress_limited") > 0);
+    is_roughly(rate(&daemon, "p1"), 200e6);
+    drop(senders);
+}
+
+#[test]
+fn limits_change_under_a_flood_by_command_and_by_file_and_go_again() {
+    let limited = config(&["ingress = { rate = \"40Mbit\" }", ""]);
+    let daemon = Daemon::start(&limited);
+    let _receiver = client(&daemon, 2, address(1), &[]);
+    let _flooder = client(&daemon, 1, address(2), &[1514]);
+    is_roughly(rate(&daemon, "p2"), 40e6);
+    daemon.ok(&["port", "set", "p1", "ingress={rate=\"160Mbit\",on_excess=\"wait\"}"]);
+    is_roughly(rate(&daemon, "p2"), 160e6);
+    assert_eq!(daemon.port("p1")["ingress"]["rate"], "160Mbit");
+    daemon.ok(&["port", "set", "p1", "ingress={}", "egress={frames=\"1Mpps\"}", "storm={broadcast=\"10pps\"}"]);
+    until("it is not limited any more", || rate(&daemon, "p2") > 400e6);
+    assert_eq!(daemon.port("p1")["ingress"], Value::Null);
+    assert_eq!(daemon.port("p1")["storm"]["broadcast"], "10pps");
+    let shared = "[bucket.tenant]\nrate = \"80Mbit\"\n".to_owned();
+    daemon.reload(&(shared + &config(&["ingress = { bucket = \"tenant\", ceiling = \"400Mbit\" }", ""])));
+    until("the file is in force", || daemon.status()["buckets"][0]["name"] == "tenant");
+    is_roughly(rate(&daemon, "p2"), 80e6);
+    assert_eq!(daemon.status()["buckets"][0]["ports"], 1);
+    daemon.reload(&limited);
+    until("the file is in force", || daemon.status()["buckets"] == serde_json::json!([]));
+    is_roughly(rate(&daemon, "p2"), 40e6);
+}
+
+#[test]
+fn a_storm_is_held_back_and_what_goes_to_one_station_is_not() {
+    let storm = "storm = { broadcast = \"1pps\", multicast = \"1pps\", unknown_unicast = \"1pps\" }";
+    let daemon = Daemon::start(&config(&[storm, ""]));
+    let (mut sender, mut receiver) = (daemon.attach("lan0:p1").unwrap(), daemon.attach("lan0:p2").unwrap());
+    send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 2, 60));
+    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:02"));
+    for to in [[0xff; 6], [1, 0, 0x5e, 0, 0, 9], [2, 0, 0, 0, 0xff, 0xff], address(2)] {
+        for _ in 0..100 {
+            send(&mut sender, &frame(to, 1, 60));
+        }
+    }
+    until("all are taken", || count(&daemon.port("p1"), "in", "frames") == 400);
+    let (dropped, arrived) = (drops(&daemon, "p1", "storm_limited"), count(&daemon.port("p2"), "out", "frames"));
+    assert_eq!(dropped + arrived, 400);
+    // 32 of each class pass at once, and those that come in meanwhile.
+    assert!((3 * (100 - 32 - 10)..=3 * (100 - 32)).contains(&dropped), "{dropped}");
+}
+
+#[test]
+fn a_wrong_limit_is_refused_with_what_would_be_right() {
+    let daemon = Daemon::start(&config(&[""]));
+    for (keys, right) in [
+        ("ingress={rate=\"0bit\"}", "write 8kbit to 400Gbit"),
+        ("ingress={rate=\"401Gbit\"}", "write 8kbit to 400Gbit"),
+        ("ingress={rate=\"1Gbit\",burst=\"60B\"}", "write 1514B to 1GiB"),
+        ("egress=1Gbit", "expected a limit like { rate = \"1Gbit\" }"),
+        ("egress={bucket=\"none\"}", "write [bucket.none] to have one"),
+    ] {
+        let said = daemon.ringway(&["port", "set", "p1", keys]);
+        assert_eq!(said.code, Some(2), "{keys}: {}", said.err);
+        assert!(said.err.contains(right), "{keys}: {}", said.err);
+    }
+}

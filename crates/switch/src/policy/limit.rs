@@ -1,0 +1,226 @@
+//! A port's limit in one direction: its own buckets, and one that it shares with others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::bucket::{BYTE, Bucket, PARTS};
+use super::shares::Share;
+
+/// Most that one batch reserves of a shared bucket, in parts: 256 KiB.
+const TURN: i64 = (256 << 10) * BYTE;
+/// A frame's length until one was seen.
+const USUAL_LEN: u64 = 512;
+
+/// What a limit is made of: bits, frames or both.
+#[derive(Clone, Debug, Default)]
+pub struct Rates {
+    /// Of the frames' bytes, without FCS, preamble and gap.
+    pub bits: Option<Bucket>,
+    /// Of frames, however long.
+    pub frames: Option<Bucket>,
+}
+
+impl Rates {
+    /// Whether there is a limit.
+    #[must_use]
+    pub fn is_some(&self) -> bool {
+        self.bits.is_some() || self.frames.is_some()
+    }
+
+    /// What may pass at `now`; to be taken then.
+    #[inline]
+    pub(crate) fn open(&self, now: u64) -> Grant {
+        let level = |bucket: &Option<Bucket>, unit| bucket.as_ref().map_or(u64::MAX, |b| units(b.fill(now), unit));
+        Grant { bytes: level(&self.bits, BYTE), frames: level(&self.frames, PARTS), ..Grant::default() }
+    }
+
+    /// So much has passed.
+    #[inline]
+    pub(crate) fn take(&self, bytes: u64, frames: u64) {
+        if let Some(bucket) = &self.bits {
+            bucket.take(bytes as i64 * BYTE);
+        }
+        if let Some(bucket) = &self.frames {
+            bucket.take(frames as i64 * PARTS);
+        }
+    }
+}
+
+/// What happens to what is more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Excess {
+    /// It is dropped.
+    #[default]
+    Drop,
+    /// It stays where it is, in its sender's ring, until it may pass.
+    Wait,
+}
+
+/// A limit. Without a shared bucket, what `own` allows passes. With one, what `own` allows passes in any case (if the
+/// guarantees of all who share it are no more than its rate), and beyond that, up to `ceiling`, a share of what the
+/// shared bucket has left.
+#[derive(Debug, Default)]
+pub struct Limit {
+    /// The port's own.
+    pub own: Rates,
+    /// Bits that may pass with what the shared bucket lends.
+    pub ceiling: Option<Bucket>,
+    /// What several ports share.
+    pub shared: Option<Arc<Rates>>,
+    /// The port's weight among these.
+    pub weight: u32,
+    /// What happens to what is more.
+    pub excess: Excess,
+    account: Arc<Account>,
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    bits: Share,
+    frames: Share,
+    /// Mean length of the frames that passed last.
+    mean: AtomicU64,
+}
+
+/// What may pass now: frames as long as they began before `bytes` and `frames` were used up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) bytes: u64,
+    pub(crate) frames: u64,
+    /// Bits of the guarantee, and bits and frames reserved of the shared bucket; in parts.
+    guaranteed: i64,
+    lent: i64,
+    lent_frames: i64,
+}
+
+impl Grant {
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.bytes == 0 || self.frames == 0
+    }
+
+    /// Whether a frame may begin after so much.
+    #[inline]
+    pub(crate) fn covers(&self, bytes: u64, frames: u64) -> bool {
+        bytes < self.bytes && frames < self.frames
+    }
+}
+
+/// Whole units to cover what there is.
+#[inline]
+fn units(level: i64, unit: i64) -> u64 {
+    if level <= 0 { 0 } else { (level as u64).div_ceil(unit as u64) }
+}
+
+#[inline]
+fn fill(bucket: Option<&Bucket>, now: u64) -> Option<i64> {
+    bucket.map(|bucket| bucket.fill(now))
+}
+
+impl Limit {
+    /// A limit of its own `own`, dropping what is more.
+    #[must_use]
+    pub fn new(own: Rates) -> Limit {
+        Limit { own, weight: 1, ..Limit::default() }
+    }
+
+    /// Other settings, with what `before` has had so far.
+    #[must_use]
+    pub fn continuing(self, before: &Limit) -> Limit {
+        Limit { account: Arc::clone(&before.account), ..self }
+    }
+
+    /// What may pass at `now`; to be settled.
+    #[inline]
+    pub(crate) fn open(&self, now: u64) -> Grant {
+        match &self.shared {
+            None => self.own.open(now),
+            Some(shared) => self.open_shared(shared, now),
+        }
+    }
+
+    #[inline(never)]
+    fn open_shared(&self, shared: &Rates, now: u64) -> Grant {
+        let guaranteed = fill(self.own.bits.as_ref(), now).unwrap_or(0).max(0);
+        let frames = fill(self.own.frames.as_ref(), now).unwrap_or(i64::MAX);
+        let draw = |bucket: &Bucket, share: &Share, most: i64| {
+            let _ = bucket.fill(now);
+            let allowed = bucket.clock().allowed(share, self.weight, bucket, now);
+            bucket.reserve(most.min(allowed))
+        };
+        let ceiling = fill(self.ceiling.as_ref(), now).unwrap_or(i64::MAX);
+        let beyond = ceiling.saturating_sub(guaranteed).clamp(0, TURN);
+        let lent = shared.bits.as_ref().map(|bucket| draw(bucket, &self.account.bits, beyond));
+        let level = lent.map_or(i64::MAX, |lent| guaranteed.saturating_add(lent)).min(ceiling);
+        let lent_frames = shared.frames.as_ref().map(|bucket| draw(bucket, &self.account.frames, frames.min(TURN)));
+        Grant {
+            bytes: units(level, BYTE),
+            frames: units(lent_frames.map_or(frames, |lent| lent.min(frames)), PARTS),
+            guaranteed,
+            lent: lent.unwrap_or(0),
+            lent_frames: lent_frames.unwrap_or(0),
+        }
+    }
+
+    /// So much has passed of what was granted; the last frame may be more.
+    #[inline]
+    pub(crate) fn settle(&self, grant: &Grant, bytes: u64, frames: u64) {
+        if let Some(mean) = bytes.checked_div(frames) {
+            self.account.mean.store(mean, Ordering::Relaxed);
+        }
+        match &self.shared {
+            None => self.own.take(bytes, frames),
+            Some(shared) => self.settle_shared(shared, grant, bytes, frames),
+        }
+    }
+
+    #[inline(never)]
+    fn settle_shared(&self, shared: &Rates, grant: &Grant, bytes: u64, frames: u64) {
+        let (cost, frame_cost) = (bytes as i64 * BYTE, frames as i64 * PARTS);
+        // What the last frame took beyond the grant is owed by whoever gave to it last.
+        let own = if grant.lent > 0 { cost.min(grant.guaranteed) } else { cost };
+        if let Some(bucket) = &self.own.bits {
+            bucket.take(own);
+        }
+        if let Some(bucket) = &self.own.frames {
+            bucket.take(frame_cost);
+        }
+        if let Some(bucket) = &self.ceiling {
+            bucket.take(cost);
+        }
+        if let Some(bucket) = &shared.bits {
+            bucket.settle(grant.lent - cost);
+            bucket.clock().served(&self.account.bits, self.weight, cost - own, bucket);
+        }
+        if let Some(bucket) = &shared.frames {
+            bucket.settle(grant.lent_frames - frame_cost);
+            bucket.clock().served(&self.account.frames, self.weight, frame_cost, bucket);
+        }
+    }
+
+    /// About how many frames a grant is for.
+    pub(crate) fn frames_in(&self, grant: &Grant) -> u64 {
+        let mean = match self.account.mean.load(Ordering::Relaxed) {
+            0 => USUAL_LEN,
+            mean => mean,
+        };
+        (grant.bytes / mean + 1).min(grant.frames)
+    }
+
+    /// When it is worth asking again after there was nothing, in nanoseconds.
+    pub(crate) fn resume_at(&self, now: u64) -> u64 {
+        let own = self.own.bits.as_ref();
+        let (bits, lent) = match &self.shared {
+            None => (own, None),
+            Some(shared) => (self.ceiling.as_ref(), shared.bits.as_ref()),
+        };
+        let latest = |buckets: [Option<&Bucket>; 4]| buckets.into_iter().flatten().map(|b| b.resume_at(now)).max();
+        let shared_frames = self.shared.as_ref().and_then(|shared| shared.frames.as_ref());
+        let at = latest([bits, self.own.frames.as_ref(), shared_frames, lent]).unwrap_or(now);
+        // A guarantee does not wait for others; a share is looked for again soon.
+        let at = match (own, lent) {
+            (Some(own), Some(_)) => at.min(own.resume_at(now)),
+            _ => at,
+        };
+        at.max(now + lent.map_or(0, Bucket::pause))
+    }
+}

@@ -1,0 +1,222 @@
+//! Limits that several draw on, by a clock that the tests drive.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::{Bucket, Egress, Limit, Rates};
+use crate::mac_table::Owner;
+use crate::switch::Member;
+use crate::testing::Plan;
+
+const SECOND: u64 = 1_000_000_000;
+const START: u64 = SECOND;
+
+/// One who sends: as many frames of each of these lengths in turn as a batch holds, now and then.
+#[derive(Clone, Debug)]
+struct Sender {
+    weight: u32,
+    lens: Vec<usize>,
+    batch: usize,
+    /// Nanoseconds between two batches.
+    every: u64,
+    given: u64,
+    refused: u64,
+    next: u64,
+}
+
+fn sender(weight: u32, lens: &[usize], batch: usize, every: u64) -> Sender {
+    Sender { weight, lens: lens.to_vec(), batch, every, given: 0, refused: 0, next: START }
+}
+
+fn bits(rate: u64, burst: u64) -> Rates {
+    Rates { bits: Some(Bucket::new(rate, burst)), frames: None }
+}
+
+/// What each of the senders could give in a second, after one in which they came to know each other.
+fn contend(egress: &Egress, senders: &mut [Sender]) {
+    let members: Vec<Member> =
+        (0..).zip(senders.iter()).map(|(index, sender)| Member { weight: sender.weight, ..member(index) }).collect();
+    let mut counted = false;
+    loop {
+        let (index, now) =
+            (0..).zip(senders.iter()).map(|(i, s)| (i, s.next)).min_by_key(|&(_, next)| next).expect("a sender");
+        if now >= START + 2 * SECOND {
+            return;
+        }
+        if now >= START + SECOND && !std::mem::replace(&mut counted, true) {
+            senders.iter_mut().for_each(|sender| (sender.given, sender.refused) = (0, 0));
+        }
+        let sender = &mut senders[index];
+        let frames = sender.lens.iter().copied().cycle().take(sender.batch);
+        let turn = egress.admit(&members[index], frames, now);
+        sender.given += turn.bytes;
+        sender.refused += turn.refused;
+        sender.next += sender.every;
+    }
+}
+
+fn member(index: u16) -> Member {
+    let lan = Plan::new(1).learning();
+    let port = Arc::clone(&lan.switch.member(0).expect("a port").port);
+    Member::new(Owner::new(index, 0), port)
+}
+
+/// Jain's index of fairness.
+fn jain(shares: &[f64]) -> f64 {
+    let (sum, squares) = shares.iter().fold((0.0, 0.0), |(sum, squares), x| (sum + x, squares + x * x));
+    sum * sum / (shares.len() as f64 * squares)
+}
+
+fn per_weight(senders: &[Sender]) -> Vec<f64> {
+    senders.iter().map(|sender| sender.given as f64 / f64::from(sender.weight)).collect()
+}
+
+#[test]
+fn equal_senders_share_equally_whatever_their_frames_and_habits() {
+    for rate in [100_000_000, 1_000_000_000, 10_000_000_000u64] {
+        let egress = Egress::new(Limit::new(bits(rate, rate / 100)));
+        let mut senders = [
+            sender(1, &[60], 256, 10_000),
+            sender(1, &[1514], 256, 13_000),
+            sender(1, &[60, 590, 1514], 17, 11_000),
+            sender(1, &[65_549], 32, 70_000),
+        ];
+        // Where small frames cannot fill a share, they are no match.
+        let able = if rate > 1_000_000_000 { 1..4 } else { 0..4 };
+        contend(&egress, &mut senders[able.clone()]);
+        let shares = per_weight(&senders[able]);
+        assert!(jain(&shares) >= 0.999, "{rate}: {shares:?}");
+        let (sum, rate) = (shares.iter().sum::<f64>() * 8.0, rate as f64);
+        assert!((sum - rate).abs() <= rate * 0.005, "{sum} of {rate}");
+    }
+}
+
+#[test]
+fn weights_are_kept_within_a_percent() {
+    let egress = Egress::new(Limit::new(bits(1_000_000_000, 10_000_000)));
+    let mut senders =
+        [sender(1, &[1514], 256, 9_000), sender(2, &[60, 1514], 256, 10_000), sender(7, &[65_549], 32, 30_000)];
+    contend(&egress, &mut senders);
+    let shares = per_weight(&senders);
+    let mean = shares.iter().sum::<f64>() / 3.0;
+    assert!(shares.iter().all(|share| (share - mean).abs() <= mean * 0.01), "{shares:?}");
+}
+
+#[test]
+fn who_wants_less_than_a_share_gets_it_all_and_the_others_share_the_rest() {
+    let egress = Egress::new(Limit::new(bits(1_000_000_000, 10_000_000)));
+    // A tenth, a fifth, and two who want all they can get; sixty that hardly want anything.
+    let mut senders = vec![
+        sender(1, &[1250], 1, 100_000),
+        sender(1, &[1250], 2, 100_000),
+        sender(1, &[1514], 256, 10_000),
+        sender(1, &[60], 256, 10_000),
+    ];
+    senders.extend((0..60).map(|_| sender(1, &[100], 1, 10_000_000)));
+    contend(&egress, &mut senders);
+    let modest: u64 = senders.iter().filter(|s| s.batch < 3).map(|s| s.refused).sum();
+    assert_eq!(modest, 0);
+    let greedy = per_weight(&senders[2..4]);
+    assert!(jain(&greedy) >= 0.999, "{greedy:?}");
+    let sum = senders.iter().map(|sender| sender.given).sum::<u64>() as f64 * 8.0;
+    assert!((sum - 1e9).abs() <= 5e6, "{sum}");
+}
+
+#[test]
+fn a_limit_on_frames_is_shared_by_frames() {
+    let frames = Rates { bits: None, frames: Some(Bucket::new(1_000_000, 10_000)) };
+    let egress = Egress::new(Limit::new(frames));
+    let mut senders = [sender(1, &[60], 256, 10_000), sender(3, &[60], 256, 10_000)];
+    contend(&egress, &mut senders);
+    let shares = per_weight(&senders);
+    assert!((shares[0] - shares[1]).abs() <= shares[0] * 0.01, "{shares:?}");
+    let frames = (senders[0].given + senders[1].given) / 60;
+    assert!(frames.abs_diff(1_000_000) <= 5_000, "{frames}");
+}
+
+/// What a port with this limit sends when it offers frames of `len` bytes every `every` nanoseconds.
+fn offer(limit: &Limit, len: u64, now: u64) -> u64 {
+    let grant = limit.open(now);
+    let frames = grant.bytes.div_ceil(len).min(grant.frames).min(256);
+    limit.settle(&grant, frames * len, frames);
+    frames * len
+}
+
+fn shared(rate: u64) -> Arc<Rates> {
+    Arc::new(bits(rate, rate / 100))
+}
+
+fn of(shared: &Arc<Rates>, guarantee: Option<u64>, ceiling: Option<u64>, weight: u32) -> Limit {
+    let bucket = |rate: u64| Bucket::new(rate, rate / 100);
+    let mut limit = Limit::new(Rates { bits: guarantee.map(bucket), frames: None });
+    (limit.ceiling, limit.shared, limit.weight) = (ceiling.map(bucket), Some(Arc::clone(shared)), weight);
+    limit
+}
+
+/// Rates in bits per second of ports that all want as much as they can get.
+fn flood(limits: &[&Limit], lens: &[u64]) -> Vec<u64> {
+    let mut sent = vec![0; limits.len()];
+    for step in 0..200_000u64 {
+        let now = START + step * 10_000;
+        if step == 100_000 {
+            sent.fill(0);
+        }
+        for (place, limit) in limits.iter().enumerate() {
+            sent[place] += offer(limit, lens[place % lens.len()], now) * 8;
+        }
+    }
+    sent
+}
+
+fn is_about(value: u64, wanted: u64) -> bool {
+    value.abs_diff(wanted) * 200 <= wanted
+}
+
+#[test]
+fn ports_that_share_a_bucket_have_together_what_it_gives() {
+    let tenant = shared(1_000_000_000);
+    let ports = [1, 1, 2].map(|weight| of(&tenant, None, None, weight));
+    let sent = flood(&[&ports[0], &ports[1], &ports[2]], &[60, 1514, 65_549]);
+    assert!(is_about(sent.iter().sum(), 1_000_000_000), "{sent:?}");
+    for (port, wanted) in [(0, 250_000_000), (1, 250_000_000), (2, 500_000_000)] {
+        assert!(sent[port].abs_diff(wanted) * 100 <= wanted, "{sent:?}");
+    }
+}
+
+#[test]
+fn a_guarantee_holds_under_a_flood_and_a_ceiling_bounds_what_is_lent() {
+    let tenant = shared(1_000_000_000);
+    let guaranteed = of(&tenant, Some(600_000_000), Some(650_000_000), 1);
+    let bounded = of(&tenant, None, Some(100_000_000), 1);
+    let rest = of(&tenant, None, None, 1);
+    let sent = flood(&[&guaranteed, &bounded, &rest], &[1514]);
+    assert!(is_about(sent.iter().sum(), 1_000_000_000), "{sent:?}");
+    assert!(is_about(sent[0], 650_000_000), "{sent:?}");
+    assert!(is_about(sent[1], 100_000_000), "{sent:?}");
+    // Alone it may have its ceiling, and no more.
+    let alone = flood(&[&bounded], &[1514]);
+    assert!(is_about(alone[0], 100_000_000), "{alone:?}");
+}
+
+proptest! {
+    #[test]
+    fn pollers_that_draw_on_one_bucket_never_have_more_than_it_gives(
+        rate in 1_000_000u64..100_000_000_000,
+        steps in prop::collection::vec((0usize..4, 0u64..3_000, 60u64..65_549), 100..2_000),
+    ) {
+        let tenant = Arc::new(bits(rate, 1_000_000));
+        let ports: Vec<Limit> = (0..4).map(|_| of(&tenant, None, None, 1)).collect();
+        let (mut now, mut sent, mut longest) = (START, 0u128, 0);
+        for (port, pause, len) in steps {
+            now += pause;
+            longest = longest.max(len);
+            // Another reserves meanwhile.
+            let other = ports[(port + 1) % 4].open(now);
+            sent += u128::from(offer(&ports[port], len, now) * 8);
+            ports[(port + 1) % 4].settle(&other, 0, 0);
+        }
+        let earned = u128::from(now - START) * u128::from(rate) / u128::from(SECOND);
+        prop_assert!(sent <= earned + 1_000_000 + u128::from(longest) * 8);
+    }
+}

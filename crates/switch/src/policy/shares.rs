@@ -1,0 +1,124 @@
+//! Shares: who may have how much of a bucket that several draw on.
+//!
+//! A bucket that is shared has a *clock*: how much anyone with weight 1 may have had so far. Each who draws on it keeps
+//! what he has had, divided by his weight, and is served while that is behind the clock. All who want more than their share
+//! are therefore served the same per weight, exactly, however the clock runs, and whatever their frames and habits are.
+//!
+//! How fast it runs only decides how well the bucket is used. It goes by the level: with the bucket half full, what comes in
+//! is handed out to the weights that were seen lately; below that less, above that more, without bound. So where some want
+//! less than their share, the level rises until the others have what is left.
+//!
+//! Who was away may be behind by his part of the whole bucket, not more.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::bucket::{BYTE, Bucket};
+
+/// For so long (nanoseconds) a weight is remembered.
+const EPOCH: u64 = 10_000_000;
+/// More parts than any frame has.
+const AHEAD: i64 = (128 << 10) * BYTE;
+
+/// A bucket's clock, in parts shifted right by its rate's [`shift`].
+#[derive(Debug)]
+pub(crate) struct Clock {
+    now: AtomicU64,
+    /// What the last step left over.
+    rest: AtomicU64,
+    /// Together of those who were served in the last epoch, and in this one so far.
+    weight: AtomicU64,
+    seen: AtomicU64,
+    epoch: AtomicU64,
+    epoch_start: AtomicU64,
+}
+
+/// What one has had of a bucket.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
+    /// The clock's reading up to which he has been served.
+    served: AtomicU64,
+    epoch: AtomicU64,
+}
+
+impl Default for Clock {
+    fn default() -> Clock {
+        let zero = AtomicU64::default;
+        let (rest, weight, seen, epoch_start) = (zero(), zero(), zero(), zero());
+        // Whoever is new has had nothing for long.
+        Clock { now: AtomicU64::new(1 << 62), rest, weight, seen, epoch: AtomicU64::new(1), epoch_start }
+    }
+}
+
+/// With this shift the clock of a bucket of any rate takes days to come round.
+#[inline]
+fn shift(rate: u64) -> u32 {
+    (64 - rate.leading_zeros()).saturating_sub(14)
+}
+
+impl Clock {
+    /// After `gain` parts have come, which made it `level`.
+    #[inline]
+    pub(crate) fn advance(&self, gain: i64, level: i64, burst: i64, rate: u64) {
+        // Nobody shares it.
+        if self.epoch_start.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        self.step(gain, level, burst, rate);
+    }
+
+    fn step(&self, gain: i64, level: i64, burst: i64, rate: u64) {
+        if level <= 0 {
+            return;
+        }
+        let level_u = level as u128;
+        let handed = (gain.max(0) as u128 * level_u / ((burst - level).max(1) as u128)).min(level_u) as u64;
+        let weight = self.weight.load(Ordering::Relaxed).max(self.seen.load(Ordering::Relaxed)).max(1);
+        // Whoever fills the bucket does this, so the rest is nearly always one poller's.
+        let handed = handed + self.rest.load(Ordering::Relaxed);
+        let unit = weight << shift(rate);
+        self.rest.store(handed % unit, Ordering::Relaxed);
+        self.now.fetch_add(handed / unit, Ordering::Relaxed);
+    }
+
+    /// How many parts one with this `share` and `weight` may have now, at `now` nanoseconds; at least one when he is not
+    /// ahead of the clock.
+    #[inline]
+    pub(crate) fn allowed(&self, share: &Share, weight: u32, bucket: &Bucket, now: u64) -> i64 {
+        let (rate, burst) = (bucket.rate(), bucket.burst_parts());
+        self.count(share, weight, now);
+        let clock = self.now.load(Ordering::Relaxed);
+        let weights = self.weight.load(Ordering::Relaxed).max(self.seen.load(Ordering::Relaxed)).max(1);
+        let most = ((burst as u64 / weights) >> shift(rate)).max(1) as i64;
+        let mut behind = clock.wrapping_sub(share.served.load(Ordering::Relaxed)) as i64;
+        // Nobody is ahead by more than a frame, but after the rate was changed, or after days.
+        if behind > most || behind < -(AHEAD >> shift(rate)) {
+            behind = behind.clamp(0, most);
+            share.served.store(clock.wrapping_sub(behind as u64), Ordering::Relaxed);
+        }
+        let parts = (i128::from(behind.max(0)) * i128::from(weight)) << shift(rate);
+        i64::try_from(parts).unwrap_or(i64::MAX)
+    }
+
+    /// Notes that he has had `parts` more.
+    #[inline]
+    pub(crate) fn served(&self, share: &Share, weight: u32, parts: i64, bucket: &Bucket) {
+        let had = (parts.max(0) as u64 >> shift(bucket.rate())).div_ceil(u64::from(weight.max(1)));
+        share.served.store(share.served.load(Ordering::Relaxed).wrapping_add(had), Ordering::Relaxed);
+    }
+
+    /// Adds his weight to those that were seen in this epoch.
+    #[inline]
+    fn count(&self, share: &Share, weight: u32, now: u64) {
+        let start = self.epoch_start.load(Ordering::Relaxed);
+        if now.saturating_sub(start) > EPOCH
+            && self.epoch_start.compare_exchange(start, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            self.weight.store(self.seen.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            self.epoch.fetch_add(1, Ordering::Relaxed);
+        }
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        if share.epoch.swap(epoch, Ordering::Relaxed) != epoch {
+            self.seen.fetch_add(weight.into(), Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What a port may send now, by its limit, before, in and after a pass.
+
+use super::{Excess, Grant, Policy};
+use crate::batch::Batch;
+use crate::counters::DropReason;
+use crate::switch::Member;
+use crate::time::Time;
+
+/// What a pass may take from a port.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Turn {
+    /// As much as fits into a batch.
+    Free,
+    /// This much.
+    Limited(Grant),
+    /// Nothing: what there is is dropped.
+    Drop,
+    /// Nothing: what there is waits until this time.
+    Wait(u64),
+}
+
+impl Policy {
+    /// What may be taken from the port now.
+    #[inline]
+    pub(crate) fn turn(&self, now: &Time) -> Turn {
+        let Some(limit) = &self.ingress else { return Turn::Free };
+        let grant = limit.open(now.nanoseconds);
+        if !grant.is_nothing() {
+            return Turn::Limited(grant);
+        }
+        limit.settle(&grant, 0, 0);
+        match limit.excess {
+            Excess::Drop => Turn::Drop,
+            Excess::Wait => Turn::Wait(limit.resume_at(now.nanoseconds)),
+        }
+    }
+
+    /// Has the batch end near what was granted: where the rest waits, never beyond it by more than a frame.
+    pub(crate) fn bound(&self, batch: &mut Batch<'_>, grant: &Grant) {
+        let Some(limit) = &self.ingress else { return };
+        match limit.excess {
+            Excess::Drop => batch.bound(u64::MAX, limit.frames_in(grant)),
+            Excess::Wait => batch.bound(grant.bytes, grant.frames),
+        }
+    }
+
+    /// Takes the frames beyond what was granted out of the batch. What was rejected before costs nothing.
+    pub(crate) fn keep_to(&self, turn: &Turn, batch: &mut Batch<'_>, from: &Member) {
+        let (Some(limit), Turn::Limited(grant)) = (&self.ingress, turn) else { return };
+        let (mut bytes, mut frames) = (0, 0);
+        let mut kept = batch.len();
+        for index in 0..batch.len() {
+            if batch.is_rejected(index) {
+                continue;
+            }
+            if !grant.covers(bytes, frames) {
+                kept = index;
+                break;
+            }
+            bytes += batch.frame_len(index) as u64;
+            frames += 1;
+        }
+        limit.settle(grant, bytes, frames);
+        if kept < batch.len() {
+            from.port.counters().drop_in(DropReason::RateLimited, (batch.len() - kept) as u64);
+            batch.truncate(kept);
+        }
+    }
+
+    /// What is to come of frames that are still there after what was granted is used up.
+    pub(crate) fn excess(&self, now: &Time) -> Turn {
+        match (self.turn(now), &self.ingress) {
+            (Turn::Limited(grant), Some(limit)) => {
+                limit.settle(&grant, 0, 0);
+                Turn::Free
+            }
+            (other, _) => other,
+        }
+    }
+}
