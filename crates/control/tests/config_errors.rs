@@ -205,23 +205,23 @@ const CASES: &[(&str, &[&str])] = &[
          egress = { ceiling = \"1Gbit\" }\n[port.q]\nswitch = \"lan0\"\nkind = \"process\"\n\
          egress = { rate = \"2Gbit\", ceiling = \"1Gbit\", bucket = \"t\" }\n[bucket.t]\nburst = \"1MiB\"\n",
         &[
-            "r.toml:10:1: key \"bucket.t.rate\": missing; write what its ports may have together: rate = \"1Gbit\"",
             "r.toml:4:21: key \"port.p.ingress.burst\": there is no rate that it belongs to; write rate, or leave it out",
             "r.toml:4:45: key \"port.p.ingress.frames_burst\": there is no rate of frames that it belongs to; write frames, \
             or leave it out",
             "r.toml:4:60: key \"port.p.ingress.on_excess\": there is no limit; write rate, frames or bucket",
             "r.toml:5:22: key \"port.p.egress.ceiling\": there is no bucket to lend it; write rate, or name a bucket",
             "r.toml:9:38: key \"port.q.egress.ceiling\": it is less than the rate; write 2Gbit or more",
+            "r.toml:10:9: key \"bucket.t.rate\": missing; write what its ports may have together: rate = \"1Gbit\"",
         ],
     ),
     (
         "[bucket.tenant]\nrate = \"1Gbit\"\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\n\
          ingress = { rate = \"600Mbit\", bucket = \"tenant\" }\n[port.q]\nswitch = \"lan0\"\nkind = \"process\"\n\
-         ingress = { rate = \"600Mbit\", bucket = \"tenant\" }\negress = { bucket = \"tenan\" }\n",
+         ingress = { rate = \"600Mbit\", bucket = \"tenant\" }\negress = { bucket = \"tenan\" }\n[switch.lan0]\n",
         &[
-            "r.toml:11:21: key \"port.q.egress.bucket\": there is no bucket \"tenan\"; did you mean \"tenant\"?",
             "r.toml:10:20: key \"port.q.ingress.rate\": the rates of the ports of bucket \"tenant\" add up to 1200Mbit, and it \
             has 1Gbit; write less, or ceiling instead of rate: it is lent and not guaranteed",
+            "r.toml:11:21: key \"port.q.egress.bucket\": there is no bucket \"tenan\"; did you mean \"tenant\"?",
         ],
     ),
     // kind = "vhost-user"

@@ -124,7 +124,7 @@ fn arp_and_neighbour_discovery_name_the_port_itself() {
 
 /// A lan whose port 0 is guarded.
 fn lan(guard: Guard) -> Lan {
-    let policy = Policy { guard: Some(Arc::new(guard)) };
+    let policy = Policy { guard: Some(Arc::new(guard)), ..Policy::default() };
     let change = move |member: Member| match member.owner.index() {
         0 => Member { policy: Some(policy.clone()), ..member },
         _ => member,
