@@ -133,11 +133,44 @@ fn what_waits_for_its_rate_arrives_in_order_and_nothing_is_lost() {
 #[test]
 fn senders_to_one_limited_port_share_it_by_weight_whatever_their_frames() {
     let daemon = Daemon::start(&config(&["egress = { rate = \"200Mbit\" }", "", "weight = 3", ""]));
-    let _receiver = client(&daemon, 1, address(2), &[]);
+    let receiver = client(&daemon, 1, address(2), &[]);
     let senders = [client(&daemon, 2, address(1), &[60]), client(&daemon, 3, address(1), &[1514])];
     until("it is limited", || drops(&daemon, "p1", "egress_limited") > 0);
     is_roughly(rate(&daemon, "p1"), 200e6);
+    // Receiving by hand: how much comes from whom.
+    drop((senders, receiver));
+    until("all are gone", || daemon.port("p1")["state"] == "waiting" && daemon.port("p3")["state"] == "waiting");
+    let mut receiver = daemon.attach("lan0:p1").unwrap();
+    send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
+    let senders = [client(&daemon, 2, address(1), &[60]), client(&daemon, 3, address(1), &[1514])];
+    let mut bytes = [0usize; 2];
+    // The first second's worth is for finding the balance.
+    for (window, wanted) in [(0, 25_000_000), (1, 50_000_000)] {
+        bytes = if window == 1 { [0; 2] } else { bytes };
+        until("enough has come", || {
+            receiver.rx().drain(1024, |frame| bytes[usize::from(frame[11] == 3)] += frame.len());
+            bytes[0] + bytes[1] > wanted
+        });
+    }
+    is_roughly(bytes[1] as f64 / bytes[0] as f64, 3.0);
     drop(senders);
+}
+
+#[test]
+fn senders_wait_for_a_receiver_that_has_them_wait_and_nothing_is_lost() {
+    let daemon = Daemon::start(&config(&["egress = { rate = \"40Mbit\", on_excess = \"wait\" }", "", ""]));
+    let mut receiver = daemon.attach("lan0:p1").unwrap();
+    send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
+    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
+    let senders = [client(&daemon, 2, address(1), &[60]), client(&daemon, 3, address(1), &[1514])];
+    let mut bytes = [0usize; 2];
+    until("enough has come", || {
+        receiver.rx().drain(1024, |frame| bytes[usize::from(frame[11] == 3)] += frame.len());
+        bytes[0] + bytes[1] > 10_000_000
+    });
+    is_roughly(bytes[1] as f64 / bytes[0] as f64, 1.0);
+    drop(senders);
+    assert_eq!(drops(&daemon, "p1", "egress_limited"), 0);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::calls::PendingCalls;
 use crate::counters::DropReason;
 use crate::deliver::Lists;
 use crate::policy::Turn;
+use crate::policy::hold::hold;
 use crate::port::{Input, News, PortFault};
 use crate::switch::{Member, Switch};
 use crate::time::Time;
@@ -52,6 +53,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
 
     // Collect.
     let storage = work.batch.take().unwrap_or_else(|| BatchStorage::new(work.limit));
+    let may_hold = switch.holds() && input.keeps();
     let mut batch = storage.into_batch();
     if let (Some(policy), Turn::Limited(grant)) = (&from.policy, &turn) {
         policy.bound(&mut batch, grant);
@@ -59,28 +61,34 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     let fault = input.collect(&mut batch).err();
 
     // Admit: what could not be taken is counted.
-    let mut taken = batch.len() as u64;
+    let (collected, mut bytes, mut refused) = (batch.len(), batch.bytes(), 0);
     for (reason, frames) in batch.refused() {
         from.port.counters().drop_in(reason, frames);
-        taken += frames;
+        refused += frames;
+    }
+    let mut taken = collected as u64 + refused;
+    if let Some(policy) = &from.policy {
+        policy.admit(&mut batch, from, &turn);
     }
     if taken == 0 {
-        if let Some(policy) = &from.policy {
-            policy.keep_to(&turn, &mut batch, from);
-        }
         work.batch = Some(batch.into_storage());
         input.release();
         return Passed { fault, ..Passed::default() };
     }
-    from.port.counters().add_in(taken, batch.bytes());
-    if let Some(policy) = &from.policy {
-        policy.admit(&mut batch, from, &turn);
-    }
 
-    // Forward.
+    // Forward. What has to wait for its receiver is left where it is.
     switch.forward().forward(&mut batch, from, switch, now.seconds);
-    if let Some(storm) = from.policy.as_ref().and_then(|policy| policy.storm.as_ref()) {
-        storm.limit(&mut batch, now);
+    let mut held = None;
+    if may_hold && fault.is_none() && refused == 0 && batch.len() == collected {
+        held = hold(&batch, from, switch, now.nanoseconds);
+        if let Some(held) = &held {
+            batch.truncate(held.len);
+            (taken, bytes) = (held.len as u64, batch.bytes());
+        }
+    }
+    from.port.counters().add_in(taken, bytes);
+    if let Some(policy) = &from.policy {
+        policy.charge(&mut batch, &turn, now);
     }
 
     // Deliver.
@@ -88,11 +96,14 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
 
     // Release.
     work.batch = Some(batch.into_storage());
+    if let Some(held) = &held {
+        input.keep(held.len);
+    }
     input.release();
 
-    let mut passed = Passed { frames: taken, until: None, fault, receiver_fault };
-    if let (Some(policy), Turn::Limited(_), None) = (&from.policy, turn, fault) {
-        passed = exceed(policy.excess(now), passed, from, input, work.limit);
+    let mut passed = Passed { frames: taken, until: held.map(|held| held.until), fault, receiver_fault };
+    if let (Some(policy), Turn::Limited(_), None, None) = (&from.policy, turn, fault, passed.until) {
+        passed = exceed(policy.turn_after(now), passed, from, input, work.limit);
     }
 
     // Everything is published; now see who asked to be told, and may be told yet.

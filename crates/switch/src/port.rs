@@ -71,6 +71,17 @@ pub trait Input: Send {
     /// took nothing or failed: what one of them locks the other may unlock.
     fn release(&mut self);
 
+    /// Whether it does what [`Input::keep`] says.
+    fn keeps(&self) -> bool {
+        false
+    }
+
+    /// Has the release of the last collect, of which no frame was refused, give back the first `frames` frames only: the
+    /// others stay with the client, to be collected again.
+    fn keep(&mut self, frames: usize) {
+        let _ = frames;
+    }
+
     /// Takes up to `most` frames and gives them back at once, without looking into them: they are dropped.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::counters::DropReason;
 use crate::forward::Forward;
 use crate::mac::Mac;
 use crate::mac_table::{MacTable, Owner};
-use crate::policy::Policy;
+use crate::policy::{Policy, hold};
 use crate::port::Port;
 
 /// Most ports of one switch.
@@ -96,6 +96,8 @@ pub struct Switch {
     table: Arc<MacTable>,
     forward: Box<dyn Forward>,
     spreads: Spreads,
+    /// Some port has its senders wait.
+    holds: bool,
 }
 
 impl Switch {
@@ -117,7 +119,8 @@ impl Switch {
             places[index] = Some(member);
         }
         let present = places.iter().flatten().map(|member| member.owner.index()).collect();
-        Switch { name: name.into(), members: places.into(), present, table, forward, spreads }
+        let holds = places.iter().flatten().any(|member| hold::waits(member).is_some());
+        Switch { name: name.into(), members: places.into(), present, table, forward, spreads, holds }
     }
 
     /// Its name.
@@ -145,6 +148,12 @@ impl Switch {
     #[must_use]
     pub fn spreads(&self) -> &Spreads {
         &self.spreads
+    }
+
+    /// Whether some port has its senders wait.
+    #[inline]
+    pub(crate) fn holds(&self) -> bool {
+        self.holds
     }
 
     /// The member at an index.

@@ -50,6 +50,8 @@ pub(crate) struct Offer {
     /// The fault of the next batch.
     pub(crate) fault: Option<PortFault>,
     pub(crate) releases: usize,
+    /// Whether frames can be left in it.
+    pub(crate) keeps: bool,
     /// Bytes that the client changes right after the next batch was collected.
     pub(crate) changes: Option<(usize, [u8; 4])>,
 }
@@ -58,7 +60,7 @@ impl Offer {
     pub(crate) fn new(bytes: usize) -> Offer {
         let memory = Arc::new(Mapping::private(bytes).expect("memory"));
         let (refuse, waiting) = (Vec::new(), VecDeque::new());
-        Offer { memory, waiting, end: 0, taken: 0, refuse, fault: None, releases: 0, changes: None }
+        Offer { memory, waiting, end: 0, taken: 0, refuse, fault: None, releases: 0, keeps: true, changes: None }
     }
 
     /// Puts a frame into memory, in pieces of these lengths and then the rest. Each frame begins on a line of its own,
@@ -114,6 +116,14 @@ impl Input for Offer {
             assert!(memory.view(at, bytes.len()).is_some_and(|view| view.write(&bytes)));
         }
         fault.take().map_or(Ok(()), Err)
+    }
+
+    fn keeps(&self) -> bool {
+        self.keeps
+    }
+
+    fn keep(&mut self, frames: usize) {
+        self.taken = frames;
     }
 
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {

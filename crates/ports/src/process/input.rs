@@ -18,8 +18,9 @@ const PREFETCH_AHEAD: usize = 24;
 
 pub(super) struct ProcessInput {
     rings: Vec<TxRing>,
-    /// The ring to begin the next batch with.
+    /// The ring to begin the next batch with, and that the last began with.
     next_ring: usize,
+    first_ring: usize,
 }
 
 struct TxRing {
@@ -43,7 +44,7 @@ impl ProcessInput {
             }
             rings.push(TxRing { ring, next: 0, taken: 0, waiting_at: None, wish: Wish::default() });
         }
-        Ok(Self { rings, next_ring: 0 })
+        Ok(Self { rings, next_ring: 0, first_ring: 0 })
     }
 }
 
@@ -52,12 +53,24 @@ impl Input for ProcessInput {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
         let count = self.rings.len();
         let first = self.next_ring;
+        self.first_ring = first;
         self.next_ring = if first + 1 < count { first + 1 } else { 0 };
         let (before, from) = self.rings.split_at_mut(first);
         for ring in from.iter_mut().chain(before) {
             ring.collect(batch)?;
         }
         Ok(())
+    }
+
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    fn keep(&mut self, mut frames: usize) {
+        let (before, from) = self.rings.split_at_mut(self.first_ring);
+        for ring in from.iter_mut().chain(before) {
+            frames -= ring.keep(frames);
+        }
     }
 
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
@@ -156,6 +169,19 @@ impl TxRing {
         };
         self.taken = at;
         if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { result }
+    }
+
+    /// Of the frames of the last collect, takes only the first `frames`; returns how many there were of these. A client that
+    /// changes its slots meanwhile gets other frames of its own back.
+    fn keep(&mut self, frames: usize) -> usize {
+        let Some(memory) = self.ring.memory() else { return 0 };
+        let (mut at, mut counted) = (self.next, 0);
+        while at != self.taken && counted < frames {
+            counted += usize::from(!Slot::from_word(memory.word(at).load(Ordering::Relaxed)).more());
+            at = self.ring.after(at, 1);
+        }
+        self.taken = at;
+        counted
     }
 
     /// Gives frames back unseen, until `discarded` stands at `most`: only their slots are read.

@@ -14,6 +14,8 @@ mod split;
 mod transmit;
 
 #[cfg(test)]
+mod discard_tests;
+#[cfg(test)]
 mod hostile_tests;
 #[cfg(test)]
 mod lap_tests;

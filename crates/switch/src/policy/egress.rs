@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::bucket::{BYTE, Bucket, PARTS};
-use super::limit::Limit;
+use super::limit::{Grant, Limit};
 use super::shares::Share;
 use crate::switch::Member;
 
@@ -47,39 +47,62 @@ impl Egress {
         &self.limit
     }
 
+    /// Bytes and frames that `from` may give now: the last may be more.
+    pub(crate) fn room(&self, from: &Member, now: u64) -> (u64, u64) {
+        let grant = self.limit.open(now);
+        let room = self.with(from, |sender| self.most(&grant, sender, from, now));
+        self.limit.settle(&grant, 0, 0);
+        room
+    }
+
     /// Of frames of these lengths, the first that `from` may give now. They count as given.
     pub(crate) fn admit(&self, from: &Member, lengths: impl Iterator<Item = usize>, now: u64) -> Admitted {
         let grant = self.limit.open(now);
+        self.with(from, |sender| {
+            let (most, most_frames) = self.most(&grant, sender, from, now);
+            let mut admitted = Admitted { frames: 0, bytes: 0, refused: 0 };
+            for len in lengths {
+                if admitted.bytes < most && admitted.frames < most_frames {
+                    admitted.frames += 1;
+                    admitted.bytes += len as u64;
+                } else {
+                    admitted.refused += 1;
+                }
+            }
+            self.limit.settle(&grant, admitted.bytes, admitted.frames);
+            if let Some(bucket) = self.shared_bits() {
+                bucket.clock().served(&sender.bits, from.weight, admitted.bytes as i64 * BYTE, bucket);
+            }
+            if let Some(bucket) = &self.limit.own.frames {
+                bucket.clock().served(&sender.frames, from.weight, admitted.frames as i64 * PARTS, bucket);
+            }
+            admitted
+        })
+    }
+
+    /// When it is worth for a sender to ask again.
+    pub(crate) fn resume_at(&self, now: u64) -> u64 {
+        let pause = [self.shared_bits(), self.limit.own.frames.as_ref()].into_iter().flatten().map(Bucket::pause).max();
+        self.limit.resume_at(now).max(now + pause.unwrap_or(0))
+    }
+
+    fn with<T>(&self, from: &Member, look: impl FnOnce(&Sender) -> T) -> T {
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         let index = usize::from(from.owner.index());
         if senders.len() <= index {
             senders.resize_with(index + 1, Sender::default);
         }
-        let sender = &senders[index];
+        look(&senders[index])
+    }
+
+    /// The lesser of what was granted and the sender's share: bytes and frames.
+    fn most(&self, grant: &Grant, sender: &Sender, from: &Member, now: u64) -> (u64, u64) {
         let allowed = |bucket: Option<&Bucket>, share: &Share, unit: i64| {
             let Some(bucket) = bucket else { return u64::MAX };
             (bucket.clock().allowed(share, from.weight, bucket, now) as u64).div_ceil(unit as u64)
         };
-        let (bits, frames) = (self.shared_bits(), self.limit.own.frames.as_ref());
-        let most = grant.bytes.min(allowed(bits, &sender.bits, BYTE));
-        let most_frames = grant.frames.min(allowed(frames, &sender.frames, PARTS));
-        let mut turn = Admitted { frames: 0, bytes: 0, refused: 0 };
-        for len in lengths {
-            if turn.bytes < most && turn.frames < most_frames {
-                turn.frames += 1;
-                turn.bytes += len as u64;
-            } else {
-                turn.refused += 1;
-            }
-        }
-        self.limit.settle(&grant, turn.bytes, turn.frames);
-        if let Some(bucket) = bits {
-            bucket.clock().served(&sender.bits, from.weight, turn.bytes as i64 * BYTE, bucket);
-        }
-        if let Some(bucket) = frames {
-            bucket.clock().served(&sender.frames, from.weight, turn.frames as i64 * PARTS, bucket);
-        }
-        turn
+        let bytes = grant.bytes.min(allowed(self.shared_bits(), &sender.bits, BYTE));
+        (bytes, grant.frames.min(allowed(self.limit.own.frames.as_ref(), &sender.frames, PARTS)))
     }
 
     /// The bucket of which senders have shares: the one that everything given comes out of.

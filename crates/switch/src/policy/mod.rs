@@ -5,12 +5,14 @@
 //! - [`shares`]: who may have how much of one that several draw on.
 //! - [`limit`]: what a port makes of them in one direction; [`turn`]: how a pass keeps to it.
 //! - [`egress`]: the same where frames come from several senders.
+//! - [`hold`]: frames wait in their sender's ring for room at their receiver.
 //! - [`storm`]: limits on what goes to many.
 
 mod bucket;
 mod claims;
 mod egress;
 mod guard;
+pub(crate) mod hold;
 mod limit;
 mod shares;
 mod storm;
@@ -24,6 +26,8 @@ mod claims_tests;
 mod guard_tests;
 #[cfg(test)]
 mod limit_tests;
+#[cfg(test)]
+mod pass_tests;
 
 use std::sync::Arc;
 

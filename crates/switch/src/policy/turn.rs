@@ -46,35 +46,61 @@ impl Policy {
 
     /// Takes the frames beyond what was granted out of the batch. What was rejected before costs nothing.
     pub(crate) fn keep_to(&self, turn: &Turn, batch: &mut Batch<'_>, from: &Member) {
-        let (Some(limit), Turn::Limited(grant)) = (&self.ingress, turn) else { return };
-        let (mut bytes, mut frames) = (0, 0);
-        let mut kept = batch.len();
-        for index in 0..batch.len() {
-            if batch.is_rejected(index) {
-                continue;
-            }
-            if !grant.covers(bytes, frames) {
-                kept = index;
-                break;
-            }
-            bytes += batch.frame_len(index) as u64;
-            frames += 1;
-        }
-        limit.settle(grant, bytes, frames);
+        let Turn::Limited(grant) = turn else { return };
+        let (kept, ..) = measure(batch, |bytes, frames| grant.covers(bytes, frames));
         if kept < batch.len() {
             from.port.counters().drop_in(DropReason::RateLimited, (batch.len() - kept) as u64);
             batch.truncate(kept);
         }
+        if batch.is_empty() {
+            self.settle(grant, 0, 0);
+        }
+    }
+
+    /// After forwarding: what is left of the batch goes out, as far as it is not a storm.
+    pub(crate) fn charge(&self, batch: &mut Batch<'_>, turn: &Turn, now: &Time) {
+        if let Turn::Limited(grant) = turn
+            && !batch.is_empty()
+        {
+            let (_, bytes, frames) = measure(batch, |_, _| true);
+            self.settle(grant, bytes, frames);
+        }
+        if let Some(storm) = &self.storm {
+            storm.limit(batch, now);
+        }
+    }
+
+    fn settle(&self, grant: &Grant, bytes: u64, frames: u64) {
+        if let Some(limit) = &self.ingress {
+            limit.settle(grant, bytes, frames);
+        }
     }
 
     /// What is to come of frames that are still there after what was granted is used up.
-    pub(crate) fn excess(&self, now: &Time) -> Turn {
-        match (self.turn(now), &self.ingress) {
-            (Turn::Limited(grant), Some(limit)) => {
-                limit.settle(&grant, 0, 0);
+    pub(crate) fn turn_after(&self, now: &Time) -> Turn {
+        match self.turn(now) {
+            Turn::Limited(grant) => {
+                self.settle(&grant, 0, 0);
                 Turn::Free
             }
-            (other, _) => other,
+            other => other,
         }
     }
+}
+
+/// The first frames of the batch, as long as `covers` says so of the bytes and frames before: up to which, and their
+/// bytes and frames. Those that were rejected do not count.
+fn measure(batch: &Batch<'_>, covers: impl Fn(u64, u64) -> bool) -> (usize, u64, u64) {
+    let (mut bytes, mut frames) = (0, 0);
+    for index in 0..batch.len() {
+        if batch.is_rejected(index) {
+            continue;
+        }
+        if !covers(bytes, frames) {
+            return (index, bytes, frames);
+        }
+        bytes += batch.frame_len(index) as u64;
+        frames += 1;
+    }
+    (batch.len(), bytes, frames)
 }

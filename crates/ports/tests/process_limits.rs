@@ -1,0 +1,70 @@
+//! What of a client's transmit rings is taken when not everything may pass.
+
+mod support;
+
+use ringway_abi::Shape;
+use ringway_abi::slot::NS_MOREFRAG;
+use ringway_switch::{Discarded, PortFault};
+use support::{Client, Lan, frame};
+
+fn lan(slots: u32) -> Lan {
+    Lan::of(2, Shape { tx_slots: slots, rx_slots: 256, buffer_size: 128, ..Shape::default() })
+}
+
+fn discard(client: &mut Client, most: usize) -> Result<(u64, u64), PortFault> {
+    client.input.discard(most).map(|Discarded { frames, bytes }| (frames, bytes))
+}
+
+#[test]
+fn frames_beyond_a_limit_are_skipped_whole_around_the_ring_and_the_next_arrives() {
+    let mut lan = lan(16);
+    for round in 0..40 {
+        // One slot, three slots, one slot, and one that is to arrive.
+        for (number, len) in [(0, 60), (1, 300), (2, 128), (3, 200)] {
+            lan.clients[0].queue(0, &frame(1, 0, len, round * 4 + number), 128);
+        }
+        lan.clients[0].publish(0);
+        assert_eq!(discard(&mut lan.clients[0], 2), Ok((2, 360)));
+        assert_eq!(discard(&mut lan.clients[0], 1), Ok((1, 128)));
+        assert_eq!(lan.pass(0).frames, 1);
+        assert_eq!(lan.clients[1].receive(0), [frame(1, 0, 200, round * 4 + 3)]);
+        assert_eq!(discard(&mut lan.clients[0], 9), Ok((0, 0)));
+        assert_eq!(lan.clients[0].tx_room(0), 15);
+    }
+}
+
+#[test]
+fn a_frame_without_an_end_is_left_until_it_has_one_and_one_that_cannot_have_one_is_a_fault() {
+    let mut lan = lan(16);
+    lan.clients[0].queue(0, &frame(1, 0, 300, 1), 128);
+    let head = lan.clients[0].tx_head[0];
+    lan.clients[0].set_tx_head(0, head - 1);
+    assert_eq!(discard(&mut lan.clients[0], 9), Ok((0, 0)));
+    assert!(!lan.clients[0].input.pending(), "nobody spins for it");
+    lan.clients[0].publish(0);
+    assert!(lan.clients[0].input.pending());
+    assert_eq!(discard(&mut lan.clients[0], 9), Ok((1, 300)));
+    for slot in 0..16 {
+        let old = lan.clients[0].tx_slot(0, slot);
+        lan.clients[0].set_tx(0, slot, ringway_abi::Slot { flags: NS_MOREFRAG, ..old });
+    }
+    lan.clients[0].set_tx_head(0, (head + 15) % 16);
+    assert_eq!(discard(&mut lan.clients[0], 9), Err(PortFault::EndlessFrame));
+    lan.clients[0].set_tx_head(0, 16);
+    assert_eq!(discard(&mut lan.clients[0], 9), Err(PortFault::TxHeadOutOfRange(16)));
+}
+
+#[test]
+fn several_rings_are_skipped_by_turns() {
+    let mut lan = Lan::of(2, Shape { tx_rings: 2, rx_rings: 2, buffer_size: 128, ..Shape::default() });
+    for ring in [0, 0, 1, 1] {
+        lan.clients[0].queue(ring, &frame(1, 0, 60, 1), 128);
+    }
+    (0..2).for_each(|ring| lan.clients[0].publish(ring));
+    let room = |lan: &Lan| [lan.clients[0].tx_room(0), lan.clients[0].tx_room(1)];
+    let all = room(&lan)[0] + 2;
+    assert_eq!(discard(&mut lan.clients[0], 2), Ok((2, 120)));
+    assert_eq!(room(&lan), [all, all - 2]);
+    assert_eq!(discard(&mut lan.clients[0], 1), Ok((1, 60)));
+    assert_eq!(room(&lan), [all, all - 1]);
+}

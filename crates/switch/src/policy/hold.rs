@@ -1,0 +1,56 @@
+//! Holding back: frames for a port whose limit has its senders wait stay in their sender's ring.
+
+use super::{Egress, Excess};
+use crate::batch::{Batch, Destination};
+use crate::switch::{Member, Switch};
+
+/// Ports that one batch is looked at for; frames to others are not held back.
+const MOST_PORTS: usize = 8;
+
+/// Where a batch has to end, and until when its source waits (nanoseconds).
+pub(crate) struct Held {
+    pub(crate) len: usize,
+    pub(crate) until: u64,
+}
+
+/// What one port may still be given of the batch.
+struct Room<'a> {
+    port: u16,
+    egress: &'a Egress,
+    bytes: u64,
+    frames: u64,
+}
+
+/// The first frame of the batch that has to wait, and everything after it: order is kept. Frames that are flooded wait for
+/// nobody.
+#[inline(never)]
+pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) -> Option<Held> {
+    let mut rooms: [Option<Room<'_>>; MOST_PORTS] = [const { None }; MOST_PORTS];
+    let mut first = 0;
+    while let Some((destination, end)) = batch.run(first) {
+        if let Destination::Port(port) = destination
+            && let Some(egress) = switch.member(port).and_then(waits)
+            && let Some(place) = rooms.iter_mut().find(|room| room.as_ref().is_none_or(|room| room.port == port))
+        {
+            let room = place.get_or_insert_with(|| {
+                let (bytes, frames) = egress.room(from, now);
+                Room { port, egress, bytes, frames }
+            });
+            for index in first..end {
+                if room.bytes == 0 || room.frames == 0 {
+                    return Some(Held { len: index, until: room.egress.resume_at(now) });
+                }
+                room.bytes = room.bytes.saturating_sub(batch.frame_len(index) as u64);
+                room.frames -= 1;
+            }
+        }
+        first = end;
+    }
+    None
+}
+
+/// The limit of a port whose senders wait.
+pub(crate) fn waits(member: &Member) -> Option<&Egress> {
+    let egress = member.policy.as_ref()?.egress.as_deref()?;
+    (egress.limit().excess == Excess::Wait).then_some(egress)
+}

@@ -1,0 +1,192 @@
+//! What limits make of frames on their way.
+
+use std::sync::Arc;
+
+use super::{Bucket, Egress, Excess, Limit, Policy, Rates, Storm};
+use crate::testing::{Lan, Plan, frame, group, mac, number};
+use crate::{DropReason, Mac, Member};
+
+/// A limit of a frame a second (not before the second `Bucket::new` was asked in) and so many at once.
+fn frames(burst: u64, excess: Excess) -> Limit {
+    let mut limit = Limit::new(Rates { bits: None, frames: Some(Bucket::new(1, burst)) });
+    limit.excess = excess;
+    limit
+}
+
+fn bytes(burst: u64, excess: Excess) -> Limit {
+    let mut limit = Limit::new(Rates { bits: Some(Bucket::new(8_000, burst * 8)), frames: None });
+    limit.excess = excess;
+    limit
+}
+
+/// Ports 0 to 3, of which one has this policy.
+fn lan(port: u16, policy: Policy) -> Lan {
+    let give = move |member: Member| {
+        let policy = (member.owner.index() == port).then(|| policy.clone());
+        Member { policy, ..member }
+    };
+    Plan { change: Box::new(give), ..Plan::new(4) }.map()
+}
+
+fn ingress(limit: Limit) -> Lan {
+    lan(0, Policy { ingress: Some(Arc::new(limit)), ..Policy::default() })
+}
+
+fn egress(limit: Limit) -> Lan {
+    lan(1, Policy { egress: Some(Arc::new(Egress::new(limit))), ..Policy::default() })
+}
+
+fn put(lan: &mut Lan, to: Mac, len: usize, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        lan.offers[0].put(&frame(to, mac(0), len, number), &[]);
+    }
+}
+
+fn numbers(lan: &Lan, port: u16) -> Vec<u32> {
+    lan.received(port).iter().map(|frame| number(frame)).collect()
+}
+
+#[test]
+fn what_is_more_than_a_port_may_send_is_dropped_and_counted_at_it() {
+    let mut lan = ingress(bytes(3000, Excess::Drop));
+    put(&mut lan, mac(1), 1000, 0..10);
+    let passed = lan.pass(0);
+    assert_eq!((passed.frames, passed.until), (10, None));
+    // The third uses up what there is, to the byte.
+    assert_eq!(numbers(&lan, 1), [0, 1, 2]);
+    assert_eq!(lan.dropped(0, DropReason::RateLimited), 7);
+    assert_eq!((lan.counters(0).in_frames, lan.counters(0).in_bytes), (10, 10_000));
+    // A thousand bytes a second: one frame.
+    lan.now += 1;
+    put(&mut lan, mac(1), 1000, 10..13);
+    assert_eq!(lan.pass(0).frames, 3);
+    assert_eq!(numbers(&lan, 1), [10]);
+    lan.offers[0].put(&frame(mac(1), mac(0), 60, 99), &[]);
+    lan.pass(0);
+    assert_eq!(lan.dropped(0, DropReason::RateLimited), 10);
+}
+
+#[test]
+fn what_waits_stays_with_its_sender_and_comes_in_order() {
+    let mut lan = ingress(bytes(3000, Excess::Wait));
+    put(&mut lan, mac(1), 1001, 0..5);
+    let passed = lan.pass(0);
+    assert_eq!(passed.frames, 3);
+    let until = passed.until.expect("the others wait");
+    assert!(until > u64::from(lan.now) * 1_000_000_000);
+    assert_eq!(lan.pass(0).frames, 0);
+    lan.now += 3;
+    assert_eq!(lan.pass(0).frames, 2);
+    assert_eq!(numbers(&lan, 1), [0, 1, 2, 3, 4]);
+    assert_eq!(lan.counters(0).drops().count(), 0);
+    assert_eq!(lan.counters(0).in_frames, 5);
+}
+
+#[test]
+fn a_frame_longer_than_the_burst_passes_and_is_paid_for() {
+    let mut lan = ingress(bytes(1514, Excess::Wait));
+    put(&mut lan, mac(1), 9014, 0..2);
+    assert_eq!(lan.pass(0).frames, 1);
+    lan.now += 7;
+    assert_eq!(lan.pass(0).frames, 0);
+    lan.now += 1;
+    assert_eq!(lan.pass(0).frames, 1);
+}
+
+#[test]
+fn a_port_is_given_the_first_frames_flooded_ones_among_them_in_order() {
+    let mut lan = egress(frames(5, Excess::Drop));
+    for number in 0..8 {
+        let to = if number % 2 == 0 { mac(1) } else { Mac::BROADCAST };
+        put(&mut lan, to, 60, number..number + 1);
+    }
+    lan.pass(0);
+    assert_eq!(numbers(&lan, 1), [0, 1, 2, 3, 4]);
+    assert_eq!(numbers(&lan, 2), [1, 3, 5, 7]);
+    assert_eq!(lan.dropped(1, DropReason::EgressLimited), 3);
+    put(&mut lan, mac(1), 60, 8..9);
+    lan.pass(0);
+    assert_eq!((numbers(&lan, 1).len(), lan.dropped(1, DropReason::EgressLimited)), (0, 4));
+}
+
+#[test]
+fn what_has_to_wait_for_its_receiver_stays_with_its_sender_and_all_after_it() {
+    let mut lan = egress(frames(2, Excess::Wait));
+    put(&mut lan, mac(2), 60, 0..1);
+    put(&mut lan, mac(1), 60, 1..4);
+    put(&mut lan, mac(2), 60, 4..6);
+    let passed = lan.pass(0);
+    assert_eq!(passed.frames, 3);
+    assert!(passed.until.is_some());
+    assert_eq!((numbers(&lan, 1), numbers(&lan, 2)), (vec![1, 2], vec![0]));
+    lan.now += 1;
+    assert_eq!(lan.pass(0).frames, 3);
+    assert_eq!((numbers(&lan, 1), numbers(&lan, 2)), (vec![3], vec![4, 5]));
+    assert_eq!(lan.counters(1).drops().count(), 0);
+    assert_eq!((lan.counters(0).in_frames, lan.counters(0).in_bytes), (6, 360));
+}
+
+#[test]
+fn what_cannot_wait_is_dropped() {
+    let mut lan = egress(frames(2, Excess::Wait));
+    lan.offers[0].keeps = false;
+    put(&mut lan, mac(1), 60, 0..3);
+    assert_eq!(lan.pass(0).until, None);
+    assert_eq!(lan.dropped(1, DropReason::EgressLimited), 1);
+    // Nor can what follows a frame that was refused, as places in the ring are not known then.
+    lan.offers[0].keeps = true;
+    lan.offers[0].refuse = vec![DropReason::Runt];
+    put(&mut lan, mac(1), 60, 3..4);
+    assert_eq!(lan.pass(0).until, None);
+    assert_eq!(lan.dropped(1, DropReason::EgressLimited), 2);
+}
+
+#[test]
+fn frames_that_are_held_back_are_charged_to_their_sender_once() {
+    let both = Policy {
+        ingress: Some(Arc::new(frames(4, Excess::Drop))),
+        egress: Some(Arc::new(Egress::new(frames(2, Excess::Wait)))),
+        ..Policy::default()
+    };
+    let give = move |member: Member| {
+        let policy = match member.owner.index() {
+            0 => Some(Policy { ingress: both.ingress.clone(), ..Policy::default() }),
+            1 => Some(Policy { egress: both.egress.clone(), ..Policy::default() }),
+            _ => None,
+        };
+        Member { policy, ..member }
+    };
+    let mut lan = Plan { change: Box::new(give), ..Plan::new(2) }.map();
+    put(&mut lan, mac(1), 60, 0..3);
+    assert_eq!(lan.pass(0).frames, 2);
+    lan.now += 1;
+    assert_eq!(lan.pass(0).frames, 1);
+    assert_eq!(numbers(&lan, 1), [0, 1, 2]);
+    // Four and two seconds' worth less three: one may still pass, and a second's.
+    put(&mut lan, mac(1), 60, 3..5);
+    lan.now += 1;
+    lan.pass(0);
+    assert_eq!(lan.dropped(0, DropReason::RateLimited), 0);
+}
+
+#[test]
+fn storms_are_limited_by_class_and_nothing_else_is() {
+    let rates = |burst| Rates { bits: None, frames: Some(Bucket::new(1, burst)) };
+    let storm = Storm { broadcast: rates(1), multicast: rates(2), unknown_unicast: rates(3) };
+    let give = move |member: Member| {
+        let policy = Policy { storm: Some(Arc::new(storm.clone())), ..Policy::default() };
+        Member { policy: (member.owner.index() == 0).then_some(policy), ..member }
+    };
+    let mut lan = Plan { change: Box::new(give), ..Plan::new(3) }.learning();
+    lan.send(1, &[frame(mac(0), mac(1), 60, 0)]);
+    lan.hearers();
+    for number in 0..10 {
+        for to in [Mac::BROADCAST, group(1), mac(77), mac(1)] {
+            put(&mut lan, to, 60, number..number + 1);
+        }
+    }
+    lan.pass(0);
+    assert_eq!(numbers(&lan, 2), [0, 0, 0, 1, 1, 2]);
+    assert_eq!(lan.received(1).len(), 6 + 10);
+    assert_eq!(lan.dropped(0, DropReason::StormLimited), 9 + 8 + 7);
+}
