@@ -65,15 +65,15 @@ impl Output for Sink {
 
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         for frame in frames {
-            let mut bytes = frame.head.0[..frame.head_len].to_vec();
-            for rest in frame.rest {
+            let mut bytes = frame.head().0[..frame.head_len()].to_vec();
+            for rest in frame.rest() {
                 let at = bytes.len();
                 bytes.resize(at + rest.len(), 0);
                 assert!(rest.read(&mut bytes[at..]));
             }
-            assert_eq!(bytes.len(), frame.len);
-            counters.add_out(1, frame.len as u64);
-            self.kept.lock().expect("one thread").push((bytes, frame.offload.copied()));
+            assert_eq!(bytes.len(), frame.len());
+            counters.add_out(1, frame.len() as u64);
+            self.kept.lock().expect("one thread").push((bytes, frame.offload().copied()));
         }
         Ok(())
     }

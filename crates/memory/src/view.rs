@@ -1,7 +1,7 @@
 //! A pointer and its length.
 
 use std::marker::PhantomData;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 /// Bytes of a frame that are judged, in a private copy.
@@ -24,7 +24,7 @@ impl Default for Head {
 /// Contract: the bytes are mapped for `'m`; nothing is assumed of their content, and two reads may differ.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'m> {
-    start: *mut u8,
+    start: NonNull<u8>,
     len: usize,
     mapping: PhantomData<&'m ()>,
 }
@@ -40,7 +40,8 @@ impl<'m> View<'m> {
     /// `len` bytes at `start` stay mapped, readable and writable for `'m`, and no Rust reference to them exists.
     #[inline]
     pub(crate) unsafe fn new(start: *mut u8, len: usize) -> Self {
-        Self { start, len, mapping: PhantomData }
+        // SAFETY: mapped memory is not at address 0.
+        Self { start: unsafe { NonNull::new_unchecked(start) }, len, mapping: PhantomData }
     }
 
     /// Bytes of this process alone, borrowed until nobody has the view any more.
@@ -67,7 +68,18 @@ impl<'m> View<'m> {
             return None;
         }
         // SAFETY: inside self by the check above.
-        Some(unsafe { View::new(self.start.add(offset), len) })
+        Some(unsafe { View::new(self.start.as_ptr().add(offset), len) })
+    }
+
+    /// What is behind the first `offset` bytes; `None` when that is nothing.
+    #[inline(always)]
+    #[must_use]
+    pub fn behind(&self, offset: usize) -> Option<View<'m>> {
+        if offset >= self.len {
+            return None;
+        }
+        // SAFETY: inside self by the check above.
+        Some(unsafe { View::new(self.start.as_ptr().add(offset), self.len - offset) })
     }
 
     /// The view as an array of pieces of `size` bytes; what is left over at the end belongs to none. `None` when `size`
@@ -76,40 +88,40 @@ impl<'m> View<'m> {
     #[must_use]
     pub fn pieces(&self, size: usize) -> Option<Pieces<'m>> {
         let count = self.len.checked_div(size)?;
-        Some(Pieces { start: self.start, count, size, mapping: PhantomData })
+        Some(Pieces { start: self.start.as_ptr(), count, size, mapping: PhantomData })
     }
 
     /// The whole as 64-bit words; `None` unless aligned and a multiple of 8 long.
     #[inline]
     #[must_use]
     pub fn words64(&self) -> Option<&'m [AtomicU64]> {
-        if !(self.start as usize).is_multiple_of(8) || !self.len.is_multiple_of(8) {
+        if !(self.start.as_ptr() as usize).is_multiple_of(8) || !self.len.is_multiple_of(8) {
             return None;
         }
         // SAFETY: aligned, inside, mapped for 'm, and atomics may be shared with other writers.
-        Some(unsafe { std::slice::from_raw_parts(self.start.cast::<AtomicU64>(), self.len / 8) })
+        Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast::<AtomicU64>(), self.len / 8) })
     }
 
     /// The whole as 32-bit words; `None` unless aligned and a multiple of 4 long.
     #[inline]
     #[must_use]
     pub fn words32(&self) -> Option<&'m [AtomicU32]> {
-        if !(self.start as usize).is_multiple_of(4) || !self.len.is_multiple_of(4) {
+        if !(self.start.as_ptr() as usize).is_multiple_of(4) || !self.len.is_multiple_of(4) {
             return None;
         }
         // SAFETY: as in `words64`.
-        Some(unsafe { std::slice::from_raw_parts(self.start.cast::<AtomicU32>(), self.len / 4) })
+        Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast::<AtomicU32>(), self.len / 4) })
     }
 
     /// The whole as 16-bit words; `None` unless aligned and a multiple of 2 long.
     #[inline]
     #[must_use]
     pub fn words16(&self) -> Option<&'m [AtomicU16]> {
-        if !(self.start as usize).is_multiple_of(2) || !self.len.is_multiple_of(2) {
+        if !(self.start.as_ptr() as usize).is_multiple_of(2) || !self.len.is_multiple_of(2) {
             return None;
         }
         // SAFETY: as in `words64`.
-        Some(unsafe { std::slice::from_raw_parts(self.start.cast::<AtomicU16>(), self.len / 2) })
+        Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast::<AtomicU16>(), self.len / 2) })
     }
 
     /// The first eight bytes, little-endian, read once; `None` when the view is shorter. Any alignment will do.
@@ -127,7 +139,7 @@ impl<'m> View<'m> {
                 std::arch::asm!(
                     "mov {word}, qword ptr [{from}]",
                     word = out(reg) word,
-                    from = in(reg) self.start,
+                    from = in(reg) self.start.as_ptr(),
                     options(nostack, preserves_flags, readonly)
                 );
             }
@@ -142,22 +154,26 @@ impl<'m> View<'m> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Copies the first `len` bytes, at most [`HEAD_BYTES`], into `head`, in whole cache lines when the view holds
-    /// them: what `head` contains beyond `len` is unspecified. Returns how many of the frame's bytes are in `head`.
-    #[inline]
+    /// Copies the first `len` bytes, at most [`HEAD_BYTES`], into `head`: what `head` contains beyond `len` is
+    /// unspecified. Returns how many of the frame's bytes are in `head`.
+    #[inline(always)]
     pub fn read_head(&self, len: usize, head: &mut Head) -> usize {
-        let want = len.min(HEAD_BYTES);
-        let lines = want.div_ceil(LINE);
-        if lines * LINE > self.len {
-            let exact = want.min(self.len);
-            self.read_exact_part(&mut head.0[..exact]);
-            return exact;
-        }
-        // SAFETY: inside the view and inside `head` by the checks above.
-        unsafe { copy_line(self.start, head.0.as_mut_ptr()) };
-        if lines == 2 {
-            // SAFETY: as above.
-            unsafe { copy_line(self.start.add(LINE), head.0.as_mut_ptr().add(LINE)) };
+        let want = len.min(HEAD_BYTES).min(self.len);
+        let to = head.0.as_mut_ptr();
+        // SAFETY: `want` bytes are inside the view and inside `head`. Pieces of a fixed size that overlap where the length
+        // is between two such sizes; a byte that is read twice counts as read by the second, which overwrites the first.
+        unsafe {
+            if want > LINE {
+                copy_line(self.start.as_ptr(), to);
+                copy_line(self.start.as_ptr().add(want - LINE), to.add(want - LINE));
+            } else if want == LINE {
+                copy_line(self.start.as_ptr(), to);
+            } else if want >= LINE / 2 {
+                copy_half(self.start.as_ptr(), to);
+                copy_half(self.start.as_ptr().add(want - LINE / 2), to.add(want - LINE / 2));
+            } else {
+                self.read_exact_part(&mut head.0[..want]);
+            }
         }
         want
     }
@@ -168,7 +184,11 @@ impl<'m> View<'m> {
         // SAFETY: the caller keeps `target` no longer than the view. `black_box` keeps the compiler from reading the
         // source again later; bytes that change during the copy end up old or new, each of which is acceptable.
         unsafe {
-            ptr::copy_nonoverlapping(std::hint::black_box(self.start.cast_const()), target.as_mut_ptr(), target.len())
+            ptr::copy_nonoverlapping(
+                std::hint::black_box(self.start.as_ptr().cast_const()),
+                target.as_mut_ptr(),
+                target.len(),
+            )
         };
     }
 
@@ -191,7 +211,7 @@ impl<'m> View<'m> {
         if len > self.len {
             return false;
         }
-        let (from, to) = (source.as_ptr(), self.start);
+        let (from, to) = (source.as_ptr(), self.start.as_ptr());
         // SAFETY: `len` bytes are inside both sides; private memory never overlaps a mapping that is only reached
         // through views. Short pieces are written as two overlapping ones of a fixed size, which is cheaper than a call.
         unsafe {
@@ -203,6 +223,15 @@ impl<'m> View<'m> {
             }
         }
         true
+    }
+
+    /// Copies `source` to `offset`; does nothing when it would not all be inside.
+    #[inline(always)]
+    pub fn put<const N: usize>(&self, offset: usize, source: &[u8; N]) {
+        if let Some(to) = self.sub(offset, N) {
+            // SAFETY: N bytes are inside both sides; private memory never overlaps a mapping.
+            unsafe { ptr::copy_nonoverlapping(source.as_ptr(), to.start.as_ptr(), N) };
+        }
     }
 
     /// Copies the first `len` bytes of `head`, at most [`HEAD_BYTES`], to the beginning of the view; false, with nothing
@@ -221,27 +250,27 @@ impl<'m> View<'m> {
             return false;
         }
         // SAFETY: both sides are inside their views. They may overlap when a client's memory is both ends, hence `copy`.
-        unsafe { ptr::copy(source.start.cast_const(), self.start, source.len) };
+        unsafe { ptr::copy(source.start.as_ptr().cast_const(), self.start.as_ptr(), source.len) };
         true
     }
 
     /// Starts to bring the first line near, for reading.
     #[inline]
     pub fn prefetch(&self) {
-        prefetch_read(self.start);
+        prefetch_read(self.start.as_ptr());
     }
 
     /// Starts to bring the first line near, for writing.
     #[inline]
     pub fn prefetch_mut(&self) {
-        prefetch_write(self.start);
+        prefetch_write(self.start.as_ptr());
     }
 
     /// Base address, for handing to a system call.
     #[inline]
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
-        self.start
+        self.start.as_ptr()
     }
 }
 
@@ -306,6 +335,34 @@ unsafe fn copy_line(from: *const u8, to: *mut u8) {
     // SAFETY: as the caller allows. `black_box` hides where the bytes come from.
     unsafe {
         ptr::copy_nonoverlapping(std::hint::black_box(from), to, LINE)
+    };
+}
+
+/// As [`copy_line`], half a line.
+///
+/// # Safety
+/// Half a line can be read at `from` and written at `to`, and they do not overlap.
+#[inline]
+unsafe fn copy_half(from: *const u8, to: *mut u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads and writes half a line each, as the caller allows; any alignment will do.
+    unsafe {
+        std::arch::asm!(
+            "movups {a}, [{from}]",
+            "movups {b}, [{from} + 16]",
+            "movups [{to}], {a}",
+            "movups [{to} + 16], {b}",
+            from = in(reg) from,
+            to = in(reg) to,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: as the caller allows. `black_box` hides where the bytes come from.
+    unsafe {
+        ptr::copy_nonoverlapping(std::hint::black_box(from), to, LINE / 2)
     };
 }
 

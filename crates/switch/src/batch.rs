@@ -11,15 +11,13 @@ pub const MAX_BATCH: usize = 1024;
 /// Shortest frame: an Ethernet header.
 const MIN_FRAME: usize = 14;
 /// Most pieces of a frame behind its first 128 bytes. Finishing it may take a few more.
-const MAX_RESTS: u8 = 250;
+const MAX_RESTS: usize = 250;
 /// A batch with more bytes is full, so that no source's turn takes much longer than another's.
 const MAX_BYTES: u64 = 2 << 20;
 /// What a segment to be cut counts towards that, in bytes.
 const SEGMENT_COST: u64 = 512;
 /// Longest frame that any port takes, in bytes.
 const LONGEST: u64 = (64 << 10) + 128;
-/// No offload.
-const NONE: u16 = u16::MAX;
 
 /// Where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,21 +62,49 @@ impl Packed {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     len: u32,
+    /// The first of its rests, if it has any.
     first_rest: u32,
     destination: Packed,
-    /// Place in the batch's offloads.
-    offload: u16,
-    rests: u8,
-    head_len: u8,
+    more: More,
+}
+
+/// What most frames do not have, in one word: from the lowest bits up the place of the offload and one, pieces behind the
+/// head, and bytes of the head. Zero: the head is all there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct More(u32);
+
+impl More {
+    const NOTHING: More = More(0);
+
+    fn new(head_len: usize, rests: usize, offload: Option<usize>) -> More {
+        let offload = offload.map_or(0, |place| place as u32 + 1);
+        match (rests, offload) {
+            (0, 0) => More::NOTHING,
+            _ => More(offload | (rests as u32) << 16 | (head_len as u32) << 24),
+        }
+    }
+
+    #[inline(always)]
+    fn head_len(self, len: u32) -> usize {
+        if self == More::NOTHING { len as usize } else { (self.0 >> 24) as usize }
+    }
+
+    #[inline(always)]
+    fn rests(self) -> usize {
+        (self.0 >> 16 & 0xff) as usize
+    }
+
+    #[inline(always)]
+    fn offload(self) -> Option<usize> {
+        (self.0 & 0xffff).checked_sub(1).map(|place| place as usize)
+    }
 }
 
 const EMPTY: Entry = Entry {
     len: 0,
     first_rest: 0,
     destination: Packed::new(Destination::Drop(DropReason::NoDestination)),
-    offload: NONE,
-    rests: 0,
-    head_len: 0,
+    more: More::NOTHING,
 };
 
 /// Frames collected from one port: of each a private copy of its first 128 bytes, its length, and views of the rest,
@@ -89,6 +115,8 @@ pub struct Batch<'m> {
     entries: Vec<Entry>,
     rests: Vec<View<'m>>,
     offloads: Vec<Offload>,
+    /// Where the rests of the frame that is drafted begin.
+    drafted: usize,
     /// What the offloads need, together.
     needs: Accepts,
     count: usize,
@@ -127,6 +155,7 @@ impl BatchStorage {
             // See `room`: a frame of most pieces may follow the last look, and one more piece per other frame.
             rests: Vec::with_capacity(limit * 5 + usize::from(u8::MAX)),
             offloads: Vec::with_capacity(limit),
+            drafted: 0,
             needs: Accepts::NOTHING,
             count: 0,
             limit,
@@ -166,6 +195,7 @@ impl<'m> Batch<'m> {
             // Collecting an emptied vector into one of the same element size reuses its allocation.
             rests: self.rests.into_iter().map(|_| -> View<'n> { unreachable!("the vector is empty") }).collect(),
             offloads: self.offloads,
+            drafted: 0,
             needs: Accepts::NOTHING,
             count: 0,
             limit,
@@ -234,19 +264,43 @@ impl<'m> Batch<'m> {
             return;
         };
         let first_rest = self.rests.len() as u32;
-        let mut rests = 0;
+        let mut more = More::NOTHING;
         if len > HEAD_BYTES {
             let Some(rest) = buffer.sub(HEAD_BYTES, len - HEAD_BYTES) else {
                 self.refuse(DropReason::BadLength);
                 return;
             };
             self.rests.push(rest);
-            rests = 1;
+            more = More::new(HEAD_BYTES, 1, None);
         }
-        let head_len = buffer.read_head(len, head) as u8;
-        *entry = Entry { len: len as u32, first_rest, rests, head_len, ..EMPTY };
+        buffer.read_head(len, head);
+        *entry = Entry { len: len as u32, first_rest, more, ..EMPTY };
         self.count += 1;
         self.bytes += len as u64;
+    }
+
+    /// Adds frames that lie in one piece each, one after the other, as long as there is room and `next` has one. They
+    /// have 14 bytes or more: a shorter one ends the row as if there were no more. Returns how many were added.
+    #[inline(always)]
+    pub fn fill(&mut self, mut next: impl FnMut() -> Option<View<'m>>) -> usize {
+        let (first, end) = (self.count, self.count + self.room());
+        let mut budget = self.max_bytes.saturating_sub(self.bytes);
+        let mut count = 0;
+        for (head, entry) in self.heads[first..end].iter_mut().zip(&mut self.entries[first..end]) {
+            let Some(frame) = next().filter(|frame| frame.len() >= MIN_FRAME) else { break };
+            *entry = Entry { len: frame.len() as u32, ..EMPTY };
+            if let Some(rest) = frame.behind(HEAD_BYTES) {
+                let Some(left) = budget.checked_sub(frame.len() as u64) else { break };
+                budget = left;
+                (entry.first_rest, entry.more) = (self.rests.len() as u32, More::new(HEAD_BYTES, 1, None));
+                self.rests.push(rest);
+            }
+            frame.read_head(frame.len(), head);
+            count += 1;
+        }
+        self.count += count;
+        self.bytes += self.entries[first..self.count].iter().map(|entry| u64::from(entry.len)).sum::<u64>();
+        count
     }
 
     /// Adds a frame that lies in several pieces, in order. The caller has checked `room`. More than 250 pieces behind the
@@ -273,13 +327,14 @@ impl<'m> Batch<'m> {
                 self.rests.push(rest);
             }
         }
-        let rests = u8::try_from(self.rests.len() - first_rest).unwrap_or(u8::MAX);
+        let rests = self.rests.len() - first_rest;
         if rests > MAX_RESTS {
             self.rests.truncate(first_rest);
             self.refuse(DropReason::Oversize);
             return;
         }
-        *entry = Entry { len: len as u32, first_rest: first_rest as u32, rests, head_len: head_len as u8, ..EMPTY };
+        let more = More::new(head_len, rests, None);
+        *entry = Entry { len: len as u32, first_rest: first_rest as u32, more, ..EMPTY };
         self.count += 1;
         self.bytes += len as u64;
     }
@@ -308,32 +363,23 @@ impl<'m> Batch<'m> {
         self.needs
     }
 
-    /// Where the next finished frame is drafted: its first bytes, and the others behind those of the frames before it.
+    /// Where the next frame that is made rather than collected is drafted: its first bytes, and the others behind those of
+    /// the frames before it. The caller has checked `room`.
     #[inline]
-    pub(crate) fn draft(&mut self) -> (&mut Head, &mut Vec<View<'m>>) {
+    pub fn draft(&mut self) -> (&mut Head, &mut Vec<View<'m>>) {
+        self.drafted = self.rests.len();
         (&mut self.heads[self.count], &mut self.rests)
     }
 
-    /// Adds what was drafted: `head_len` bytes of the head and all views since the frame before. The caller has checked
-    /// `room`.
+    /// Adds what was drafted: `head_len` bytes of the head and all views since the frame before. What its offload says is
+    /// taken to be right.
     #[inline]
-    pub(crate) fn seal(&mut self, head_len: usize, offload: Option<Offload>) {
-        let before = self.count.checked_sub(1).map(|last| &self.entries[last]);
-        let first_rest = before.map_or(0, |entry| entry.first_rest as usize + usize::from(entry.rests));
-        let rests = &self.rests[first_rest..];
+    pub fn seal(&mut self, head_len: usize, offload: Option<Offload>) {
+        let rests = &self.rests[self.drafted..];
         let len = head_len + rests.iter().map(View::len).sum::<usize>();
-        let entry = Entry {
-            len: len as u32,
-            first_rest: first_rest as u32,
-            rests: rests.len() as u8,
-            head_len: head_len as u8,
-            ..EMPTY
-        };
-        self.entries[self.count] = entry;
-        if let Some(offload) = offload {
-            self.entries[self.count].offload = self.offloads.len() as u16;
-            self.offloads.push(offload);
-        }
+        let more = More::new(head_len, rests.len(), offload.map(|_| self.offloads.len()));
+        self.offloads.extend(offload);
+        self.entries[self.count] = Entry { len: len as u32, first_rest: self.drafted as u32, more, ..EMPTY };
         self.count += 1;
         self.bytes += len as u64;
     }
@@ -344,13 +390,16 @@ impl<'m> Batch<'m> {
         let len = entry.len as usize;
         match offload::admit(&self.heads[index].0, len, offload) {
             Ok((offload, segments)) => {
-                entry.offload = self.offloads.len() as u16;
+                let more = entry.more;
+                entry.more = More::new(more.head_len(entry.len), more.rests(), Some(self.offloads.len()));
                 self.offloads.push(offload);
                 self.needs |= Accepts::needed_by(&offload);
                 self.extra += segments as u64 * SEGMENT_COST;
             }
             Err(reason) => {
-                self.rests.truncate(entry.first_rest as usize);
+                if entry.more.rests() > 0 {
+                    self.rests.truncate(entry.first_rest as usize);
+                }
                 self.count = index;
                 self.bytes -= len as u64;
                 self.refuse(reason);
@@ -382,7 +431,8 @@ impl<'m> Batch<'m> {
     #[inline]
     #[must_use]
     pub(crate) fn judged(&self, index: usize) -> (&[u8; HEAD_BYTES], usize) {
-        (&self.heads[index].0, usize::from(self.entries[index].head_len))
+        let entry = &self.entries[index];
+        (&self.heads[index].0, entry.more.head_len(entry.len))
     }
 
     /// Where frame `index` goes.
@@ -464,32 +514,63 @@ impl<'m> Batch<'m> {
     }
 
     /// Frame `index`, to deliver it.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn frame(&self, index: usize) -> Frame<'_, 'm> {
-        let entry = &self.entries[index];
-        let first = entry.first_rest as usize;
-        Frame {
-            len: entry.len as usize,
-            head: &self.heads[index],
-            head_len: usize::from(entry.head_len),
-            rest: &self.rests[first..first + usize::from(entry.rests)],
-            offload: self.offloads.get(usize::from(entry.offload)),
-        }
+        Frame { batch: self, entry: &self.entries[index], head: &self.heads[index] }
     }
 }
 
 /// A frame to deliver: `head_len` bytes of `head` and then each of `rest`, together `len` bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'b, 'm> {
+    batch: &'b Batch<'m>,
+    entry: &'b Entry,
+    head: &'b Head,
+}
+
+impl<'b, 'm> Frame<'b, 'm> {
     /// Bytes of the whole.
-    pub len: usize,
+    #[inline(always)]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.entry.len as usize
+    }
+
     /// Begins with the first bytes, the ones that were judged.
-    pub head: &'b Head,
+    #[inline(always)]
+    #[must_use]
+    pub fn head(&self) -> &'b Head {
+        self.head
+    }
+
     /// How many bytes of `head` are the frame's: at most 128.
-    pub head_len: usize,
+    #[inline(always)]
+    #[must_use]
+    pub fn head_len(&self) -> usize {
+        self.entry.more.head_len(self.entry.len)
+    }
+
     /// The others, in the source's memory.
-    pub rest: &'b [View<'m>],
+    #[inline(always)]
+    #[must_use]
+    pub fn rest(&self) -> &'b [View<'m>] {
+        let first = self.entry.first_rest as usize;
+        &self.batch.rests[first..first + self.entry.more.rests()]
+    }
+
     /// What is left to do: only what the output [accepts](crate::Output::accepts).
-    pub offload: Option<&'b Offload>,
+    #[inline(always)]
+    #[must_use]
+    pub fn offload(&self) -> Option<&'b Offload> {
+        self.entry.more.offload().and_then(|place| self.batch.offloads.get(place))
+    }
+
+    /// Whether all of it is in `head`, and nothing is left to do.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.entry.more == More::NOTHING
+    }
 }

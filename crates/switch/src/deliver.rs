@@ -7,37 +7,19 @@ use crate::port::Output;
 use crate::switch::{MAX_PORTS, Member, Switch};
 use crate::time::Time;
 
-pub(crate) const NONE: u16 = u16::MAX;
+const NONE: u16 = u16::MAX;
 
 /// The frames for one destination, in the order in which they came.
 #[derive(Clone, Debug)]
 pub struct Frames<'b, 'm> {
     batch: &'b Batch<'m>,
-    next: &'b [u16],
-    own: u16,
-    flood: u16,
+    order: std::slice::Iter<'b, u16>,
 }
 
 impl<'b, 'm> Frames<'b, 'm> {
-    /// The first `count` of them, linked anew in `next`.
-    fn first(mut self, count: u64, next: &'b mut [u16]) -> Self {
-        let mut last = None;
-        let mut first = NONE;
-        for _ in 0..count {
-            let Some(index) = self.advance() else { break };
-            match last {
-                None => first = index,
-                Some(last) => next[usize::from(last)] = index,
-            }
-            next[usize::from(index)] = NONE;
-            last = Some(index);
-        }
-        Self { batch: self.batch, next, own: first, flood: NONE }
-    }
-
-    /// The frames of a batch as linked from the first on.
-    pub(crate) fn of(batch: &'b Batch<'m>, next: &'b [u16]) -> Self {
-        Self { batch, next, own: 0, flood: NONE }
+    /// The frames of a batch that `order` names, in that order.
+    pub(crate) fn of(batch: &'b Batch<'m>, order: &'b [u16]) -> Self {
+        Self { batch, order: order.iter() }
     }
 }
 
@@ -46,48 +28,35 @@ impl<'b, 'm> Iterator for Frames<'b, 'm> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Frame<'b, 'm>> {
-        self.advance().map(|index| self.batch.frame(usize::from(index)))
+        self.order.next().map(|&index| self.batch.frame(usize::from(index)))
+    }
+
+    #[inline(always)]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.order.size_hint()
     }
 }
 
-impl Frames<'_, '_> {
-    /// The index of the next one.
-    #[inline(always)]
-    fn advance(&mut self) -> Option<u16> {
-        // NONE is the largest number, so the smaller of the two heads is the frame that came first.
-        let index = if self.own <= self.flood {
-            let index = self.own;
-            if index == NONE {
-                return None;
-            }
-            self.own = self.next[usize::from(index)];
-            index
-        } else {
-            let index = self.flood;
-            self.flood = self.next[usize::from(index)];
-            index
-        };
-        Some(index)
-    }
-}
+impl ExactSizeIterator for Frames<'_, '_> {}
 
 #[derive(Clone, Copy, Debug)]
 struct List {
     first: u16,
     last: u16,
+    count: u16,
 }
 
-const EMPTY: List = List { first: NONE, last: NONE };
+const EMPTY: List = List { first: NONE, last: NONE, count: 0 };
 
 /// Lists by destination, kept between passes; only those that were used are reset.
 #[derive(Debug)]
 pub(crate) struct Lists {
     next: Vec<u16>,
+    /// The list that is being served, as an array.
+    order: Vec<u16>,
     ports: Vec<List>,
     used: Vec<u16>,
     flood: List,
-    /// Links of a list of which a port may be given the beginning only.
-    cut: Vec<u16>,
     finisher: Finisher,
     /// Ports that were given frames in this pass.
     pub(crate) served: Vec<u16>,
@@ -97,10 +66,10 @@ impl Lists {
     pub(crate) fn new(batch_limit: usize) -> Lists {
         Lists {
             next: vec![NONE; batch_limit],
+            order: Vec::with_capacity(batch_limit),
             ports: vec![EMPTY; MAX_PORTS],
             used: Vec::with_capacity(batch_limit),
             flood: EMPTY,
-            cut: vec![NONE; batch_limit],
             finisher: Finisher::new(),
             served: Vec::with_capacity(MAX_PORTS),
         }
@@ -119,6 +88,7 @@ impl Lists {
             next[usize::from(list.last)] = first as u16;
         }
         list.last = (end - 1) as u16;
+        list.count += (end - first) as u16;
     }
 
     /// Links every frame to its destination; counts the ones that have none at the source. Frames that follow each other
@@ -191,17 +161,18 @@ impl Lists {
     #[inline]
     fn serve(&mut self, batch: &Batch<'_>, from: &Member, switch: &Switch, port: u16, flood: u16, now: &Time) -> bool {
         let Some(member) = switch.member(port) else { return false };
-        let mut frames = Frames { batch, next: &self.next, own: self.ports[usize::from(port)].first, flood };
+        order(&mut self.order, &self.next, self.ports[usize::from(port)], flood);
+        let mut frames = Frames::of(batch, &self.order);
         let mut output = member.port.output();
         if let Some(egress) = member.policy.as_ref().and_then(|policy| policy.egress.as_ref()) {
-            let most = frames.clone().map(|frame| frame.len);
+            let most = frames.clone().map(|frame| frame.len());
             let turn = egress.admit(from, most, now.nanoseconds);
             if turn.refused > 0 {
                 member.port.counters().drop_out(DropReason::EgressLimited, turn.refused);
                 if turn.frames == 0 {
                     return false;
                 }
-                frames = frames.first(turn.frames, &mut self.cut);
+                frames = Frames::of(batch, &self.order[..turn.frames as usize]);
             }
         }
         self.served.push(port);
@@ -229,6 +200,23 @@ impl Lists {
             index = self.next[usize::from(index)];
         }
         from.port.counters().drop_in(DropReason::NoDestination, frames);
+    }
+}
+
+/// Puts the frames of a list, and those of the flood's that begins with `flood`, into the order in which they came.
+#[inline]
+fn order(order: &mut Vec<u16>, next: &[u16], own: List, flood: u16) {
+    order.clear();
+    if flood == NONE && own.count == own.last.wrapping_sub(own.first).wrapping_add(1) {
+        order.extend(own.first..=own.last);
+        return;
+    }
+    // NONE is the largest number, so the smaller of the two heads is the frame that came first.
+    let (mut own, mut flood) = (own.first, flood);
+    while own != NONE || flood != NONE {
+        let head = if own <= flood { &mut own } else { &mut flood };
+        order.push(*head);
+        *head = next[usize::from(*head)];
     }
 }
 

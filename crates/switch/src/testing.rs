@@ -191,16 +191,16 @@ impl Output for Sink {
                     counters.drop_out(DropReason::ReceiverFull, 1);
                     continue;
                 }
-                let mut bytes = frame.head.0[..frame.head_len].to_vec();
-                for rest in frame.rest {
+                let mut bytes = frame.head().0[..frame.head_len()].to_vec();
+                for rest in frame.rest() {
                     let at = bytes.len();
                     bytes.resize(at + rest.len(), 0);
                     assert!(rest.read(&mut bytes[at..]));
                 }
-                assert_eq!(bytes.len(), frame.len, "head and rest are together the frame's length");
-                counters.add_out(1, frame.len as u64);
+                assert_eq!(bytes.len(), frame.len(), "head and rest are together the frame's length");
+                counters.add_out(1, frame.len() as u64);
                 kept.frames.push(bytes);
-                kept.offloads.push(frame.offload.copied());
+                kept.offloads.push(frame.offload().copied());
             }
             kept.deliveries.push(kept.frames.len() - before);
             kept.fault.map_or(Ok(()), Err)

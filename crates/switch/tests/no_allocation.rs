@@ -121,7 +121,7 @@ struct Count;
 impl Output for Count {
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         for frame in frames {
-            counters.add_out(1, frame.len as u64);
+            counters.add_out(1, frame.len() as u64);
         }
         Ok(())
     }

@@ -149,9 +149,9 @@ fn send<R: Ring>(guest: &Guest, mut queue: Transmit<R>, mut ring: R, choices: &[
         assert!(batch.len() <= limit);
         for index in 0..batch.len() {
             let frame = batch.frame(index);
-            assert!((14..=65_597).contains(&frame.len), "a frame of {} bytes", frame.len);
-            let rest: usize = frame.rest.iter().map(|view| view.len()).sum();
-            assert_eq!(frame.head_len + rest, frame.len);
+            assert!((14..=65_597).contains(&frame.len()), "a frame of {} bytes", frame.len());
+            let rest: usize = frame.rest().iter().map(|view| view.len()).sum();
+            assert_eq!(frame.head_len() + rest, frame.len());
         }
         drop(batch);
         fault = fault.or(queue.release(&guest.memory).err());

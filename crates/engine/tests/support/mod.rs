@@ -166,11 +166,11 @@ impl Output for Out {
                 counters.drop_out(DropReason::ReceiverFull, 1);
                 continue;
             }
-            let bytes = &frame.head.0;
+            let bytes = &frame.head().0;
             let from = u16::from_be_bytes([bytes[10], bytes[11]]);
             let number = u64::from_be_bytes(std::array::from_fn(|at| bytes[NUMBER + at]));
             received.push_back(Received { from, number, at: Instant::now() });
-            counters.add_out(1, frame.len as u64);
+            counters.add_out(1, frame.len() as u64);
         }
         Ok(())
     }

@@ -37,8 +37,9 @@ impl GuestMemory {
     #[must_use]
     pub fn space(&self) -> Space<'_> {
         let (guest, view) = match self.regions.first() {
-            Some(region) => (region.guest(), Some(region.whole())),
-            None => (0, None),
+            Some(region) => (region.guest(), region.whole()),
+            // An address that nothing is at, not even nothing.
+            None => (u64::MAX, View::private(&mut [])),
         };
         Space { memory: self, guest, view }
     }
@@ -68,16 +69,14 @@ fn inside(region: &Region, start: u64, address: u64, len: usize) -> Option<View<
 pub struct Space<'m> {
     memory: &'m GuestMemory,
     guest: u64,
-    view: Option<View<'m>>,
+    view: View<'m>,
 }
 
 impl<'m> Space<'m> {
     /// `len` bytes at the guest physical address; `None` unless they are all in one region.
     #[inline(always)]
     pub fn view(&mut self, address: u64, len: u32) -> Option<View<'m>> {
-        // An address below the region becomes one far beyond its end.
-        let offset = address.wrapping_sub(self.guest) as usize;
-        match self.view.and_then(|view| view.sub(offset, len as usize)) {
+        match self.near(address, len) {
             Some(view) => Some(view),
             None => {
                 // By value, so that the common case stays in registers.
@@ -88,13 +87,21 @@ impl<'m> Space<'m> {
         }
     }
 
+    /// As [`Space::view`], but only in the region that was used last.
+    #[inline(always)]
+    #[must_use]
+    pub fn near(&self, address: u64, len: u32) -> Option<View<'m>> {
+        // An address below the region becomes one far beyond its end.
+        self.view.sub(address.wrapping_sub(self.guest) as usize, len as usize)
+    }
+
     #[cold]
     #[inline(never)]
     fn search(self, address: u64, len: u32) -> Option<(Space<'m>, View<'m>)> {
         let memory = self.memory;
         memory.regions().iter().find_map(|region| {
             let view = inside(region, region.guest(), address, len as usize)?;
-            Some((Space { memory, guest: region.guest(), view: Some(region.whole()) }, view))
+            Some((Space { memory, guest: region.guest(), view: region.whole() }, view))
         })
     }
 
@@ -102,7 +109,6 @@ impl<'m> Space<'m> {
     #[inline]
     #[must_use]
     pub fn address(&self, address: u64) -> *mut u8 {
-        let base = self.view.map_or(std::ptr::null_mut(), |view| view.as_ptr());
-        base.wrapping_add(address.wrapping_sub(self.guest) as usize)
+        self.view.as_ptr().wrapping_add(address.wrapping_sub(self.guest) as usize)
     }
 }

@@ -91,7 +91,7 @@ fn deliver_spread(rings: &mut [RxRing], frames: Frames<'_, '_>, tally: &mut Tall
     let count = rings.len() as u64;
     let mut result = Ok(());
     for frame in frames {
-        let pair = Mac::source(&frame.head.0).bits() ^ Mac::destination(&frame.head.0).bits().rotate_left(24);
+        let pair = Mac::source(&frame.head().0).bits() ^ Mac::destination(&frame.head().0).bits().rotate_left(24);
         let ring = &mut rings[(pair.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % count as usize];
         let frames = std::iter::once(frame);
         let delivered = if ring.ring.offload {
@@ -142,7 +142,7 @@ impl RxRing {
         let buffer_size = self.ring.buffer_size as usize;
         let (mut delivered, mut bytes) = (0, 0);
         for frame in frames {
-            if PREFIX + frame.len > buffer_size {
+            if PREFIX + frame.len() > buffer_size {
                 match fill_slots::<PREFIX>(&self.ring, &memory, next, room, frame) {
                     Ok(slots) => {
                         next = self.ring.after(next, slots);
@@ -170,7 +170,7 @@ impl RxRing {
                 room -= 1;
             }
             delivered += 1;
-            bytes += frame.len as u64;
+            bytes += frame.len() as u64;
         }
         tally.frames += delivered;
         tally.bytes += bytes;
@@ -192,17 +192,17 @@ fn fill<const PREFIX: usize>(memory: &RingMemory<'_>, at: u32, frame: &Frame<'_,
     if PREFIX > 0 {
         buffer = write_prefix(buffer, frame).ok_or(DropReason::ReceiverTooSmall)?;
     }
-    if !buffer.write_head(frame.head, frame.head_len) {
+    if !buffer.write_head(frame.head(), frame.head_len()) {
         return Err(DropReason::ReceiverTooSmall);
     }
-    let mut offset = frame.head_len;
-    for rest in frame.rest {
+    let mut offset = frame.head_len();
+    for rest in frame.rest() {
         if !buffer.sub(offset, rest.len()).is_some_and(|target| target.copy_from(*rest)) {
             return Err(DropReason::ReceiverTooSmall);
         }
         offset += rest.len();
     }
-    let new = Slot { len: (PREFIX + frame.len) as u16, flags: 0, ..slot }.to_word();
+    let new = Slot { len: (PREFIX + frame.len()) as u16, flags: 0, ..slot }.to_word();
     if new != old {
         word.store(new, Ordering::Relaxed);
     }
@@ -212,7 +212,7 @@ fn fill<const PREFIX: usize>(memory: &RingMemory<'_>, at: u32, frame: &Frame<'_,
 /// Writes the frame's header to the beginning of a buffer; gives what follows it.
 fn write_prefix<'m>(buffer: View<'m>, frame: &Frame<'_, '_>) -> Option<View<'m>> {
     let mut prefix = [0; PREFIX_BYTES];
-    prefix[..Offload::BYTES].copy_from_slice(&Offload::encode(frame.offload));
+    prefix[..Offload::BYTES].copy_from_slice(&Offload::encode(frame.offload()));
     buffer.write(&prefix).then(|| buffer.sub(PREFIX_BYTES, buffer.len() - PREFIX_BYTES))?
 }
 
@@ -226,7 +226,7 @@ fn fill_slots<const PREFIX: usize>(
     frame: Frame<'_, '_>,
 ) -> Result<u32, DropReason> {
     let buffer_size = ring.buffer_size as usize;
-    let slots = (PREFIX + frame.len).div_ceil(buffer_size);
+    let slots = (PREFIX + frame.len()).div_ceil(buffer_size);
     if slots > MAX_SLOTS_PER_FRAME || slots >= ring.slots as usize {
         return Err(DropReason::ReceiverTooSmall);
     }
@@ -244,7 +244,7 @@ fn fill_slots<const PREFIX: usize>(
             buffer = write_prefix(buffer, &frame).ok_or(DropReason::ReceiverTooSmall)?;
             prefix = PREFIX;
         }
-        let bytes = buffer.len().min(frame.len - offset);
+        let bytes = buffer.len().min(frame.len() - offset);
         source.copy(buffer, bytes).ok_or(DropReason::ReceiverTooSmall)?;
         offset += bytes;
         let len = prefix + bytes;
@@ -269,18 +269,18 @@ impl Pieces<'_, '_> {
         let mut done = 0;
         while done < len {
             if self.in_head {
-                let part = (len - done).min(self.frame.head_len - self.offset);
-                let source = &self.frame.head.0[self.offset..self.offset + part];
+                let part = (len - done).min(self.frame.head_len() - self.offset);
+                let source = &self.frame.head().0[self.offset..self.offset + part];
                 if !target.sub(done, part)?.write(source) {
                     return None;
                 }
                 self.offset += part;
                 done += part;
-                if self.offset == self.frame.head_len {
+                if self.offset == self.frame.head_len() {
                     (self.in_head, self.offset) = (false, 0);
                 }
             } else {
-                let rest = self.frame.rest.get(self.rest)?;
+                let rest = self.frame.rest().get(self.rest)?;
                 let part = (len - done).min(rest.len() - self.offset);
                 if !target.sub(done, part)?.copy_from(rest.sub(self.offset, part)?) {
                     return None;

@@ -30,15 +30,15 @@ impl TapOutput {
     #[inline]
     fn write(&self, frame: &Frame<'_, '_>) -> Result<(), Refused> {
         let mut pieces = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_PIECES];
-        let count = 2 + frame.rest.len();
+        let count = 2 + frame.rest().len();
         let Some(others) = pieces.get_mut(..count) else {
             return Err(Refused::Dropped(DropReason::ReceiverTooSmall));
         };
         let piece = |start: *const u8, bytes| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes };
-        let header = Offload::encode(frame.offload);
+        let header = Offload::encode(frame.offload());
         others[0].write(piece(header.as_ptr(), header.len()));
-        others[1].write(piece(frame.head.0.as_ptr(), frame.head_len));
-        for (other, rest) in others[2..].iter_mut().zip(frame.rest) {
+        others[1].write(piece(frame.head().0.as_ptr(), frame.head_len()));
+        for (other, rest) in others[2..].iter_mut().zip(frame.rest()) {
             other.write(piece(rest.as_ptr(), rest.len()));
         }
         loop {
@@ -55,7 +55,7 @@ impl TapOutput {
                 // A page of the sender's memory cannot be had any more.
                 Some(libc::EFAULT) => Refused::Dropped(DropReason::BadBuffer),
                 // Headers that the switch takes and the kernel does not.
-                Some(libc::EINVAL) if frame.offload.is_some() => Refused::Dropped(DropReason::ReceiverDown),
+                Some(libc::EINVAL) if frame.offload().is_some() => Refused::Dropped(DropReason::ReceiverDown),
                 Some(libc::EINVAL | libc::EMSGSIZE) => Refused::Dropped(DropReason::ReceiverTooSmall),
                 Some(libc::EBADFD) => Refused::Lost,
                 // EIO: it is down.
@@ -77,7 +77,7 @@ impl Output for TapOutput {
             match self.write(&frame) {
                 Ok(()) => {
                     delivered += 1;
-                    bytes += frame.len as u64;
+                    bytes += frame.len() as u64;
                 }
                 Err(Refused::Dropped(reason)) => counters.drop_out(reason, 1),
                 Err(Refused::Lost) => {

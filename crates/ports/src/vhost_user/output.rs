@@ -45,7 +45,7 @@ impl Output for VhostOutput {
         let mut tally = Tally::default();
         if many > 1 {
             for (pick, frame) in self.picks.iter_mut().zip(frames.clone()) {
-                *pick = (flow_hash(&frame.head.0) as usize % many) as u8;
+                *pick = (flow_hash(&frame.head().0) as usize % many) as u8;
             }
         }
         let mut turn = 0;

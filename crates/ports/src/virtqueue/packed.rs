@@ -225,6 +225,16 @@ impl Ring for Packed {
     }
 
     #[inline(always)]
+    fn past(&self, at: Place, chains: usize) -> Place {
+        self.advance(at, chains as u16)
+    }
+
+    #[inline(always)]
+    fn is_start(&self, at: Place) -> bool {
+        at.slot() == 0
+    }
+
+    #[inline(always)]
     fn give_back(&mut self, memory: PackedMemory<'_>, chain: Chain, len: u32) {
         self.write_used(memory, chain.id, len);
         self.pass_by(chain.slots);

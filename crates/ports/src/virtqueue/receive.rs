@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use ringway_memory::{View, prefetch_write};
+use ringway_memory::{HEAD_BYTES, View, prefetch_write};
 use ringway_switch::{DropReason, Frame, Offload};
 
 use super::fault::RingFault;
-use super::ring::{AHEAD, Chain, Head, INDIRECT, LINE, LONGEST_CHAIN, NEXT, RUN, Ring, WRITE, walk};
+use super::ring::{CHUNK, Chain, Head, INDIRECT, LONGEST_CHAIN, NEXT, RUN, Ring, WRITE, prefetch, walk};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 
 /// What a frame pays for in descriptors of chains: so many, and one more per 16 bytes. When they are used up, frames are
@@ -17,7 +17,7 @@ const STEPS_PER_FRAME: i64 = 32;
 const MAX_HEADER: usize = 12;
 /// The last eight bytes of a header of 12 that asks for nothing: all zero but `num_buffers`, which is 1.
 const ONE_BUFFER: u64 = 1 << 48;
-/// Chains gathered first, for a batch of few frames; then twice as many each time.
+/// Chains gathered after one that was not plain.
 const FIRST_RUN: usize = 4;
 
 /// What became of the frames of one delivery.
@@ -51,6 +51,8 @@ pub struct Receive<R> {
     spans: Vec<(Chain, u32)>,
     /// Where the heads of a run are gathered.
     heads: Box<[Head]>,
+    /// The bytes that were written to each chain of a run.
+    lens: Box<[u32]>,
     /// Descriptors of chains that this delivery may still go through.
     steps: i64,
     log: Option<Arc<DirtyLog>>,
@@ -69,6 +71,7 @@ impl<R: Ring> Receive<R> {
             enabled: false,
             spans,
             heads: vec![Head::default(); RUN].into(),
+            lens: vec![0; RUN].into(),
             steps: 0,
             log: None,
         }
@@ -99,79 +102,130 @@ impl<R: Ring> Receive<R> {
         tally: &mut Tally,
     ) -> Result<(), RingFault> {
         let memory = self.ring.memory(guest).ok_or(RingFault::MemoryLost)?;
-        let refreshed = self.ring.refresh(memory);
-        let mut space = guest.space();
-        self.steps = LONGEST_CHAIN.into();
-        let mut result = refreshed;
         let mut heads = std::mem::take(&mut self.heads);
-        let prefetch = |space: &Space<'_>, head: &Head| {
-            prefetch_write(space.address(head.first.address));
-            prefetch_write(space.address(head.first.address.wrapping_add(LINE)));
-        };
-        // Heads that were gathered and not used yet: from `next` up to `count`.
-        let (mut next, mut count, mut want) = (0, 0, FIRST_RUN);
-        let (header, longest, logging) = (self.header, self.longest, self.log.is_some());
-        let (mut given, mut bytes) = (0, 0);
-        for frame in frames {
-            if frame.len > longest && frame.offload.is_none_or(|offload| offload.gso_size == 0) {
-                tally.long += 1;
-                continue;
-            }
-            if next == count && result.is_ok() {
-                next = 0;
-                count = 0;
-                match self.ring.gather(memory, self.ring.first(), &mut heads[..want]) {
-                    Ok(gathered) => count = gathered,
-                    Err(fault) => result = Err(fault),
-                }
-                want = (2 * want).min(RUN);
-                heads[..count].iter().take(AHEAD).for_each(|head| prefetch(&space, head));
-            }
-            if result.is_err() || next == count {
-                tally.full += 1;
-                continue;
-            }
-            let head = heads[next];
-            if let Some(later) = heads[..count].get(next + AHEAD) {
-                prefetch(&space, later);
-            }
-            next += 1;
-            let (address, len, flags) = (head.first.address, head.first.len(), head.first.flags());
-            let fits = flags & (NEXT | INDIRECT | WRITE) == WRITE && len as usize >= header + frame.len;
-            if fits
-                && !logging
-                && let Some(buffer) = space.view(address, len)
-            {
-                write_frame(buffer, header, &frame);
-                let chain = Chain { id: head.id, slots: 1 };
-                self.ring.give_back(memory, chain, (header + frame.len) as u32);
-                given += 1;
-                bytes += frame.len as u64;
-                continue;
-            }
-            // It may take several chains, or none; what was gathered is gathered again, so few at a time.
-            (count, want) = (next, FIRST_RUN);
-            match self.give_pieces(memory, space, self.ring.first(), head, frame) {
-                Ok(None) => {
-                    given += 1;
-                    bytes += frame.len as u64;
-                }
-                Ok(Some(DropReason::ReceiverTooSmall)) => tally.small += 1,
-                Ok(Some(_)) => tally.full += 1,
-                Err(fault) => {
-                    tally.full += 1;
-                    result = Err(fault);
-                }
-            }
-        }
-        tally.frames += given;
-        tally.bytes += bytes;
+        let mut frames = frames;
+        let mut next = frames.next();
+        let result = self.give(memory, guest.space(), &mut heads, &mut next, &mut frames, tally);
         self.heads = heads;
+        for frame in next.into_iter().chain(frames) {
+            if self.is_too_long(&frame) { tally.long += 1 } else { tally.full += 1 }
+        }
         self.ring.publish(memory);
         if let Some(log) = &self.log {
             log.mark_all(self.ring.written())?;
         }
         result
+    }
+
+    /// Gives `next` and then `frames` to the driver, as long as there are chains; what is left over is left there.
+    #[inline(always)]
+    fn give<'b, 'm: 'b>(
+        &mut self,
+        memory: R::Memory<'_>,
+        mut space: Space<'_>,
+        heads: &mut [Head],
+        next: &mut Option<Frame<'b, 'm>>,
+        frames: &mut impl Iterator<Item = Frame<'b, 'm>>,
+        tally: &mut Tally,
+    ) -> Result<(), RingFault> {
+        self.ring.refresh(memory)?;
+        self.steps = LONGEST_CHAIN.into();
+        let mut want = RUN;
+        while next.is_some() {
+            let most = frames.size_hint().1.map_or(RUN, |more| more + 1);
+            let count = self.ring.gather(memory, self.ring.first(), &mut heads[..want.min(most).min(RUN)])?;
+            if count == 0 {
+                return Ok(());
+            }
+            let given = match self.header {
+                _ if self.log.is_some() => 0,
+                12 => self.give_plain::<12>(memory, &space, &heads[..count], next, frames, tally),
+                _ => self.give_plain::<10>(memory, &space, &heads[..count], next, frames, tally),
+            };
+            want = RUN;
+            let (Some(frame), Some(&head)) = (*next, heads[..count].get(given)) else { continue };
+            if self.is_too_long(&frame) {
+                tally.long += 1;
+            } else {
+                // It may take several chains, or none.
+                match self.give_pieces(memory, &mut space, self.ring.first(), head, frame)? {
+                    None => {
+                        tally.frames += 1;
+                        tally.bytes += frame.len() as u64;
+                    }
+                    Some(DropReason::ReceiverTooSmall) => tally.small += 1,
+                    Some(_) => tally.full += 1,
+                }
+            }
+            *next = frames.next();
+            // What was gathered is gathered again, so few at a time.
+            want = FIRST_RUN;
+        }
+        Ok(())
+    }
+
+    /// Gives frames to chains of one descriptor that hold them, in the region that was used last, up to the first that
+    /// does not. Returns how many.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    fn give_plain<'b, 'm: 'b, const HEADER: usize>(
+        &mut self,
+        memory: R::Memory<'_>,
+        space: &Space<'_>,
+        heads: &[Head],
+        next: &mut Option<Frame<'b, 'm>>,
+        frames: &mut impl Iterator<Item = Frame<'b, 'm>>,
+        tally: &mut Tally,
+    ) -> usize {
+        let longest = self.longest;
+        let mut writes = [None; CHUNK];
+        let (mut given, mut is_odd) = (0, false);
+        while given < heads.len() && next.is_some() && !is_odd {
+            let mut found = 0;
+            for ((head, write), len) in heads[given..].iter().zip(&mut writes).zip(&mut self.lens[given..]) {
+                let Some(frame) = *next else { break };
+                let buffer = space.near(head.first.address, head.first.len());
+                let Some(buffer) = buffer.filter(|buffer| buffer.len() >= HEADER + frame.len()) else {
+                    is_odd = true;
+                    break;
+                };
+                if head.first.flags() & (NEXT | INDIRECT | WRITE) != WRITE || frame.len() > longest {
+                    is_odd = true;
+                    break;
+                }
+                prefetch(buffer, prefetch_write);
+                *write = Some((buffer, frame));
+                *len = (HEADER + frame.len()) as u32;
+                found += 1;
+                *next = frames.next();
+            }
+            // A store to a line that the driver has read waits until the driver's core has given it up, and all later
+            // stores wait behind it. So the first stores to each line come close together, before all others: as many
+            // such waits go on at a time as the store queue holds, which nothing else fills meanwhile.
+            let writes = &writes[..found];
+            for write in writes {
+                let Some((buffer, frame)) = write else { break };
+                touch(*buffer, HEADER, frame);
+            }
+            for write in writes {
+                let Some((buffer, frame)) = write else { break };
+                write_header(*buffer, HEADER, frame);
+                if let Some(room) = buffer.behind(HEADER) {
+                    write_frame(room, frame);
+                }
+            }
+            given += found;
+        }
+        let (heads, lens) = (&heads[..given], &self.lens[..given]);
+        tally.frames += given as u64;
+        tally.bytes += lens.iter().map(|&len| u64::from(len)).sum::<u64>() - (given * HEADER) as u64;
+        self.ring.give_back_written(memory, heads, lens);
+        given
+    }
+
+    /// Longer than the MTU allows; one that is to be segmented is not.
+    fn is_too_long(&self, frame: &Frame<'_, '_>) -> bool {
+        frame.len() > self.longest && frame.offload().is_none_or(|offload| offload.gso_size == 0)
     }
 
     /// Gives a frame to chains of any framing, to several of them if need be and allowed.
@@ -180,24 +234,24 @@ impl<R: Ring> Receive<R> {
     fn give_pieces(
         &mut self,
         memory: R::Memory<'_>,
-        mut space: Space<'_>,
+        space: &mut Space<'_>,
         mut at: R::At,
         mut head: Head,
         frame: Frame<'_, '_>,
     ) -> Result<Option<DropReason>, RingFault> {
-        self.steps += STEPS_PER_FRAME + frame.len as i64 / 16;
+        self.steps += STEPS_PER_FRAME + frame.len() as i64 / 16;
         if self.steps <= 0 {
             return Ok(Some(DropReason::ReceiverFull));
         }
         let mut seen = 0;
         self.spans.clear();
-        let mut source = Source { frame: &frame, in_head: 0, rest: 0, offset: 0, left: frame.len };
+        let mut source = Source { frame: &frame, in_head: 0, rest: 0, offset: 0, left: frame.len() };
         let mut header = HeaderPlace { pieces: [None; MAX_HEADER], count: 0, left: self.header };
         loop {
             let mut written = 0;
             let before = seen;
             let log = self.log.as_deref();
-            let chain = walk(&self.ring, memory, &mut space, at, head, |space, descriptor| {
+            let chain = walk(&self.ring, memory, space, at, head, |space, descriptor| {
                 seen += 1;
                 let (address, len, flags) = (descriptor.address, descriptor.len(), descriptor.flags());
                 if flags & WRITE == 0 {
@@ -226,7 +280,7 @@ impl<R: Ring> Receive<R> {
                 None => return Ok(Some(DropReason::ReceiverFull)),
             }
         }
-        header.write(frame.offload, self.spans.len() as u16);
+        header.write(frame.offload(), self.spans.len() as u16);
         if let Some(log) = &self.log {
             // The pages were noted when the frame was copied; the header is younger.
             log.mark_all(header.places())?;
@@ -238,14 +292,31 @@ impl<R: Ring> Receive<R> {
     }
 }
 
-/// Writes a frame and its header, which fit.
+/// Writes the first and the last bytes of what of a frame is at hand, which fits: mostly to the two lines it takes.
 #[inline(always)]
-fn write_frame(buffer: View<'_>, header: usize, frame: &Frame<'_, '_>) {
-    write_header(buffer, header, frame.offload);
-    let mut offset = header;
-    let _ = buffer.sub(offset, frame.head_len).is_some_and(|to| to.write_head(frame.head, frame.head_len));
-    offset += frame.head_len;
-    for rest in frame.rest {
+fn touch(buffer: View<'_>, header: usize, frame: &Frame<'_, '_>) {
+    let head = &frame.head().0[..frame.head_len().min(HEAD_BYTES)];
+    if let (Some(room), Some(first), Some(last)) = (buffer.behind(header), head.first_chunk(), head.last_chunk()) {
+        room.put::<16>(0, first);
+        room.put::<16>(head.len() - 16, last);
+    }
+}
+
+/// Writes a frame, which fits.
+#[inline(always)]
+fn write_frame(room: View<'_>, frame: &Frame<'_, '_>) {
+    if frame.is_short() {
+        let _ = room.write_head(frame.head(), frame.len());
+    } else {
+        let _ = room.write_head(frame.head(), frame.head_len());
+        write_rest(room, frame.head_len(), frame.rest());
+    }
+}
+
+/// Writes what is behind the first bytes of a frame.
+#[inline]
+fn write_rest(buffer: View<'_>, mut offset: usize, rest: &[View<'_>]) {
+    for rest in rest {
         let _ = buffer.sub(offset, rest.len()).is_some_and(|to| to.copy_from(*rest));
         offset += rest.len();
     }
@@ -254,14 +325,14 @@ fn write_frame(buffer: View<'_>, header: usize, frame: &Frame<'_, '_>) {
 /// Writes the header of a frame in one buffer, unless it is there already: its line then need not be fetched for writing
 /// by the driver, who may look at it only.
 #[inline(always)]
-fn write_header(buffer: View<'_>, len: usize, offload: Option<&Offload>) {
+fn write_header(buffer: View<'_>, len: usize, frame: &Frame<'_, '_>) {
     // Twelve bytes, as two words that overlap.
     let there = len == 12
-        && offload.is_none()
+        && frame.offload().is_none()
         && buffer.first_word() == Some(0)
         && buffer.sub(4, 8).and_then(|tail| tail.first_word()) == Some(ONE_BUFFER);
     if !there {
-        put_header(buffer, len, offload);
+        put_header(buffer, len, frame.offload());
     }
 }
 
@@ -329,14 +400,14 @@ impl Source<'_, '_, '_> {
         let mut done = 0;
         while done < room.len() && self.left > 0 {
             let (want, part);
-            if self.in_head < self.frame.head_len {
-                want = self.frame.head_len - self.in_head;
+            if self.in_head < self.frame.head_len() {
+                want = self.frame.head_len() - self.in_head;
                 part = want.min(room.len() - done);
-                let bytes = &self.frame.head.0[self.in_head..self.in_head + part];
+                let bytes = &self.frame.head().0[self.in_head..self.in_head + part];
                 let _ = room.sub(done, part).is_some_and(|to| to.write(bytes));
                 self.in_head += part;
             } else {
-                let Some(rest) = self.frame.rest.get(self.rest) else { break };
+                let Some(rest) = self.frame.rest().get(self.rest) else { break };
                 want = rest.len() - self.offset;
                 part = want.min(room.len() - done);
                 if let (Some(to), Some(from)) = (room.sub(done, part), rest.sub(self.offset, part)) {

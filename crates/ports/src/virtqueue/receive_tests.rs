@@ -1,6 +1,7 @@
 //! What a driver is given is the frame, exactly, in any buffers.
 
-use ringway_switch::{Gso, Offload};
+use ringway_memory::View;
+use ringway_switch::{BatchStorage, Gso, Offload};
 
 use super::testing::{Driver, Guest, HIGH, Piece, both, deliver, receive_queue};
 use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC, Receive, RingFault};
@@ -128,7 +129,7 @@ fn a_frame_takes_as_many_mergeable_buffers_as_it_needs<D: Driver>() {
                 }
                 driver.publish(&guest);
                 let bytes = frame(len, need);
-                let (result, tally) = deliver(&mut queue, &guest, &[(bytes.clone(), None)], 777);
+                let (result, tally) = deliver(&mut queue, &guest, &[(bytes.clone(), None)], 1777);
                 assert_eq!((result, tally.frames), (Ok(()), 1), "{len} bytes in {need} buffers of {each}");
                 let filled = |place: usize| ((HEADER + len) - place * each).min(each) as u32;
                 let used: Vec<_> = ids.iter().enumerate().map(|(place, &id)| (id, filled(place))).collect();
@@ -235,11 +236,12 @@ fn buffers_go_back_in_order_and_visible_all_at_once<D: Driver>() {
     let ids: Vec<u16> = (0..20).map(|_| driver.send(&guest, &buffers(&guest, &[100]))).collect();
     // The driver looks between two frames: nothing is visible before the last is in.
     let mut seen = Vec::new();
-    let (head, bytes) = (ringway_memory::Head::default(), 60);
-    let frame = ringway_switch::Frame { len: bytes, head: &head, head_len: bytes, rest: &[], offload: None };
+    let mut bytes = [0; 60];
+    let mut batch = BatchStorage::new(1).into_batch();
+    batch.push(View::private(&mut bytes), 60);
     let frames = (0..20).map(|_| {
         seen.extend(driver.used(&guest));
-        frame
+        batch.frame(0)
     });
     let mut tally = super::Tally::default();
     assert_eq!(queue.deliver(&guest.memory, frames, &mut tally), Ok(()));

@@ -79,10 +79,10 @@ impl Descriptor {
 
 /// Most chains looked at in one go.
 pub const RUN: usize = 256;
-/// How many chains ahead the first two lines of a buffer are prefetched: header and a small frame.
-pub const AHEAD: usize = 24;
-/// Bytes from one of those lines to the other.
-pub const LINE: u64 = 64;
+/// Chains whose buffers are found first, and then read or written: in between, their first lines come near.
+pub const CHUNK: usize = 32;
+/// Bytes from one line to the next.
+const LINE: usize = 64;
 
 /// The first descriptor of a chain.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,6 +91,13 @@ pub struct Head {
     pub first: Descriptor,
     /// What the used ring calls the chain, if it has but one descriptor.
     pub id: u16,
+}
+
+/// Starts to bring the first two lines of a buffer near: header and a small frame.
+#[inline(always)]
+pub fn prefetch(buffer: View<'_>, line: impl Fn(*mut u8)) {
+    line(buffer.as_ptr());
+    line(buffer.as_ptr().wrapping_add(LINE));
 }
 
 /// A chain that was taken, to be given back.
@@ -123,7 +130,7 @@ pub trait Ring: Send + 'static {
     fn first(&self) -> Self::At;
 
     /// The first descriptors of the chains from `at` on, as of the last [`Ring::refresh`]: as many as there are and as
-    /// fit. Fewer where a chain has several descriptors: it is then the last of them.
+    /// fit. Fewer at the ring's end, and where a chain has several descriptors: it is then the last of them.
     ///
     /// # Errors
     /// There is no such descriptor as the first chain begins with.
@@ -165,8 +172,21 @@ pub trait Ring: Send + 'static {
     /// The place after a chain.
     fn after(&self, at: Self::At, slots: u16) -> Self::At;
 
+    /// The place after so many chains of one descriptor.
+    fn past(&self, at: Self::At, chains: usize) -> Self::At;
+
+    /// Whether it is the first place of the ring.
+    fn is_start(&self, at: Self::At) -> bool;
+
     /// Gives a chain back with `len` bytes written. Chains are given back in the order in which they came.
     fn give_back(&mut self, memory: Self::Memory<'_>, chain: Chain, len: u32);
+
+    /// Gives back chains of one descriptor each, with as many bytes written as `lens` says.
+    fn give_back_written(&mut self, memory: Self::Memory<'_>, heads: &[Head], lens: &[u32]) {
+        for (head, &len) in heads.iter().zip(lens) {
+            self.give_back(memory, Chain { id: head.id, slots: 1 }, len);
+        }
+    }
 
     /// Gives back all of a batch's transmit chains, of which nothing is written.
     fn give_back_read(&mut self, memory: Self::Memory<'_>, chains: &[Chain]) {

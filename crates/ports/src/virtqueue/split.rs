@@ -101,6 +101,23 @@ impl Split {
         usize::from(at & (self.size - 1))
     }
 
+    /// Gives back chains, at most as many as the ring has entries.
+    #[inline(always)]
+    fn give_back_all(&mut self, memory: SplitMemory<'_>, mut chains: impl ExactSizeIterator<Item = (u16, u32)>) {
+        let count = chains.len();
+        let (before, from) = memory.entries.split_at(self.place(self.used.get()));
+        // In one piece up to the ring's end, the others from its beginning.
+        for piece in [from, before] {
+            for ([id, written], (chain, len)) in piece.iter().zip(&mut chains) {
+                id.store(u32::from(chain).to_le(), Ordering::Relaxed);
+                written.store(len.to_le(), Ordering::Relaxed);
+            }
+        }
+        self.used.advance(count);
+        self.next.advance(count);
+        self.unpublished |= count > 0;
+    }
+
     fn available_bytes(&self) -> u32 {
         4 + 2 * u32::from(self.size) + if self.event_idx { 2 } else { 0 }
     }
@@ -149,24 +166,23 @@ impl Ring for Split {
     #[inline(always)]
     fn gather(&self, memory: SplitMemory<'_>, at: u16, heads: &mut [Head]) -> Result<usize, RingFault> {
         let there = usize::from(self.available.wrapping_sub(at));
-        let count = there.min(heads.len());
-        // The entries lie in one piece, or in one up to the ring's end and one from its beginning.
-        let entries = memory.available.get(RING..RING + usize::from(self.size)).unwrap_or_default();
-        let (before, from) = entries.split_at(self.place(at).min(entries.len()));
-        let (first, second) = heads[..count].split_at_mut(from.len().min(count));
-        let mut gathered = gather_piece(memory.descriptors, from, first);
-        if gathered == first.len() {
-            gathered += gather_piece(memory.descriptors, before, second);
-        }
-        if gathered < count {
-            let bad = from.iter().chain(before).nth(gathered).map_or(0, |entry| entry.load(Ordering::Relaxed));
-            let fault = RingFault::HeadOutOfRange { head: u16::from_le(bad), size: self.size };
-            return if gathered == 0 { Err(fault) } else { Ok(gathered) };
+        let start = RING + self.place(at);
+        // What lies in one piece, up to the ring's end.
+        let entries = memory.available.get(start..RING + usize::from(self.size)).unwrap_or_default();
+        let (count, descriptors) = (there.min(heads.len()).min(entries.len()), memory.descriptors);
+        for (step, (entry, head)) in entries[..count].iter().zip(heads.iter_mut()).enumerate() {
+            let id = u16::from_le(entry.load(Ordering::Relaxed));
+            match descriptors.get(usize::from(id)) {
+                Some(words) => *head = Head { first: read(words), id },
+                None if step == 0 => return Err(RingFault::HeadOutOfRange { head: id, size: self.size }),
+                None => return Ok(step),
+            }
         }
         // What the next call will read. Four descriptors share a line where the driver uses them in order.
-        for entry in from.iter().chain(before).take(there.min(2 * count)).skip(count).step_by(4) {
+        let ahead = entries.len().min(there).min(2 * count);
+        for entry in entries[count..ahead].iter().step_by(4) {
             let id = usize::from(u16::from_le(entry.load(Ordering::Relaxed)));
-            if let Some(words) = memory.descriptors.get(id) {
+            if let Some(words) = descriptors.get(id) {
                 prefetch_read(words.as_ptr().cast());
             }
         }
@@ -209,6 +225,16 @@ impl Ring for Split {
     }
 
     #[inline(always)]
+    fn past(&self, at: u16, chains: usize) -> u16 {
+        at.wrapping_add(chains as u16)
+    }
+
+    #[inline(always)]
+    fn is_start(&self, at: u16) -> bool {
+        self.place(at) == 0
+    }
+
+    #[inline(always)]
     fn give_back(&mut self, memory: SplitMemory<'_>, chain: Chain, len: u32) {
         let [id, written] = &memory.entries[self.place(self.used.get())];
         id.store(u32::from(chain.id).to_le(), Ordering::Relaxed);
@@ -216,6 +242,11 @@ impl Ring for Split {
         self.used.advance(1);
         self.next.advance(1);
         self.unpublished = true;
+    }
+
+    #[inline(always)]
+    fn give_back_written(&mut self, memory: SplitMemory<'_>, heads: &[Head], lens: &[u32]) {
+        self.give_back_all(memory, heads.iter().map(|head| head.id).zip(lens.iter().copied()));
     }
 
     #[inline]
@@ -227,7 +258,7 @@ impl Ring for Split {
                 self.used.advance(chains.len() - 1);
                 self.next.advance(chains.len() - 1);
             }
-            _ => chains.iter().for_each(|&chain| self.give_back(memory, chain, 0)),
+            _ => self.give_back_all(memory, chains.iter().map(|chain| (chain.id, 0))),
         }
     }
 
@@ -283,19 +314,6 @@ impl Ring for Split {
     fn may_indirect(&self) -> bool {
         self.indirect
     }
-}
-
-/// Reads the descriptors that available entries name. Returns how many there were before one that is not there.
-#[inline(always)]
-fn gather_piece(descriptors: &[[AtomicU64; 2]], entries: &[AtomicU16], heads: &mut [Head]) -> usize {
-    for (step, (entry, head)) in entries.iter().zip(heads.iter_mut()).enumerate() {
-        let id = u16::from_le(entry.load(Ordering::Relaxed));
-        match descriptors.get(usize::from(id)) {
-            Some(words) => *head = Head { first: read(words), id },
-            None => return step,
-        }
-    }
-    heads.len().min(entries.len())
 }
 
 /// Reads a descriptor of the table.

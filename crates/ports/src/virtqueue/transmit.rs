@@ -10,7 +10,7 @@ use ringway_memory::{Mapping, View, prefetch_read};
 use ringway_switch::{Accepts, Batch, DropReason, Offload};
 
 use super::fault::RingFault;
-use super::ring::{AHEAD, Chain, Descriptor, Head, INDIRECT, LINE, NEXT, RUN, Ring, WRITE, walk};
+use super::ring::{CHUNK, Chain, Descriptor, Head, INDIRECT, NEXT, RUN, Ring, WRITE, prefetch, walk};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 use crate::vhost_user::Taken;
 
@@ -23,6 +23,8 @@ const MAX_PIECES: usize = 60;
 const BOUNCE_BYTES: usize = 4 * (MAX_FRAME + 64);
 /// The header without `num_buffers` is at most this long.
 const MAX_HEADER: usize = 12;
+/// What in a header's first word asks for something: VIRTIO_NET_HDR_F_NEEDS_CSUM and the type of segmentation.
+const ASKS: u64 = 0xff01;
 
 /// Private memory for frames that lie in very many pieces: no framing may be assumed (2.7.4.2).
 #[derive(Debug)]
@@ -86,12 +88,11 @@ impl<R: Ring> Transmit<R> {
     #[must_use]
     pub fn new(ring: R, header: usize, longest: usize, allowed: Accepts) -> Transmit<R> {
         let taken = Vec::with_capacity(ringway_switch::MAX_BATCH);
-        let heads = vec![Head::default(); RUN].into();
         Transmit {
             ring,
             header,
             taken,
-            heads,
+            heads: vec![Head::default(); RUN].into(),
             discard: false,
             longest: longest.min(MAX_FRAME),
             allowed,
@@ -186,44 +187,90 @@ impl<R: Ring> Transmit<R> {
         batch: &mut Batch<'m>,
         at: &mut R::At,
     ) -> Result<(), RingFault> {
-        let prefetch = |space: &Space<'m>, head: &Head| {
-            prefetch_read(space.address(head.first.address));
-            prefetch_read(space.address(head.first.address.wrapping_add(LINE)));
-        };
         let mut steps = 0;
         loop {
             let room = if self.discard { RUN } else { batch.room() };
             let want = RUN.min(room).min(self.taken.capacity() - self.taken.len());
             let count = self.ring.gather(memory, *at, &mut heads[..want])?;
-            heads[..count].iter().take(AHEAD).for_each(|head| prefetch(space, head));
-            for (place, head) in heads[..count].iter().enumerate() {
-                if let Some(later) = heads[..count].get(place + AHEAD) {
-                    prefetch(space, later);
+            let heads = &heads[..count];
+            let mut place = 0;
+            loop {
+                let plain = match self.header {
+                    _ if self.discard => 0,
+                    12 => self.take_plain::<12>(space, &heads[place..], batch),
+                    _ => self.take_plain::<10>(space, &heads[place..], batch),
+                };
+                self.taken.extend(heads[place..].iter().take(plain).map(|head| Chain { id: head.id, slots: 1 }));
+                *at = self.ring.past(*at, plain);
+                place += plain;
+                let Some(&head) = heads.get(place) else { break };
+                if !self.discard && batch.room() == 0 {
+                    return Ok(());
                 }
                 let chain = if head.first.flags() & (NEXT | WRITE | INDIRECT) == 0 {
                     self.take_one(space, head.first, batch)?;
                     Chain { id: head.id, slots: 1 }
                 } else {
-                    match self.take_chain(memory, *space, *at, *head, bounce, batch, &mut steps)? {
+                    match self.take_chain(memory, *space, *at, head, bounce, batch, &mut steps)? {
                         Some(chain) => chain,
                         None => return Ok(()),
                     }
                 };
                 *at = self.ring.after(*at, chain.slots);
                 self.taken.push(chain);
+                place += 1;
                 if steps >= MOST_STEPS {
                     return Ok(());
                 }
             }
-            let is_chain = |head: &Head| head.first.flags() & NEXT != 0;
-            if want == 0 || count < want && !heads[..count].last().is_some_and(is_chain) {
+            if !self.may_be_more(*at, heads, want) {
                 return Ok(());
             }
         }
     }
 
-    /// A frame in one descriptor, header and all.
+    /// Whether there may be chains at `at`, behind those that were gathered when `want` were asked for: fewer are all there
+    /// are, unless a chain of several descriptors or the ring's end came between.
     #[inline(always)]
+    fn may_be_more(&self, at: R::At, heads: &[Head], want: usize) -> bool {
+        let is_chain = |head: &Head| head.first.flags() & NEXT != 0;
+        let is_early = self.ring.is_start(at) || heads.last().is_some_and(is_chain);
+        !heads.is_empty() && (heads.len() == want || is_early)
+    }
+
+    /// Takes frames as long as each is in one descriptor of the region that was used last, and asks for nothing. Returns
+    /// how many.
+    #[inline(always)]
+    fn take_plain<'m, const HEADER: usize>(&self, space: &Space<'m>, heads: &[Head], batch: &mut Batch<'m>) -> usize {
+        let longest = self.longest;
+        let mut wholes = [None; CHUNK];
+        let mut taken = 0;
+        loop {
+            let mut found = 0;
+            for (head, whole) in heads[taken..].iter().zip(&mut wholes) {
+                let view = space.near(head.first.address, head.first.len());
+                let Some(view) = view.filter(|_| head.first.flags() & (NEXT | WRITE | INDIRECT) == 0) else { break };
+                prefetch(view, |line| prefetch_read(line));
+                *whole = Some(view);
+                found += 1;
+            }
+            let mut wholes = wholes[..found].iter();
+            let filled = batch.fill(|| {
+                let whole = (*wholes.next()?)?;
+                let frame = whole.behind(HEADER)?;
+                // Neither a checksum nor segmentation is asked for.
+                (whole.first_word()? & ASKS == 0 && frame.len() <= longest).then_some(frame)
+            });
+            taken += filled;
+            if filled < CHUNK {
+                return taken;
+            }
+        }
+    }
+
+    /// A frame in one descriptor, header and all.
+    #[cold]
+    #[inline(never)]
     fn take_one<'m>(
         &self,
         space: &mut Space<'m>,
@@ -237,8 +284,7 @@ impl<R: Ring> Transmit<R> {
         else {
             return Err(RingFault::NoHeader(total));
         };
-        // Neither a checksum nor segmentation is asked for.
-        if word & 0xff01 == 0 && frame.len() <= self.longest && !self.discard {
+        if word & ASKS == 0 && frame.len() <= self.longest && !self.discard {
             batch.push(frame, frame.len());
         } else {
             self.push_whole(whole, word, frame, batch);

@@ -6,7 +6,7 @@ use super::segment::{Cursor, Cut, FragmentNumbers, TAIL_BYTES, Tail, sum_from};
 use super::{Accepts, Gso, Offload};
 use crate::batch::{Batch, BatchStorage, Frame};
 use crate::counters::Counters;
-use crate::deliver::{Frames, NONE};
+use crate::deliver::Frames;
 use crate::port::{Output, PortFault};
 
 /// Frames that are finished before they are delivered.
@@ -16,8 +16,8 @@ const CHUNK: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Finisher {
     chunk: Option<BatchStorage>,
-    /// Each frame of a chunk is followed by the one after it.
-    next: Box<[u16]>,
+    /// The numbers of a chunk's frames, in order.
+    order: Box<[u16]>,
     tails: Box<[Tail]>,
     numbers: FragmentNumbers,
 }
@@ -26,7 +26,7 @@ impl Finisher {
     pub(crate) fn new() -> Self {
         Self {
             chunk: Some(BatchStorage::new(CHUNK)),
-            next: (1..=CHUNK as u16).collect(),
+            order: (0..CHUNK as u16).collect(),
             tails: [[0; TAIL_BYTES]; CHUNK].into(),
             numbers: FragmentNumbers::new(),
         }
@@ -44,7 +44,7 @@ impl Finisher {
         counters: &Counters,
     ) -> Result<(), PortFault> {
         let accepts = output.accepts();
-        let is_unfinished = |frame: Frame<'_, '_>| frame.offload.is_some_and(|offload| !accepts.covers(offload));
+        let is_unfinished = |frame: Frame<'_, '_>| frame.offload().is_some_and(|offload| !accepts.covers(offload));
         if !frames.clone().any(is_unfinished) {
             return output.deliver(frames, counters);
         }
@@ -56,10 +56,8 @@ impl Finisher {
             while chunk.room() > 0 && tails.next().is_some_and(|tail| queue.finish_one(&mut chunk, tail)) {}
             let count = chunk.len();
             if count > 0 {
-                self.next[count - 1] = NONE;
                 // An output that failed counts what else it is given as lost.
-                result = result.and(output.deliver(Frames::of(&chunk, &self.next), counters));
-                self.next[count - 1] = count as u16;
+                result = result.and(output.deliver(Frames::of(&chunk, &self.order[..count]), counters));
             }
             self.chunk = Some(chunk.into_storage());
             if count == 0 {
@@ -86,7 +84,7 @@ impl<'m> Queue<'_, 'm, '_> {
     {
         if self.cut.is_none() {
             let Some(frame) = self.frames.next() else { return false };
-            match frame.offload {
+            match frame.offload() {
                 Some(offload) if !self.accepts.covers(offload) => match offload.gso {
                     Gso::None => return checksum(&frame, offload, chunk, tail),
                     _ => self.cut = Cut::new(frame, *offload, self.numbers),
@@ -105,9 +103,9 @@ impl<'m> Queue<'_, 'm, '_> {
 /// Adds a frame as it is.
 fn copy<'m>(frame: &Frame<'_, 'm>, offload: Option<&Offload>, chunk: &mut Batch<'m>) -> bool {
     let (head, rests) = chunk.draft();
-    *head = *frame.head;
-    rests.extend_from_slice(frame.rest);
-    chunk.seal(frame.head_len, offload.copied());
+    *head = *frame.head();
+    rests.extend_from_slice(frame.rest());
+    chunk.seal(frame.head_len(), offload.copied());
     true
 }
 
@@ -117,8 +115,8 @@ fn checksum<'m>(frame: &Frame<'_, 'm>, offload: &Offload, chunk: &mut Batch<'m>,
     let field = start + usize::from(offload.csum_offset);
     let value = sum_from(frame, start).checksum();
     let (head, rests) = chunk.draft();
-    *head = *frame.head;
-    let near = frame.head_len.saturating_sub(field).min(value.len());
+    *head = *frame.head();
+    let near = frame.head_len().saturating_sub(field).min(value.len());
     let (near, far) = value.split_at(near);
     if !near.is_empty() {
         head.0[field..field + near.len()].copy_from_slice(near);
@@ -126,13 +124,13 @@ fn checksum<'m>(frame: &Frame<'_, 'm>, offload: &Offload, chunk: &mut Batch<'m>,
     let mut cursor = Cursor::default();
     if !far.is_empty() {
         // The source's memory is not written to: two bytes of it are replaced on the way.
-        cursor.take(frame.rest, (field + near.len()) - frame.head_len, |view| rests.push(view));
+        cursor.take(frame.rest(), (field + near.len()) - frame.head_len(), |view| rests.push(view));
         let bytes = &mut tail[..far.len()];
         bytes.copy_from_slice(far);
         rests.push(View::private(bytes));
-        cursor.take(frame.rest, far.len(), drop);
+        cursor.take(frame.rest(), far.len(), drop);
     }
-    cursor.take(frame.rest, frame.len, |view| rests.push(view));
-    chunk.seal(frame.head_len, None);
+    cursor.take(frame.rest(), frame.len(), |view| rests.push(view));
+    chunk.seal(frame.head_len(), None);
     true
 }

@@ -56,7 +56,7 @@ fn pushed(bytes: &[u8], offload: Offload) -> Result<Offload, DropReason> {
             assert_eq!(batch.bytes(), 0);
             Err(reason)
         }
-        None => Ok(*batch.frame(1).offload.expect("it was given")),
+        None => Ok(*batch.frame(1).offload().expect("it was given")),
     }
 }
 

@@ -49,11 +49,11 @@ impl Cursor {
 /// The sum of a frame's bytes from `start` on.
 pub(super) fn sum_from(frame: &Frame<'_, '_>, start: usize) -> Sum {
     let mut sum = Sum::default();
-    let head = &frame.head.0[..frame.head_len];
+    let head = &frame.head().0[..frame.head_len()];
     sum.add(head.get(start..).unwrap_or(&[]));
     let mut cursor = Cursor::default();
-    cursor.take(frame.rest, start.saturating_sub(frame.head_len), drop);
-    cursor.take(frame.rest, frame.len, |view| sum.add_view(view));
+    cursor.take(frame.rest(), start.saturating_sub(frame.head_len()), drop);
+    cursor.take(frame.rest(), frame.len(), |view| sum.add_view(view));
     sum
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Cut<'b, 'm> {
 impl<'b, 'm> Cut<'b, 'm> {
     /// Of a frame that was admitted with this offload, a segmentation.
     pub(super) fn new(frame: Frame<'b, 'm>, offload: Offload, numbers: &mut FragmentNumbers) -> Option<Self> {
-        let headers = Headers::find(&frame.head.0)?;
+        let headers = Headers::find(&frame.head().0)?;
         let (first, size) = headers::cut(&headers, &offload);
         let (mut checksum, mut fragment) = ([0; 2], 0);
         if offload.gso == Gso::Udp4Frag {
@@ -109,13 +109,13 @@ impl<'b, 'm> Cut<'b, 'm> {
         'm: 'x,
     {
         let (frame, is_fragment) = (self.frame, self.offload.gso == Gso::Udp4Frag);
-        let bytes = self.size.min(frame.len - self.at);
+        let bytes = self.size.min(frame.len() - self.at);
         let (head, rests) = chunk.draft();
-        head.0[..self.first].copy_from_slice(&frame.head.0[..self.first]);
+        head.0[..self.first].copy_from_slice(&frame.head().0[..self.first]);
         let base = self.first + if is_fragment && self.headers.v6 { FRAGMENT_BYTES } else { 0 };
 
         // Bytes that were judged come from the private copy, the others are where they were.
-        let judged = frame.head.0[..frame.head_len].get(self.at..).unwrap_or(&[]);
+        let judged = frame.head().0[..frame.head_len()].get(self.at..).unwrap_or(&[]);
         let judged = &judged[..judged.len().min(bytes)];
         let (near, far) = judged.split_at(judged.len().min(HEAD_BYTES - base));
         let head_len = base + near.len();
@@ -126,9 +126,9 @@ impl<'b, 'm> Cut<'b, 'm> {
             far_bytes.copy_from_slice(far);
             rests.push(View::private(far_bytes));
         }
-        self.rest.take(frame.rest, bytes - judged.len(), |view| rests.push(view));
+        self.rest.take(frame.rest(), bytes - judged.len(), |view| rests.push(view));
 
-        let last = self.at + bytes == frame.len;
+        let last = self.at + bytes == frame.len();
         let mut offload = None;
         if is_fragment {
             self.patch_fragment(head, base, last);
@@ -195,7 +195,7 @@ impl<'b, 'm> Cut<'b, 'm> {
         let field = transport + usize::from(self.offload.csum_offset);
         let mut sum = Sum::default();
         sum.add(&head[field..field + 2]);
-        sum.replace(self.frame.len - transport, len);
+        sum.replace(self.frame.len() - transport, len);
         head[field..field + 2].copy_from_slice(&sum.field());
         if !partial {
             let mut sum = Sum::default();

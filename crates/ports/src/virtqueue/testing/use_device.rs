@@ -1,7 +1,7 @@
 //! The device's side as the data path uses it.
 
-use ringway_memory::{HEAD_BYTES, Head, Mapping};
-use ringway_switch::{Accepts, Batch, BatchStorage, Frame, Offload};
+use ringway_memory::{HEAD_BYTES, Mapping};
+use ringway_switch::{Accepts, Batch, BatchStorage, Offload};
 
 use super::{Driver, Guest};
 use crate::virtqueue::{Bounce, Receive, Ring, RingFault, Tally, Transmit};
@@ -24,13 +24,13 @@ pub fn receive_queue<D: Driver>(guest: &Guest, driver: &D, mergeable: bool) -> R
 
 pub fn bytes_of(batch: &Batch<'_>, index: usize) -> Vec<u8> {
     let frame = batch.frame(index);
-    let mut bytes = frame.head.0[..frame.head_len].to_vec();
-    for rest in frame.rest {
+    let mut bytes = frame.head().0[..frame.head_len()].to_vec();
+    for rest in frame.rest() {
         let mut part = vec![0; rest.len()];
         assert!(rest.read(&mut part));
         bytes.extend(part);
     }
-    assert_eq!(bytes.len(), frame.len);
+    assert_eq!(bytes.len(), frame.len());
     bytes
 }
 
@@ -42,9 +42,9 @@ pub fn collect_some<R: Ring>(queue: &mut Transmit<R>, guest: &Guest, limit: usiz
         let mut batch = BatchStorage::new(limit).into_batch();
         let result = queue.collect(&guest.memory, bounce, &mut batch);
         let frames: Vec<_> =
-            (0..batch.len()).map(|index| (bytes_of(&batch, index), batch.frame(index).offload.copied())).collect();
+            (0..batch.len()).map(|index| (bytes_of(&batch, index), batch.frame(index).offload().copied())).collect();
         // A batch with many pieces or bytes has no room either; what was refused is then not known.
-        let pieces: usize = (0..batch.len()).map(|index| batch.frame(index).rest.len()).sum();
+        let pieces: usize = (0..batch.len()).map(|index| batch.frame(index).rest().len()).sum();
         let is_known = batch.bytes() < 1 << 20 && pieces <= 4 * limit;
         let refused = if is_known { limit - frames.len() - batch.room() } else { 0 };
         drop(batch);
@@ -75,28 +75,20 @@ pub fn deliver<R: Ring>(
     piece: usize,
 ) -> (Result<(), RingFault>, Tally) {
     let source = Mapping::private(frames.iter().map(|(bytes, _)| bytes.len()).sum::<usize>().max(1)).expect("memory");
-    let (mut heads, mut rests, mut at) = (Vec::new(), Vec::new(), 0);
-    for (bytes, _) in frames {
-        let mut head = Head::default();
-        let head_len = bytes.len().min(HEAD_BYTES);
-        head.0[..head_len].copy_from_slice(&bytes[..head_len]);
-        heads.push((head, head_len));
-        let part = |chunk: &[u8]| {
+    let (mut batch, mut at) = (BatchStorage::new(frames.len()).into_batch(), 0);
+    for (bytes, offload) in frames {
+        let (first, others) = bytes.split_at(bytes.len().min(HEAD_BYTES));
+        let (head, rests) = batch.draft();
+        head.0[..first.len()].copy_from_slice(first);
+        for chunk in others.chunks(piece.max(1)) {
             let view = source.view(at, chunk.len()).expect("inside");
             assert!(view.write(chunk));
+            rests.push(view);
             at += chunk.len();
-            view
-        };
-        rests.push(bytes[head_len..].chunks(piece.max(1)).map(part).collect::<Vec<_>>());
+        }
+        batch.seal(first.len(), *offload);
     }
-    let frames = frames.iter().zip(&heads).zip(&rests).map(|(((bytes, offload), (head, head_len)), rest)| Frame {
-        len: bytes.len(),
-        head,
-        head_len: *head_len,
-        rest,
-        offload: offload.as_ref(),
-    });
     let mut tally = Tally::default();
-    let result = queue.deliver(&guest.memory, frames, &mut tally);
+    let result = queue.deliver(&guest.memory, (0..frames.len()).map(|index| batch.frame(index)), &mut tally);
     (result, tally)
 }

@@ -62,8 +62,7 @@ impl<R: Ring> Transmit<R> {
                     return Ok(());
                 }
             }
-            let is_chain = |head: &Head| head.first.flags() & NEXT != 0;
-            if want == 0 || count < want && !heads[..count].last().is_some_and(is_chain) {
+            if !self.may_be_more(*at, &heads[..count], want) {
                 return Ok(());
             }
         }
