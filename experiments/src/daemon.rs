@@ -56,6 +56,8 @@ pub struct Settings {
     pub isolated: bool,
     /// Ring and buffer sizes.
     pub shape: Shape,
+    /// Whether rings are left alone where that helps: `adaptive` or `off`.
+    pub pacing: &'static str,
     /// Whether there are two vhost-user ports, which listen.
     pub vhost_user: bool,
 }
@@ -65,15 +67,16 @@ impl Settings {
     #[must_use]
     pub fn spinning(program: PathBuf, cores: Cores) -> Settings {
         let core = Some(cores.switch);
-        let (idle, forwarding) = ("spin", "learning");
-        Settings { program, core, idle, batch: 256, forwarding, isolated: false, shape: BUSY, vhost_user: false }
+        let (idle, forwarding, pacing) = ("spin", "learning", "adaptive");
+        let (isolated, vhost_user) = (false, false);
+        Settings { program, core, idle, batch: 256, forwarding, isolated, shape: BUSY, pacing, vhost_user }
     }
 
     fn toml(&self) -> String {
-        let Settings { core, idle, batch, forwarding, isolated, vhost_user, .. } = self;
+        let Settings { core, idle, batch, forwarding, isolated, pacing, vhost_user, .. } = self;
         let cores = core.map_or(String::new(), |core| core.to_string());
         let mut text = format!(
-            "[engine]\ncores = [{cores}]\nidle = \"{idle}\"\nbatch = {batch}\n\n\
+            "[engine]\ncores = [{cores}]\nidle = \"{idle}\"\nbatch = {batch}\npacing = \"{pacing}\"\n\n\
              [attach]\ncreate = \"switches\"\nmax_ports = 2048\n\n\
              [switch.{SWITCH}]\nforwarding = \"{forwarding}\"\n"
         );
@@ -147,6 +150,17 @@ impl Daemon {
         socket.read_to_string(&mut answer)?;
         let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
         serde_json::from_str(body).map_err(io::Error::other)
+    }
+
+    /// Seconds that all pollers have been busy, and busy or free.
+    ///
+    /// # Errors
+    /// As [`Daemon::status`].
+    pub fn times(&self) -> io::Result<(f64, f64)> {
+        let status = self.status()?;
+        let pollers = status["pollers"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let sum = |key: &str| pollers.iter().filter_map(|poller| poller[key].as_f64()).sum::<f64>();
+        Ok((sum("busy"), sum("busy") + sum("free")))
     }
 
     fn attach_as(&self, name: &str, shape: Shape) -> io::Result<ProcessEndpoint> {

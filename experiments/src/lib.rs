@@ -32,6 +32,9 @@ mod vhost_latency;
 mod vhost_notifications;
 mod vhost_utilisation;
 mod vhost_virtio_user;
+pub mod vm;
+mod vm_pacing;
+mod vm_tcp;
 
 use std::io;
 
@@ -51,7 +54,7 @@ pub struct Experiment {
 }
 
 /// Everything there is, in the order it is measured.
-pub const EXPERIMENTS: [Experiment; 14] = [
+pub const EXPERIMENTS: [Experiment; 16] = [
     Experiment {
         name: "headline",
         source: "VALE, section 5.1",
@@ -135,6 +138,18 @@ pub const EXPERIMENTS: [Experiment; 14] = [
         source: "VPE, figure 4",
         about: "calls and kicks per frame under each idle policy, from a trickle to saturation",
         run: vhost_notifications::run,
+    },
+    Experiment {
+        name: "vm-tcp",
+        source: "VPE, section 5.1",
+        about: "TCP between two virtual machines against QEMU's TAP devices on a Linux bridge, and the poller when they are silent",
+        run: vm_tcp::run,
+    },
+    Experiment {
+        name: "vm-pacing",
+        source: "VPE, section 4.2",
+        about: "small frames and TCP between two virtual machines with adaptive pacing and without",
+        run: vm_pacing::run,
     },
 ];
 

@@ -59,6 +59,8 @@ pub enum Class {
     Far,
     /// In between, or different before and after: the window is discarded.
     Mixed,
+    /// Not looked at: what is measured runs where the scheduler puts it.
+    Any,
 }
 
 impl Class {
@@ -81,6 +83,7 @@ impl Class {
             Class::Near => "near",
             Class::Far => "far",
             Class::Mixed => "mixed",
+            Class::Any => "any",
         }
     }
 }

@@ -99,15 +99,15 @@ where
         .map_err(failed)?;
     for (index, series) in figure.series().into_iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
-        for class in [Class::Near, Class::Far] {
+        for class in [Class::Near, Class::Far, Class::Any] {
             let of = |point: &&Point| point.series == series && point.class == class;
             let mut points: Vec<&Point> = figure.points.iter().filter(of).collect();
             points.sort_by(|a, b| a.x.total_cmp(&b.x));
             if points.is_empty() {
                 continue;
             }
-            let marker = if class == Class::Near { colour.filled() } else { colour.stroke_width(2) };
-            let line = colour.mix(if class == Class::Near { 1.0 } else { 0.45 }).stroke_width(2);
+            let marker = if class != Class::Far { colour.filled() } else { colour.stroke_width(2) };
+            let line = colour.mix(if class != Class::Far { 1.0 } else { 0.45 }).stroke_width(2);
             chart
                 .draw_series(LineSeries::new(points.iter().map(|point| (point.x, point.value.median)), line))
                 .map_err(failed)?

@@ -234,7 +234,7 @@ fn short(value: f64) -> String {
 /// Groups windows by curve, place and class, in the order measured, near before far.
 fn points(samples: &[Sample], round_trips: bool) -> Vec<Point> {
     let mut points: Vec<Point> = Vec::new();
-    for class in [Class::Near, Class::Far] {
+    for class in [Class::Near, Class::Far, Class::Any] {
         for first in samples.iter().filter(|sample| sample.class == class) {
             if points.iter().any(|point| point.class == class && point.series == first.series && point.x == first.x) {
                 continue;

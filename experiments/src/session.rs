@@ -26,6 +26,9 @@ pub const OVS_DPDK: &str = "ovs-dpdk";
 /// Name of the curves of DPDK's own cross-connect.
 pub const TESTPMD: &str = "testpmd io";
 
+/// Name of the curves of QEMU's TAP devices on a Linux bridge.
+pub const QEMU_TAP_BRIDGE: &str = "qemu tap, linux bridge";
+
 /// What a run is asked to do.
 #[derive(Clone, Debug)]
 pub struct Options {

@@ -40,6 +40,11 @@ pub trait Contestant {
         true
     }
 
+    /// Whether the distance of the cores matters: not for what runs for seconds where the scheduler puts it.
+    fn minds_the_distance(&self) -> bool {
+        true
+    }
+
     /// Runs the load for about `span`, after a short warm-up of its own; returns the figure in the unit of the y axis.
     ///
     /// # Errors
@@ -68,7 +73,7 @@ pub struct Sample {
     pub round: usize,
     /// Distance of the cores.
     pub class: Class,
-    /// Nanoseconds per crossing before and after.
+    /// Nanoseconds per crossing before and after; 0 where that does not matter.
     pub crossing_ns: [f64; 2],
     /// In the unit of the y axis.
     pub value: f64,
@@ -145,6 +150,14 @@ fn sample(
     around: &mut Surroundings,
     outcome: &mut Outcome,
 ) -> io::Result<()> {
+    if !entry.contestant.minds_the_distance() {
+        entry.contestant.resume()?;
+        let value = entry.contestant.window(span);
+        entry.contestant.hold()?;
+        let (series, x, class, crossing_ns) = (entry.series.clone(), entry.x, Class::Any, [0.0; 2]);
+        outcome.samples.push(Sample { series, x, round, class, crossing_ns, value: value? });
+        return Ok(());
+    }
     let mut before = (around.probe)()?;
     for _ in 0..=MIXED_RETRIES {
         entry.contestant.resume()?;

@@ -296,8 +296,16 @@ pub fn pair<S: VhostSwitch, R: Ring + Send + 'static>(
 /// # Errors
 /// There is none.
 pub fn with<N: Network, C>(pair: &io::Result<Shared<N>>, make: impl FnOnce(Shared<N>) -> C) -> io::Result<C> {
-    match pair {
-        Ok(pair) => Ok(make(Rc::clone(pair))),
+    with_any(pair, make)
+}
+
+/// The same for anything that contestants share.
+///
+/// # Errors
+/// There is none.
+pub fn with_any<T, C>(shared: &io::Result<Rc<T>>, make: impl FnOnce(Rc<T>) -> C) -> io::Result<C> {
+    match shared {
+        Ok(shared) => Ok(make(Rc::clone(shared))),
         Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
     }
 }

@@ -79,13 +79,6 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     Ok(vec![session.measure("utilisation", heading, lineup)?])
 }
 
-/// Seconds that all pollers have been busy.
-fn busy(daemon: &Daemon) -> io::Result<f64> {
-    let status = daemon.status()?;
-    let pollers = status["pollers"].as_array().map(Vec::as_slice).unwrap_or_default();
-    Ok(pollers.iter().filter_map(|poller| poller["busy"].as_f64()).sum())
-}
-
 impl Contestant for Utilisation {
     fn resume(&mut self) -> io::Result<()> {
         self.pair.borrow_mut().network().resume()
@@ -108,9 +101,10 @@ impl Contestant for Utilisation {
         let mut pair = self.pair.borrow_mut();
         let load = Load { sizes: vec![HEADERS + SEGMENT * self.segments], both: false, tcp: true };
         pair.offer(&load, self.rate, span / 8)?;
-        let before = busy(pair.network().switch())?;
+        let (before, _) = pair.network().switch().times()?;
         let seconds = pair.offer(&load, self.rate, span * STRETCH)?;
         // Nothing is sent while the daemon is asked, so that it is not busy then.
-        Ok((busy(pair.network().switch())? - before) / seconds * 100.0)
+        let (after, _) = pair.network().switch().times()?;
+        Ok((after - before) / seconds * 100.0)
     }
 }

@@ -243,9 +243,12 @@ impl Guest {
         self.child.id()
     }
 
-    /// Stops QEMU itself with SIGSTOP, as a debugger does.
+    /// Stops QEMU itself with SIGSTOP, as a debugger does; returns when it stands still.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
+        // Left to be waited for, should it have ended.
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
     }
 
     /// Lets QEMU go on.

@@ -8,8 +8,8 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 while read -r module; do
     case $module in
-    # Who wants VLANs loads them: for m in llc stp garp mrp 8021q; do insmod /modules/$m.ko; done
-    llc | stp | garp | mrp | 8021q) continue ;;
+    # Who wants VLANs loads them: for m in llc stp garp mrp 8021q; do insmod /modules/$m.ko; done. pktgen likewise.
+    llc | stp | garp | mrp | 8021q | pktgen) continue ;;
     # Slow to load, so only where the NIC is there.
     e1000) grep -q 0x100e /sys/bus/pci/devices/*/device || continue ;;
     e1000e) grep -q 0x10d3 /sys/bus/pci/devices/*/device || continue ;;

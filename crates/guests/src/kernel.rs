@@ -14,6 +14,9 @@ use crate::{Error, at};
 /// Fetches and unpacks a kernel. Carried along, as an installed program has no source tree beside it.
 const FETCH: &str = include_str!("../../../packaging/guest-kernel");
 
+/// Raised with every change to what is fetched of a kernel, so that what was kept before it is fetched anew.
+const EDITION: u32 = 2;
+
 /// Which of Debian's kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Release {
@@ -31,6 +34,11 @@ impl Release {
             Release::Backports => "bookworm-backports",
         }
     }
+
+    /// Where it is kept.
+    fn folder(self) -> String {
+        format!("{}-{EDITION}", self.suite())
+    }
 }
 
 /// A kernel and its drivers.
@@ -42,7 +50,7 @@ pub struct Kernel {
 impl Kernel {
     /// Whether this kernel is here already; [`Kernel::get`] fetches it otherwise, up to 110 MB.
     pub fn is_here(release: Release) -> bool {
-        cache().is_ok_and(|cache| cache.join(release.suite()).exists())
+        cache().is_ok_and(|cache| cache.join(release.folder()).exists())
     }
 
     /// The kernel, fetched from Debian if it is not here. Kept in `$RINGWAY_GUEST_KERNELS`, or else in
@@ -54,7 +62,7 @@ impl Kernel {
         let path = cache.join("lock");
         let lock = File::options().create(true).append(true).open(&path).map_err(at(&path))?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|error| at(&path)(error.into()))?;
-        let dir = cache.join(release.suite());
+        let dir = cache.join(release.folder());
         if !dir.exists() {
             fetch(release.suite(), &dir)?;
         }

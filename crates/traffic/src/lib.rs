@@ -60,6 +60,6 @@ pub use pump::{Fill, Pump, PumpOptions, Station};
 pub use report::{CheckReport, Ended, LatencyReport, PongReport, Progress, PumpReport, RxReport, Throughput, TxReport};
 pub use run::{Limits, Patience, Watch};
 pub use rx::{RxOptions, receive};
-pub use tap::Tap;
+pub use tap::{Tap, open_device};
 pub use tx::{Source, TxOptions, transmit};
 pub use virtio::{MAX_RING, Meeting, Packed, Ring, Split, VhostUserError, VirtioEndpoint, VirtioOptions};

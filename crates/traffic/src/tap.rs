@@ -32,17 +32,7 @@ impl Tap {
     /// The name is empty or longer than 15 bytes, or the device cannot be opened.
     pub fn open(name: &str) -> io::Result<Tap> {
         let fail = |error: io::Error| io::Error::new(error.kind(), format!("TAP device `{name}`: {error}"));
-        if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '\0', '%']) {
-            let wrong = "the name must have 1 to 15 bytes, without `/` and `%`";
-            return Err(fail(io::Error::new(io::ErrorKind::InvalidInput, wrong)));
-        }
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open("/dev/net/tun")
-            .map_err(|error| io::Error::new(error.kind(), format!("/dev/net/tun: {error}")))?;
-        attach(&file, name).map_err(fail)?;
+        let file = open_device(name, false).map_err(fail)?;
         let buffer = || vec![0; MAX_FRAME].into_boxed_slice();
         Ok(Tap { file, name: name.to_owned(), tx: buffer(), rx: buffer(), pending: None, failed: None })
     }
@@ -142,16 +132,36 @@ impl Endpoint for Tap {
     }
 }
 
+/// Opens the device `name`, for a program that reads and writes it itself. `header`: each frame has the offload header before
+/// it (IFF_VNET_HDR).
+///
+/// # Errors
+/// As [`Tap::open`].
+pub fn open_device(name: &str, header: bool) -> io::Result<File> {
+    if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '\0', '%']) {
+        let wrong = "the name must have 1 to 15 bytes, without `/` and `%`";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, wrong));
+    }
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open("/dev/net/tun")
+        .map_err(|error| io::Error::new(error.kind(), format!("/dev/net/tun: {error}")))?;
+    attach(&file, name, if header { libc::IFF_VNET_HDR } else { 0 })?;
+    Ok(file)
+}
+
 /// Connects a descriptor of /dev/net/tun with the device (Linux, Documentation/networking/tuntap.rst).
 #[allow(unsafe_code)]
-fn attach(file: &File, name: &str) -> io::Result<()> {
+fn attach(file: &File, name: &str, more: libc::c_int) -> io::Result<()> {
     // SAFETY: all zeros is a valid ifreq: it holds only numbers, arrays of numbers and pointers that nobody follows.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays 0: the caller checked that the name is shorter.
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
-    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | more) as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call, and keeps no pointer to it.
     match unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } {
         -1 => Err(io::Error::last_os_error()),

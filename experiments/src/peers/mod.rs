@@ -8,6 +8,7 @@ pub mod testpmd;
 pub mod vde;
 pub mod vhost;
 pub mod virtio_user;
+pub mod vm_bridge;
 
 use std::path::PathBuf;
 

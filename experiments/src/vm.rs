@@ -1,0 +1,292 @@
+//! What the experiments with real guests have in common: two small virtual machines on a switch, with iperf3 between them.
+//!
+//! Nothing is pinned: guests, QEMU and the switch share the cores as the scheduler has it, as they do for a user without cores to
+//! spare. While others are measured, the guests stand still.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ringway_guests::{Error, Guest, Nic, bulk};
+use serde_json::Value;
+
+use crate::daemon::Daemon;
+use crate::peers::vhost::VhostSwitch;
+use crate::peers::vm_bridge::VmBridge;
+use crate::placement::{Cores, unpin};
+use crate::trial::Contestant;
+
+/// Addresses of the guests.
+const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+/// A window is as many ordinary ones: iperf3 counts whole seconds.
+const STRETCH: u32 = 25;
+
+/// What pktgen in a guest sends per second, more or less.
+const PKTGEN_RATE: f64 = 150_000.0;
+
+/// A switch that guests can be connected to. It is running when it has started.
+pub trait VmSwitch {
+    /// The NIC of guest `number`.
+    ///
+    /// # Errors
+    /// It cannot be had.
+    fn nic(&self, number: usize) -> io::Result<Nic>;
+
+    /// Stops it where it is, where it is a program of its own.
+    ///
+    /// # Errors
+    /// It is gone.
+    fn hold(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Lets it go on.
+    ///
+    /// # Errors
+    /// It is gone.
+    fn resume(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl VmSwitch for Daemon {
+    fn nic(&self, number: usize) -> io::Result<Nic> {
+        Ok(Nic::vhost_user(&self.sockets()[number]))
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        VhostSwitch::hold(self)
+    }
+
+    fn resume(&mut self) -> io::Result<()> {
+        VhostSwitch::resume(self)
+    }
+}
+
+/// Two guests on a switch, for several contestants in turn.
+pub struct Machines<S: VmSwitch> {
+    // Guests go before their switch.
+    guests: [Guest; 2],
+    switch: S,
+    segments: Option<bool>,
+    /// Which of them sends next.
+    turn: usize,
+}
+
+/// Guests that several contestants use in turn.
+pub type Shared<S> = Rc<RefCell<Machines<S>>>;
+
+/// Guests that are booting.
+pub struct Booting<S: VmSwitch>(Machines<S>);
+
+impl<S: VmSwitch> Booting<S> {
+    /// Starts two guests, which boot while the caller goes on.
+    ///
+    /// # Errors
+    /// As the switch; or something that guests are made of is missing, which the message names.
+    pub fn start(switch: io::Result<S>, cores: Cores) -> io::Result<Booting<S>> {
+        let switch = switch?;
+        unpin(cores)?;
+        let guest = |number: usize| {
+            let nic = switch.nic(number)?.mac(&format!("52:54:00:77:00:0{}", number + 1));
+            Guest::builder(&format!("vm{number}")).nic(nic).start().map_err(io::Error::other)
+        };
+        let guests = [guest(0)?, guest(1)?];
+        Ok(Booting(Machines { guests, switch, segments: None, turn: 0 }))
+    }
+
+    /// Waits for the guests and gives them addresses. They stand still when this returns.
+    ///
+    /// # Errors
+    /// They do not boot, or do not reach each other.
+    pub fn ready(self) -> io::Result<Shared<S>> {
+        let mut machines = self.0;
+        machines.introduce().map_err(io::Error::other)?;
+        machines.hold()?;
+        Ok(Rc::new(RefCell::new(machines)))
+    }
+}
+
+impl<S: VmSwitch> Machines<S> {
+    fn introduce(&mut self) -> Result<(), Error> {
+        for (guest, address) in self.guests.iter().zip(ADDRESSES) {
+            // Nothing is sent that was not asked for.
+            guest.ok("for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 >$f; done")?;
+            guest.ok(&format!("ip link set eth0 up; ip addr add {address}/24 dev eth0"))?;
+            bulk::serve(guest)?;
+        }
+        self.guests[0].ok(&format!("ping -c 1 -w 10 {}", ADDRESSES[1])).map(drop)
+    }
+
+    /// The switch.
+    pub fn switch(&self) -> &S {
+        &self.switch
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.guests.iter().for_each(Guest::freeze);
+        self.switch.hold()
+    }
+
+    fn resume(&mut self) -> io::Result<()> {
+        self.switch.resume()?;
+        self.guests.iter().for_each(Guest::thaw);
+        Ok(())
+    }
+
+    /// Leaves the segmentation of TCP to others, or not.
+    fn set_segments(&mut self, left: bool) -> Result<(), Error> {
+        if self.segments != Some(left) {
+            let to = if left { "on" } else { "off" };
+            for guest in &self.guests {
+                guest.ok(&format!("ethtool -K eth0 tso {to}"))?;
+            }
+            self.segments = Some(left);
+        }
+        Ok(())
+    }
+
+    /// Frames per second that arrive while the kernel of the other sends as many as it can, by turns.
+    fn pktgen(&mut self, span: Duration) -> Result<f64, Error> {
+        let (from, to) = (&self.guests[self.turn], &self.guests[1 - self.turn]);
+        self.turn = 1 - self.turn;
+        let target = to.ok("cat /sys/class/net/eth0/address")?;
+        let frames = ((span * STRETCH).as_secs_f64() * PKTGEN_RATE) as u64;
+        from.ok(&format!("{PKTGEN}; echo count {frames} >eth0; echo dst_mac {} >eth0", target.trim()))?;
+        let received = || -> Result<f64, Error> {
+            Ok(to.ok("cat /sys/class/net/eth0/statistics/rx_packets")?.trim().parse().unwrap_or(0.0))
+        };
+        let (start, before) = (Instant::now(), received()?);
+        from.ok("echo start >/proc/net/pktgen/pgctrl")?;
+        Ok((received()? - before) / start.elapsed().as_secs_f64())
+    }
+
+    /// iperf3 from one to the other, by turns.
+    fn iperf3(&mut self, span: Duration, arguments: &str) -> Result<Value, Error> {
+        let from = self.turn;
+        self.turn = 1 - self.turn;
+        let seconds = (span * STRETCH).as_secs().max(1);
+        bulk::iperf3(&self.guests[from], ADDRESSES[1 - from], &format!("-t {seconds} {arguments}"))
+    }
+}
+
+/// Makes pktgen ready, once (Linux, Documentation/networking/pktgen.rst).
+const PKTGEN: &str = "[ -e /proc/net/pktgen ] || insmod /modules/pktgen.ko; cd /proc/net/pktgen; \
+                      [ -e eth0 ] || echo add_device eth0 >kpktgend_0; echo pkt_size 60 >eth0; echo burst 32 >eth0";
+
+/// What a contestant measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// TCP one way, in Gbit/s. `segments`: whether the guests leave segmentation to others.
+    Tcp {
+        /// As above.
+        segments: bool,
+    },
+    /// TCP both ways at once, in Gbit/s, the sum of both.
+    TcpBothWays,
+    /// UDP with 18 bytes of data from a program, frames of 60 bytes, as many as it can: thousands per second that arrive.
+    Udp,
+    /// The same from the guest's kernel (pktgen).
+    Pktgen,
+}
+
+/// Traffic between two guests.
+pub struct Stream<S: VmSwitch> {
+    /// The guests.
+    pub machines: Shared<S>,
+    /// What they send.
+    pub traffic: Traffic,
+}
+
+impl<S: VmSwitch> Contestant for Stream<S> {
+    fn resume(&mut self) -> io::Result<()> {
+        self.machines.borrow_mut().resume()
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.machines.borrow_mut().hold()
+    }
+
+    fn needs_its_core(&self) -> bool {
+        false
+    }
+
+    fn minds_the_distance(&self) -> bool {
+        false
+    }
+
+    fn window(&mut self, span: Duration) -> io::Result<f64> {
+        let mut machines = self.machines.borrow_mut();
+        let mut iperf3 = |segments, arguments: &str| {
+            machines.set_segments(segments)?;
+            machines.iperf3(span, arguments)
+        };
+        let report = match self.traffic {
+            Traffic::Tcp { segments } => iperf3(segments, ""),
+            Traffic::TcpBothWays => iperf3(true, "--bidir"),
+            Traffic::Udp => iperf3(true, "-u -b 0 -l 18"),
+            Traffic::Pktgen => return Ok(machines.pktgen(span).map_err(io::Error::other)? / 1e3),
+        };
+        let end = report.map_err(io::Error::other)?["end"].take();
+        let rate = |sum: &str| end[sum]["bits_per_second"].as_f64().map(|rate| rate / 1e9);
+        let figure = match self.traffic {
+            Traffic::Tcp { .. } => rate("sum_received"),
+            Traffic::TcpBothWays => rate("sum_received").zip(rate("sum_received_bidir_reverse")).map(|(a, b)| a + b),
+            Traffic::Udp | Traffic::Pktgen => arrived(&end["sum"]).map(|rate| rate / 1e3),
+        };
+        figure.ok_or_else(|| io::Error::other(format!("iperf3 gives no rate: {end}")))
+    }
+}
+
+/// Packets per second that arrived.
+fn arrived(sum: &Value) -> Option<f64> {
+    let number = |key: &str| sum[key].as_f64();
+    Some((number("packets")? - number("lost_packets")?) / number("seconds")?)
+}
+
+/// Share of its time that the poller is busy while the guests have nothing to say, in percent.
+pub struct Silence {
+    /// The guests.
+    pub machines: Shared<Daemon>,
+}
+
+impl Contestant for Silence {
+    fn resume(&mut self) -> io::Result<()> {
+        self.machines.borrow_mut().resume()
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.machines.borrow_mut().hold()
+    }
+
+    fn minds_the_distance(&self) -> bool {
+        false
+    }
+
+    fn window(&mut self, span: Duration) -> io::Result<f64> {
+        let machines = self.machines.borrow();
+        let times = || machines.switch().times();
+        let (busy, all) = times()?;
+        std::thread::sleep(span * STRETCH);
+        let (busy_then, all_then) = times()?;
+        Ok((busy_then - busy) / (all_then - all) * 100.0)
+    }
+}
+
+/// Ours and QEMU's own way.
+pub struct Switches {
+    /// The daemon.
+    pub ringway: io::Result<Shared<Daemon>>,
+    /// TAP devices on a Linux bridge.
+    pub bridge: io::Result<Shared<VmBridge>>,
+}
+
+impl Switches {
+    /// Boots the guests of both at once.
+    #[must_use]
+    pub fn start(daemon: io::Result<Daemon>, cores: Cores) -> Switches {
+        let (ours, theirs) = (Booting::start(daemon, cores), Booting::start(VmBridge::start(), cores));
+        Switches { ringway: ours.and_then(Booting::ready), bridge: theirs.and_then(Booting::ready) }
+    }
+}
