@@ -1,6 +1,6 @@
 //! Opens what is at the other side of configured ports: devices and sockets.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringway_engine::Source;
@@ -22,7 +22,8 @@ pub fn port(
     let label = format!("{}:{name}", settings.switch);
     let (sides, front_end) = match &settings.vhost_user {
         Some(wanted) => {
-            let (sides, front_end) = front_end(&label, wanted, runtime_dir, events)?;
+            let record = runtime_dir.join(format!(".inflight-{name}"));
+            let (sides, front_end) = front_end(&label, wanted, runtime_dir, record, events)?;
             (sides, Some(Arc::new(front_end)))
         }
         None => (device(settings)?, None),
@@ -42,6 +43,7 @@ fn front_end(
     label: &str,
     settings: &VhostUser,
     runtime_dir: &Path,
+    record: PathBuf,
     events: &Arc<Events>,
 ) -> Result<(Sides, FrontEnd), String> {
     let wanted = vhost_user::Settings {
@@ -54,6 +56,7 @@ fn front_end(
         queues: settings.queues,
         mtu: settings.mtu,
         offload: settings.offload,
+        record: Some(record),
     };
     let (id, observer) = events.observer();
     let failed = |error: std::io::Error| format!("cannot open socket \"{}\": {error}", settings.socket.display());

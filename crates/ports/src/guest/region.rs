@@ -98,6 +98,12 @@ impl Region {
         self.size
     }
 
+    /// Device, inode and offset of what is mapped.
+    #[must_use]
+    pub fn file(&self) -> (u64, u64, u64) {
+        self.file
+    }
+
     /// All of it.
     #[inline]
     #[must_use]

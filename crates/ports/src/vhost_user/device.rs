@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::features;
-use super::inflight::Taken;
+use super::inflight::{Inflight, Record, Taken};
 use super::kick::Kicks;
 use super::queue::{Either, ReceiveQueue, Started, TransmitQueue};
 use super::{Settings, State, Status};
@@ -98,6 +98,8 @@ pub(crate) struct Device {
     pub(super) output: Mutex<OutputSide>,
     pub(super) kicks: Kicks,
     broken: OwnedFd,
+    /// Where to note what is in flight, for front ends that keep nothing for us.
+    record: Option<Record>,
     connection: Mutex<Connection>,
 }
 
@@ -111,6 +113,7 @@ impl Device {
     pub(super) fn new(settings: &Settings) -> io::Result<Device> {
         let pairs = settings.queues.clamp(1, super::MOST_QUEUES);
         let count = usize::from(pairs);
+        let record = settings.record.as_deref().map(|path| Record::open(path, 2 * pairs)).transpose()?;
         let longest = settings.mtu.map_or(ANY_FRAME, |mtu| usize::from(mtu) + FRAME_OVERHEAD);
         let (queues, kicks) = ((0..count).map(|_| None).collect(), (0..count).map(|_| None).collect());
         let input = InputSide { queues, kicks, ..InputSide::default() };
@@ -123,6 +126,7 @@ impl Device {
             output: Mutex::new(output),
             kicks: Kicks::new()?,
             broken: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            record,
             connection: Mutex::default(),
         })
     }
@@ -135,6 +139,11 @@ impl Device {
     /// Most queues, two per pair.
     pub(crate) fn queues(&self) -> u16 {
         2 * self.pairs
+    }
+
+    /// Where to note what is in flight if the front end says nothing of it.
+    pub(crate) fn record(&self) -> Option<&Arc<Inflight>> {
+        self.record.as_ref().map(|record| &record.memory)
     }
 
     /// Starts a queue. One that was started is stopped first.

@@ -1,26 +1,36 @@
-//! What was taken from the guest and not given back yet, noted in memory that the front end keeps for us
-//! (vhost-user, "Inflight I/O tracking"; what is in the memory is the back end's own business).
+//! What was taken from the guest and not given back yet, noted where it outlives us: in memory that the front end keeps
+//! (vhost-user, "Inflight I/O tracking"; what is in it is the back end's own business), or in a file of ours, for front ends
+//! that keep none, as QEMU with a network device.
 //!
-//! Frames are taken and given back in order, so one number per queue says it all: how far frames were taken. A
-//! successor that begins behind it gives those buffers back unsent: they may have been delivered before the end, and
-//! nothing is delivered twice. The front end can write there, so what is found is a hint: it counts only where it
-//! agrees with the ring.
+//! Frames are taken and given back in order, so two numbers per queue say it all: from where on frames were taken, and how
+//! far. A successor that begins at the first gives those buffers back unsent: they may have been delivered before the end, and
+//! nothing is delivered twice. One that begins at the second knows that they were given back.
+//!
+//! What is found is a hint: it counts only where it agrees with the ring. A front end can write in its memory; and what our file
+//! says may be of another guest, or of one that has booted since. So the file also says of which ring it speaks: the
+//! file of the guest's memory (every QEMU has one of its own), the ring's addresses and its size. A guest that booted
+//! anew in the same QEMU while no switch was there begins at 0, where a switch dies in one batch of thousands; what it loses then
+//! are the frames of one batch.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringway_memory::Mapping;
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
 use super::message::Area;
 
 /// One cache line for each queue's number, since each is written by its own poller.
 const STRIDE: usize = 64;
 const PAGE: u64 = 4096;
-/// In the upper half of a word that holds a number.
-const MARK: u64 = 0x5257_4e4f << 32;
+/// Words of a line: two places, as halves; which ring they are of, 0 for none.
+const RANGE: usize = 0;
+const WHOSE: usize = 1;
+/// What the ring is called in memory that belongs to one guest only.
+pub const ANY_RING: u64 = 0x5257_4e4f;
 
 /// Why the memory cannot be used. The text is for users.
 #[derive(Debug, thiserror::Error)]
@@ -77,48 +87,97 @@ impl Inflight {
     }
 }
 
+/// A file with the same, for a port whose front end keeps nothing for us. Removed when dropped, but not when we are killed.
+#[derive(Debug)]
+pub struct Record {
+    path: PathBuf,
+    pub memory: Arc<Inflight>,
+}
+
+impl Record {
+    /// Makes the file, or finds what a predecessor has left.
+    ///
+    /// # Errors
+    /// It cannot be made there.
+    pub fn open(path: &Path, queues: u16) -> io::Result<Record> {
+        let memory = Self::map(path, bytes(queues));
+        let memory = memory.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+        Ok(Record { path: path.to_owned(), memory: Arc::new(memory) })
+    }
+
+    fn map(path: &Path, size: u64) -> io::Result<Inflight> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
+        if rustix::fs::fstat(&file)?.st_size != size as i64 {
+            // Written, so that its pages are there.
+            rustix::fs::ftruncate(&file, 0)?;
+            rustix::io::pwrite(&file, &vec![0; size as usize], 0)?;
+        }
+        Ok(Inflight { mapping: Mapping::shared_at(file.as_fd(), 0, size as usize)? })
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        // Nothing is in flight any more. One that stays does no harm.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
 /// Bytes for `queues` queues.
 fn bytes(queues: u16) -> u64 {
     (u64::from(queues) * STRIDE as u64).next_multiple_of(PAGE).max(PAGE)
 }
 
-/// The number of one queue.
+/// What is noted of one queue: two words, the range in flight and whose it is.
 #[derive(Clone, Debug)]
 pub struct Taken {
     memory: Arc<Inflight>,
     offset: usize,
+    ring: u64,
 }
 
 impl Taken {
-    /// That of `queue`; `None` when the memory is for fewer queues.
-    pub fn of(memory: &Arc<Inflight>, queue: u16) -> Option<Taken> {
+    /// That of `queue`, whose ring is called `ring` (not 0); `None` when the memory is for fewer queues.
+    pub fn of(memory: &Arc<Inflight>, queue: u16, ring: u64) -> Option<Taken> {
         let offset = usize::from(queue) * STRIDE;
         memory.mapping.view(offset, STRIDE)?;
-        Some(Taken { memory: Arc::clone(memory), offset })
+        Some(Taken { memory: Arc::clone(memory), offset, ring })
     }
 
     #[inline]
-    fn word(&self) -> Option<&AtomicU64> {
-        self.memory.mapping.view(self.offset, 8)?.words64()?.first()
+    fn word(&self, number: usize) -> Option<&AtomicU64> {
+        self.memory.mapping.view(self.offset, STRIDE)?.words64()?.get(number)
     }
 
-    /// Notes that everything before `base`, as GET_VRING_BASE states it, was taken. Before any of it is delivered.
-    #[inline]
-    pub fn note(&self, base: u32) {
-        if let Some(word) = self.word() {
-            word.store(MARK | u64::from(base), Ordering::Release);
+    /// Nothing is in flight, and what comes is of this ring, which is at `base`.
+    pub fn begin(&self, base: u32) {
+        self.clear();
+        self.note(base, base);
+        if let Some(word) = self.word(WHOSE) {
+            word.store(self.ring, Ordering::Release);
         }
     }
 
-    /// What was noted last, if anything was.
-    pub fn noted(&self) -> Option<u32> {
-        let word = self.word()?.load(Ordering::Acquire);
-        (word & !u64::from(u32::MAX) == MARK).then_some(word as u32)
+    /// Notes that what begins at `from` and ends before `until`, as GET_VRING_BASE states them, is taken. Before any of it
+    /// is delivered.
+    #[inline]
+    pub fn note(&self, from: u32, until: u32) {
+        if let Some(word) = self.word(RANGE) {
+            word.store(u64::from(from) << 32 | u64::from(until), Ordering::Release);
+        }
+    }
+
+    /// What was noted last, if anything was of this ring.
+    pub fn noted(&self) -> Option<(u32, u32)> {
+        let whose = self.word(WHOSE)?.load(Ordering::Acquire);
+        let range = self.word(RANGE)?.load(Ordering::Acquire);
+        (whose == self.ring).then_some(((range >> 32) as u32, range as u32))
     }
 
     /// Nothing is in flight.
     pub fn clear(&self) {
-        if let Some(word) = self.word() {
+        if let Some(word) = self.word(WHOSE) {
             word.store(0, Ordering::Release);
         }
     }

@@ -30,6 +30,8 @@ mod vring;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 #[cfg(test)]
+mod inflight_tests;
+#[cfg(test)]
 mod message_tests;
 #[cfg(test)]
 mod session_tests;
@@ -75,6 +77,9 @@ pub struct Settings {
     pub mtu: Option<u16>,
     /// Whether checksum and segmentation are offered.
     pub offload: bool,
+    /// The file that tells a successor what was in flight when we were killed, so that nothing is delivered twice. Gone when
+    /// the port goes.
+    pub record: Option<PathBuf>,
 }
 
 /// Most queue pairs of a port.

@@ -11,8 +11,8 @@ use super::descriptor::is_eventfd;
 use super::device::{Device, StartError};
 use super::end::SessionEnd;
 use super::features::{LOG_ALL, PROTOCOL_FEATURES};
-use super::inflight::{Inflight, Taken};
-use super::message::{Area, Header, InflightAt, MOST_REGIONS, RegionAt, Request, VringFile, VringState};
+use super::inflight::{ANY_RING, Inflight, Taken};
+use super::message::{Area, Header, InflightAt, MOST_REGIONS, RegionAt, Request, VringAddress, VringFile, VringState};
 use super::reply::Reply;
 use super::vring::Vring;
 use crate::guest::{DirtyLog, GuestMemory, Region};
@@ -349,7 +349,23 @@ impl Session {
     }
 
     fn taken(&self, queue: u16) -> Option<Taken> {
-        self.inflight.as_ref().and_then(|memory| Taken::of(memory, queue))
+        match &self.inflight {
+            Some(memory) => Taken::of(memory, queue, ANY_RING),
+            None => Taken::of(self.device.record()?, queue, self.ring_name(queue)),
+        }
+    }
+
+    /// A number that hardly any other ring has: of the file its memory is in, its addresses and its size.
+    fn ring_name(&self, queue: u16) -> u64 {
+        let vring = &self.vrings[usize::from(queue)];
+        let Some(VringAddress { descriptors, available, used, .. }) = vring.address else { return ANY_RING };
+        let is_there = |region: &&Arc<Region>| (region.user()..region.user() + region.size()).contains(&descriptors);
+        let (device, inode, offset) = self.memory.regions().iter().find(is_there).map_or((0, 0, 0), |at| at.file());
+        let packed = u64::from(self.features & F_RING_PACKED != 0);
+        let words = [device, inode, offset, descriptors, available, used, vring.size.into(), packed];
+        // FNV-1a: the same in every build, as a successor may be another.
+        let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+        bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)).max(1)
     }
 
     fn set_memory(&mut self, table: Vec<(RegionAt, OwnedFd)>) -> Result<(), SessionEnd> {

@@ -1,16 +1,12 @@
 //! Sessions: rings start, rest and stop as the specification has it; what cannot be followed changes nothing.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
-use super::device::Device;
 use super::features::{LOG_ALL, PROTOCOL_FEATURES};
-use super::message::{Area, InflightAt, MOST_REGIONS, RegionAt, Request, VringAddress, VringFile};
+use super::message::{Area, MOST_REGIONS, RegionAt, Request, VringAddress, VringFile};
 use super::reply::Reply;
 use super::session::protocol;
-use super::testing::{
-    Front, GUEST, Guest, MEMORY, RING, USER, address, count, file, memfd, new_eventfd, settings, state,
-};
+use super::testing::{Front, GUEST, MEMORY, RING, USER, address, file, memfd, new_eventfd, state};
 use crate::virtqueue::{F_RING_PACKED, F_VERSION_1};
 
 const TX: u16 = 1;
@@ -421,86 +417,4 @@ fn a_guest_that_moved_here_is_announced() {
     assert_eq!(front.ends(Request::SendRarp([3, 0, 0, 0, 0, 7])), "bad_rarp");
     assert_eq!(front.ends(Request::SendRarp([0; 6])), "bad_rarp");
     assert_eq!(front.poll(), 0);
-}
-
-fn inflight(front: &mut Front) -> (InflightAt, OwnedFd) {
-    let area = Area { size: 0, offset: 0 };
-    let at = InflightAt { area, queues: 4, queue_size: RING, padded: true };
-    match front.ask(Request::GetInflightFd(at)) {
-        Ok(Some(Reply::Inflight(at, file))) => (at, file),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// A front end whose back end took `taken` of `sent` frames and died; the memory it kept.
-fn died_with(taken: u16, sent: u16) -> (Guest, InflightAt, OwnedFd) {
-    let mut front = Front::ready();
-    let (at, memory) = inflight(&mut front);
-    front.does(Request::SetInflightFd(at, memory.try_clone().expect("a descriptor")));
-    front.start(TX);
-    front.guest.send(TX, 0, taken);
-    assert_eq!(front.poll_and_die(), usize::from(taken));
-    assert_eq!(front.guest.used(TX), 0, "nothing was given back");
-    front.guest.send(TX, taken, sent);
-    (front.guest, at, memory)
-}
-
-fn restarted(guest: Guest, at: InflightAt, memory: OwnedFd) -> Front {
-    let mut front = Front::of(Arc::new(Device::new(&settings()).expect("a device")), guest);
-    front.negotiate(0);
-    front.does(Request::SetInflightFd(at, memory));
-    front
-}
-
-#[test]
-fn frames_that_a_dead_predecessor_took_are_given_back_and_not_sent_again() {
-    let (guest, at, memory) = died_with(5, 8);
-    let mut front = restarted(guest, at, memory);
-    let call = new_eventfd();
-    front.does(Request::SetVringCall(file(TX, &call)));
-    front.start(TX);
-    assert_eq!(front.guest.used(TX), 5, "given back at the start");
-    assert!(count(&call) > 0, "a guest that waits for room is told");
-    assert_eq!((front.poll(), front.guest.used(TX)), (3, 8), "only what nobody took is sent");
-    assert_eq!(front.base(TX), 8);
-}
-
-#[test]
-fn inflight_memory_of_any_content_only_delays_what_the_guest_sends() {
-    for content in [0u64, u64::MAX, 0x5257_4e4f_0000_0009, 0x5257_4e4f_0000_ffff, 0x5257_4e4f_ffff_0005, 5] {
-        let (guest, at, memory) = died_with(5, 8);
-        rustix::io::pwrite(&memory, &content.to_le_bytes(), 64).expect("written");
-        let mut front = restarted(guest, at, memory);
-        front.start(TX);
-        assert_eq!((front.poll(), front.guest.used(TX)), (8, 8), "{content:x}: all is sent, some of it again");
-    }
-}
-
-#[test]
-fn a_ring_that_was_stopped_leaves_nothing_in_flight() {
-    let mut front = Front::ready();
-    let (at, memory) = inflight(&mut front);
-    front.does(Request::SetInflightFd(at, memory.try_clone().expect("a descriptor")));
-    front.start(TX);
-    front.guest.send(TX, 0, 5);
-    assert_eq!((front.poll(), front.base(TX)), (5, 5));
-    let mut word = [1; 8];
-    rustix::io::pread(&memory, &mut word, 64).expect("readable");
-    assert_eq!(word, [0; 8]);
-}
-
-#[test]
-fn inflight_memory_that_cannot_be_is_refused() {
-    let mut front = Front::ready();
-    let right = InflightAt { area: Area { size: 4096, offset: 0 }, queues: 4, queue_size: RING, padded: false };
-    for (size, offset) in [(0, 0), (255, 0), (4096, 1), (4096, 4096), (u64::MAX, 4096), (4097, 0)] {
-        let at = InflightAt { area: Area { size, offset }, ..right };
-        assert_eq!(front.ends(Request::SetInflightFd(at, memfd(4096))), "bad_inflight", "{size} {offset}");
-    }
-    assert_eq!(front.ends(Request::SetInflightFd(right, new_eventfd())), "bad_inflight");
-    let many = InflightAt { queues: u16::MAX, ..right };
-    front.does(Request::SetInflightFd(many, memfd(4096)));
-    assert!(
-        matches!(front.ask(Request::GetInflightFd(many)), Ok(Some(Reply::Inflight(at, _))) if at.area.size == 4096)
-    );
 }

@@ -33,7 +33,7 @@ pub const FRAME: u32 = 60;
 
 pub fn settings() -> Settings {
     let (label, socket) = ("lan0:vm".into(), PathBuf::from("vm.sock"));
-    Settings { label, socket, role: Role::Server, queues: 2, mtu: Some(1500), offload: true }
+    Settings { label, socket, role: Role::Server, queues: 2, mtu: Some(1500), offload: true, record: None }
 }
 
 pub fn memfd(bytes: u64) -> OwnedFd {
@@ -153,8 +153,13 @@ impl Front {
 
     /// Starts a queue as QEMU does, and enables it.
     pub fn start(&mut self, queue: u16) {
+        self.start_at(queue, 0);
+    }
+
+    /// The same from `base` on.
+    pub fn start_at(&mut self, queue: u16, base: u32) {
         self.does(Request::SetVringNum(state(queue, RING.into())));
-        self.does(Request::SetVringBase(state(queue, 0)));
+        self.does(Request::SetVringBase(state(queue, base)));
         self.does(Request::SetVringAddr(address(queue)));
         self.does(Request::SetVringKick(file(queue, &new_eventfd())));
         self.does(Request::SetVringEnable(state(queue, 1)));
@@ -162,6 +167,11 @@ impl Front {
 
     pub fn ask(&mut self, request: Request) -> Result<Option<Reply>, SessionEnd> {
         self.session.handle(Header { request: 0, size: 0, need_reply: false }, request)
+    }
+
+    /// The guest; its connection and the device are gone.
+    pub fn end(self) -> Guest {
+        self.guest
     }
 
     /// The next connection to the same device, of the same guest.

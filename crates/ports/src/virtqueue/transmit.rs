@@ -117,8 +117,15 @@ impl<R: Ring> Transmit<R> {
     /// From now on notes how far frames were taken. What a predecessor took and did not give back is given back unsent:
     /// true when there was any. A note that does not agree with the ring means nothing.
     pub fn set_noted(&mut self, guest: &GuestMemory, noted: Option<Taken>) -> bool {
+        let found = noted.as_ref().and_then(Taken::noted);
+        if let Some(noted) = &noted {
+            noted.begin(self.ring.base());
+        }
         self.noted = noted;
-        let Some(until) = self.noted.as_ref().and_then(Taken::noted) else { return false };
+        let Some((from, until)) = found else { return false };
+        if from != self.ring.base() {
+            return false;
+        }
         let Some(memory) = self.ring.memory(guest) else { return false };
         if self.ring.refresh(memory).is_err() {
             return false;
@@ -155,7 +162,7 @@ impl<R: Ring> Transmit<R> {
         let mut at = self.ring.first();
         let result = self.take(guest, bounce, batch, &mut at);
         if let Some(noted) = &self.noted {
-            noted.note(self.ring.base_of(at));
+            noted.note(self.ring.base(), self.ring.base_of(at));
         }
         result
     }

@@ -164,7 +164,7 @@ impl Lan {
 
 pub fn settings(socket: &Path, role: Role) -> Settings {
     let (label, socket) = ("lan0:vm".into(), socket.to_owned());
-    Settings { label, socket, role, queues: 2, mtu: None, offload: false }
+    Settings { label, socket, role, queues: 2, mtu: None, offload: false, record: None }
 }
 
 /// A machine: its memory with a split ring for each of two queues, and its hypervisor's connection.

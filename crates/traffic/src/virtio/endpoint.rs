@@ -13,6 +13,7 @@ use super::gathering::{Gathering, wrong_length};
 use super::options::{Meeting, VirtioOptions, segmented};
 use super::queue::Queue;
 use super::ring::{Direction, Misuse, Place, Ring};
+use super::split::Split;
 use super::{HEADER, HEADER_AT};
 use crate::Endpoint;
 
@@ -34,8 +35,75 @@ pub struct VirtioEndpoint<R> {
     /// What the device did; then nothing moves any more, and the next wait tells.
     misuse: Option<Misuse>,
     gathering: Option<Gathering>,
+    guest: Guest,
     /// Of queue pairs that are not used.
     _idle: Vec<Bells>,
+}
+
+/// What a back end is told of.
+#[derive(Debug)]
+struct Guest {
+    memory: SharedMemory,
+    /// Address of the memory as rings are given by.
+    user: u64,
+    /// Offset of each queue's rings.
+    rings: Vec<usize>,
+    options: VirtioOptions,
+}
+
+impl Guest {
+    /// Meets a back end, which begins each queue at its `base`. What is sent already when a queue starts is lost unless queues
+    /// are `enabled_first` (vhost-user, "Ring states").
+    fn meet<R: Ring>(
+        &self,
+        socket: &Path,
+        enabled_first: bool,
+        base: impl Fn(usize) -> u32,
+    ) -> Result<(UnixStream, Vec<Bells>), VhostUserError> {
+        let options = &self.options;
+        let mut front = match options.meeting {
+            Meeting::Connect => FrontEnd::connect(socket, options.within)?,
+            Meeting::Listen => FrontEnd::listen(socket, options.within)?,
+        };
+        front.negotiate(options.features(R::PACKED), options.pair + 1)?;
+        let (bytes, user) = (self.memory.mapping().whole().len(), self.user);
+        front.share(&Region { file: self.memory.file(), bytes, guest: GUEST, user })?;
+        let queues = self.rings.len() as u32;
+        if enabled_first {
+            (0..queues).try_for_each(|queue| front.enable(queue))?;
+        }
+        let mut bells = Vec::new();
+        for (queue, &at) in self.rings.iter().enumerate() {
+            let (size, user) = (options.ring_of(queue), user + at as u64);
+            let vring = Vring { index: queue as u32, size, base: base(queue), user, parts: R::parts(size) };
+            bells.push(front.start(&vring)?);
+        }
+        if !enabled_first {
+            (0..queues).try_for_each(|queue| front.enable(queue))?;
+        }
+        Ok((front.into_socket(), bells))
+    }
+}
+
+impl VirtioEndpoint<Split> {
+    /// Meets another back end after the first is gone, and goes on where that one was, as QEMU does: what it had not given
+    /// back is there for the other to take.
+    ///
+    /// # Errors
+    /// As [`VirtioEndpoint::attach`].
+    pub fn attach_again(&mut self) -> Result<(), VhostUserError> {
+        let last = self.guest.rings.len() - 1;
+        let (rx, tx) = (self.rx.ring().used_index(), self.tx.ring().used_index());
+        let base = |queue| match queue {
+            _ if queue == last => tx.into(),
+            _ if queue + 1 == last => rx.into(),
+            _ => Split::BASE,
+        };
+        let (connection, mut bells) = self.guest.meet::<Split>(&self.path, true, base)?;
+        let (Some(tx), Some(rx)) = (bells.pop(), bells.pop()) else { unreachable!("two queues at least") };
+        (self.connection, self.tx_bells, self.rx_bells, self._idle) = (connection, tx, rx, bells);
+        Ok(())
+    }
 }
 
 impl<R: Ring> VirtioEndpoint<R> {
@@ -47,8 +115,7 @@ impl<R: Ring> VirtioEndpoint<R> {
         options.check()?;
         // Queue by queue the rings, then the buffers of the two queues that are used.
         let queues = 2 * (usize::from(options.pair) + 1);
-        // Receive queues are the even ones (virtio 1.3, 5.1.2).
-        let size = |queue: usize| if queue.is_multiple_of(2) { options.rx_ring } else { options.tx_ring };
+        let size = |queue: usize| options.ring_of(queue);
         let mut end = 0;
         let mut reserve = |bytes: usize| {
             let at = end;
@@ -66,7 +133,6 @@ impl<R: Ring> VirtioEndpoint<R> {
         });
         let bytes = end.next_multiple_of(PAGE);
         let memory = SharedMemory::create("ringway-gen-virtio", bytes)?;
-        let user = memory.mapping().whole().as_ptr() as u64;
         let mut rx = Queue::<R>::new(memory.mapping(), &places[0])?;
         let mut tx = Queue::<R>::new(memory.mapping(), &places[1])?;
         if let Some(size) = options.segments {
@@ -81,19 +147,9 @@ impl<R: Ring> VirtioEndpoint<R> {
         rx.push_many(options.rx_ring);
         rx.publish();
 
-        let mut front = match options.meeting {
-            Meeting::Connect => FrontEnd::connect(socket, options.within)?,
-            Meeting::Listen => FrontEnd::listen(socket, options.within)?,
-        };
-        front.negotiate(options.features(R::PACKED), options.pair + 1)?;
-        front.share(&Region { file: memory.file(), bytes, guest: GUEST, user })?;
-        let mut bells = Vec::new();
-        for (queue, &at) in rings.iter().enumerate() {
-            let (size, user) = (size(queue), user + at as u64);
-            let vring = Vring { index: queue as u32, size, base: R::BASE, user, parts: R::parts(size) };
-            bells.push(front.start(&vring)?);
-        }
-        (0..queues as u32).try_for_each(|queue| front.enable(queue))?;
+        let user = memory.mapping().whole().as_ptr() as u64;
+        let guest = Guest { memory, user, rings, options: options.clone() };
+        let (connection, mut bells) = guest.meet::<R>(socket, false, |_| R::BASE)?;
         let (Some(tx_bells), Some(rx_bells)) = (bells.pop(), bells.pop()) else { unreachable!("two queues at least") };
         Ok(VirtioEndpoint {
             tx,
@@ -101,9 +157,10 @@ impl<R: Ring> VirtioEndpoint<R> {
             tx_bells,
             rx_bells,
             path: socket.to_owned(),
-            connection: front.into_socket(),
+            connection,
             misuse: None,
             gathering: options.mergeable.then(|| Gathering::new(options.rx_ring)),
+            guest,
             _idle: bells,
         })
     }

@@ -72,6 +72,11 @@ impl VirtioOptions {
             | wish(self.segments.is_some(), feature::SEGMENTS)
     }
 
+    /// Descriptors of queue number `queue`: receive queues are the even ones (virtio 1.3, 5.1.2).
+    pub(super) fn ring_of(&self, queue: usize) -> u32 {
+        if queue.is_multiple_of(2) { self.rx_ring } else { self.tx_ring }
+    }
+
     pub(super) fn check(&self) -> Result<(), VhostUserError> {
         for ring in [self.tx_ring, self.rx_ring] {
             if !ring.is_power_of_two() || !(2..=MAX_RING).contains(&ring) {

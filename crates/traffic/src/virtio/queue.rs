@@ -55,6 +55,11 @@ impl<R: Ring> Queue<R> {
         })
     }
 
+    /// The ring itself.
+    pub fn ring(&self) -> &R {
+        &self.ring
+    }
+
     /// Buffers on the driver's side, as known.
     #[inline]
     pub fn room(&self) -> u32 {

@@ -31,6 +31,13 @@ pub struct Split {
     avail_event: Words<AtomicU16>,
 }
 
+impl Split {
+    /// How far the device has come, as the ring has it.
+    pub fn used_index(&self) -> u16 {
+        self.used_index.at(0).load(Ordering::Acquire)
+    }
+}
+
 impl Ring for Split {
     const PACKED: bool = false;
     const COUNTS: bool = true;

@@ -20,7 +20,7 @@ impl<R: Ring> Transmit<R> {
         let result = self.skip(memory, guest, &mut heads, &mut at, most, discarded);
         self.heads = heads;
         if let Some(noted) = &self.noted {
-            noted.note(self.ring.base_of(at));
+            noted.note(self.ring.base(), self.ring.base_of(at));
         }
         result
     }

@@ -1,0 +1,177 @@
+//! What was in flight when a predecessor died: given back unsent, if it is of the same ring.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Settings;
+use super::device::Device;
+use super::message::{Area, InflightAt, Request};
+use super::reply::Reply;
+use super::testing::{Front, Guest, RING, count, file, memfd, new_eventfd, settings};
+
+const TX: u16 = 1;
+
+fn inflight(front: &mut Front) -> (InflightAt, OwnedFd) {
+    let area = Area { size: 0, offset: 0 };
+    let at = InflightAt { area, queues: 4, queue_size: RING, padded: true };
+    match front.ask(Request::GetInflightFd(at)) {
+        Ok(Some(Reply::Inflight(at, file))) => (at, file),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A front end whose back end took `taken` of `sent` frames and died; the memory it kept.
+fn died_with(taken: u16, sent: u16) -> (Guest, InflightAt, OwnedFd) {
+    let mut front = Front::ready();
+    let (at, memory) = inflight(&mut front);
+    front.does(Request::SetInflightFd(at, memory.try_clone().expect("a descriptor")));
+    front.start(TX);
+    front.guest.send(TX, 0, taken);
+    assert_eq!(front.poll_and_die(), usize::from(taken));
+    assert_eq!(front.guest.used(TX), 0, "nothing was given back");
+    front.guest.send(TX, taken, sent);
+    (front.guest, at, memory)
+}
+
+fn restarted(guest: Guest, at: InflightAt, memory: OwnedFd) -> Front {
+    let mut front = Front::of(Arc::new(Device::new(&settings()).expect("a device")), guest);
+    front.negotiate(0);
+    front.does(Request::SetInflightFd(at, memory));
+    front
+}
+
+#[test]
+fn frames_that_a_dead_predecessor_took_are_given_back_and_not_sent_again() {
+    let (guest, at, memory) = died_with(5, 8);
+    let mut front = restarted(guest, at, memory);
+    let call = new_eventfd();
+    front.does(Request::SetVringCall(file(TX, &call)));
+    front.start(TX);
+    assert_eq!(front.guest.used(TX), 5, "given back at the start");
+    assert!(count(&call) > 0, "a guest that waits for room is told");
+    assert_eq!((front.poll(), front.guest.used(TX)), (3, 8), "only what nobody took is sent");
+    assert_eq!(front.base(TX), 8);
+}
+
+#[test]
+fn inflight_memory_of_any_content_only_delays_what_the_guest_sends() {
+    for content in [0u64, u64::MAX, 9, 0xffff, 0xffff_0005, 5 << 32, 1 << 32 | 5, 5 << 32 | 5] {
+        let (guest, at, memory) = died_with(5, 8);
+        rustix::io::pwrite(&memory, &content.to_le_bytes(), 64).expect("written");
+        let mut front = restarted(guest, at, memory);
+        front.start(TX);
+        assert_eq!((front.poll(), front.guest.used(TX)), (8, 8), "{content:x}: all is sent, some of it again");
+    }
+}
+
+#[test]
+fn a_ring_that_was_stopped_leaves_nothing_in_flight() {
+    let mut front = Front::ready();
+    let (at, memory) = inflight(&mut front);
+    front.does(Request::SetInflightFd(at, memory.try_clone().expect("a descriptor")));
+    front.start(TX);
+    front.guest.send(TX, 0, 5);
+    assert_eq!((front.poll(), front.base(TX)), (5, 5));
+    let mut word = [1; 8];
+    rustix::io::pread(&memory, &mut word, 72).expect("readable");
+    assert_eq!(word, [0; 8]);
+}
+
+#[test]
+fn inflight_memory_that_cannot_be_is_refused() {
+    let mut front = Front::ready();
+    let right = InflightAt { area: Area { size: 4096, offset: 0 }, queues: 4, queue_size: RING, padded: false };
+    for (size, offset) in [(0, 0), (255, 0), (4096, 1), (4096, 4096), (u64::MAX, 4096), (4097, 0)] {
+        let at = InflightAt { area: Area { size, offset }, ..right };
+        assert_eq!(front.ends(Request::SetInflightFd(at, memfd(4096))), "bad_inflight", "{size} {offset}");
+    }
+    assert_eq!(front.ends(Request::SetInflightFd(right, new_eventfd())), "bad_inflight");
+    let many = InflightAt { queues: u16::MAX, ..right };
+    front.does(Request::SetInflightFd(many, memfd(4096)));
+    assert!(
+        matches!(front.ask(Request::GetInflightFd(many)), Ok(Some(Reply::Inflight(at, _))) if at.area.size == 4096)
+    );
+}
+
+/// A device that notes in this file what is in flight.
+fn recording(record: &Path) -> Arc<Device> {
+    let settings = Settings { record: Some(record.to_owned()), ..settings() };
+    Arc::new(Device::new(&settings).expect("a device"))
+}
+
+/// A guest whose back end, which noted that in a file, took 5 of 8 frames and was killed; the file is at `record` then.
+fn killed(record: &Path) -> Guest {
+    let mut front = Front::of(recording(record), Guest::new());
+    front.negotiate(0);
+    front.start(TX);
+    front.guest.send(TX, 0, 3);
+    assert_eq!((front.poll(), front.guest.used(TX)), (3, 3));
+    front.guest.send(TX, 3, 5);
+    assert_eq!((front.poll_and_die(), front.guest.used(TX)), (2, 3));
+    front.guest.send(TX, 5, 8);
+    // Who is killed leaves the file as it is.
+    let left = fs::read(record).expect("the file");
+    let guest = front.end();
+    assert!(!record.exists(), "who ends otherwise removes it");
+    fs::write(record, left).expect("written");
+    guest
+}
+
+fn successor(record: &Path, guest: Guest, base: u32) -> Front {
+    let mut front = Front::of(recording(record), guest);
+    front.negotiate(0);
+    front.start_at(TX, base);
+    front
+}
+
+#[test]
+fn a_file_tells_a_successor_what_was_in_flight() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let record = dir.path().join("record");
+    let guest = killed(&record);
+    let mut front = successor(&record, guest, 3);
+    assert_eq!(front.guest.used(TX), 5, "given back at the start");
+    assert_eq!((front.poll(), front.guest.used(TX)), (3, 8), "only what nobody took is sent");
+}
+
+#[test]
+fn a_file_that_speaks_of_another_guest_or_of_another_place_means_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let record = dir.path().join("record");
+
+    drop(killed(&record));
+    let other = Guest::new();
+    other.send(TX, 0, 8);
+    let mut front = successor(&record, other, 3);
+    assert_eq!(front.poll(), 5, "another guest's memory: all that it has from its place on");
+
+    let guest = killed(&record);
+    let mut front = successor(&record, guest, 0);
+    assert_eq!(front.poll(), 8, "the guest began anew: all that it has sent");
+
+    let mut front = {
+        let guest = killed(&record);
+        // What was taken had been given back, and only then came the end.
+        guest.write((usize::from(TX) << 16) + 0x8002, &5u16.to_le_bytes());
+        successor(&record, guest, 5)
+    };
+    assert_eq!((front.poll(), front.guest.used(TX)), (3, 8));
+}
+
+#[test]
+fn a_file_of_any_content_is_taken_over() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let record = dir.path().join("record");
+    for content in [vec![], vec![0xff; 100], vec![0xff; 4096], vec![7; 10_000]] {
+        fs::write(&record, &content).expect("written");
+        let guest = Guest::new();
+        guest.send(TX, 0, 8);
+        assert_eq!(successor(&record, guest, 0).poll(), 8);
+    }
+    fs::create_dir(&record).expect("a directory in its place");
+    let settings = Settings { record: Some(record.clone()), ..settings() };
+    let error = Device::new(&settings).err().expect("refused").to_string();
+    assert!(error.contains(&record.display().to_string()), "{error}");
+}

@@ -1,0 +1,98 @@
+//! A daemon that is killed in the middle of its work, and another in its place.
+
+mod support;
+
+use std::time::Instant;
+
+use ringway_traffic::{Endpoint, Split, VirtioEndpoint, VirtioOptions};
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Daemon, PATIENCE, until};
+
+/// Receivers of every frame: while one of them has a batch already, others still wait for it.
+const RECEIVERS: usize = 3;
+/// How often the daemon is killed.
+const ROUNDS: usize = 30;
+/// Frames that must arrive between two deaths.
+const BETWEEN: usize = 20_000;
+const FRAME: usize = 1514;
+/// Where a frame has its number.
+const NUMBER: std::ops::Range<usize> = 14..22;
+
+/// A driver that takes frames, and the numbers of what came.
+struct Receiver {
+    driver: VirtioEndpoint<Split>,
+    came: Vec<u64>,
+}
+
+impl Receiver {
+    fn take(&mut self) -> usize {
+        let came = &mut self.came;
+        self.driver.rx_batch(256, |frame| {
+            assert_eq!(frame.len(), FRAME);
+            came.push(u64::from_ne_bytes(frame[NUMBER].try_into().unwrap()));
+        })
+    }
+}
+
+/// Broadcasts the frame of this number and those after it as far as there is room.
+fn send(sender: &mut VirtioEndpoint<Split>, next: &mut u64) {
+    while sender.tx_push(FRAME, |frame| {
+        frame[..6].fill(0xff);
+        frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+        frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+        frame[NUMBER].copy_from_slice(&next.to_ne_bytes());
+    }) {
+        *next += 1;
+    }
+    sender.tx_flush();
+}
+
+#[test]
+fn no_frame_is_delivered_twice_when_the_switch_is_killed_and_started_again() {
+    let ports = (0..=RECEIVERS).map(|n| format!("[port.vm{n}]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n"));
+    let mut daemon = Daemon::start(&format!("[switch.lan0]\n{}", ports.collect::<String>()));
+    let drive = |number: usize| {
+        let socket = daemon.runtime_dir().join(format!("vm{number}.sock"));
+        VirtioEndpoint::<Split>::attach(&socket, &VirtioOptions::default()).unwrap()
+    };
+    let mut sender = drive(0);
+    let mut receivers: Vec<Receiver> =
+        (1..=RECEIVERS).map(|number| Receiver { driver: drive(number), came: Vec::new() }).collect();
+
+    let mut next = 0;
+    for round in 0..ROUNDS {
+        let mut pump = || {
+            send(&mut sender, &mut next);
+            receivers.iter_mut().for_each(|receiver| {
+                receiver.take();
+            });
+            receivers.iter().map(|receiver| receiver.came.len()).min().unwrap()
+        };
+        let (wanted, deadline) = ((round + 1) * BETWEEN, Instant::now() + PATIENCE);
+        while pump() < wanted {
+            assert!(Instant::now() < deadline, "round {round}: frames should flow again");
+        }
+        // In full flow, at some moment.
+        let pid = Pid::from_raw(i32::try_from(daemon.pid()).unwrap()).unwrap();
+        std::thread::scope(|scope| {
+            let killed = scope.spawn(|| kill_process(pid, Signal::KILL).unwrap());
+            while !killed.is_finished() {
+                pump();
+            }
+        });
+        daemon.replace();
+        for receiver in &mut receivers {
+            while receiver.take() > 0 {}
+        }
+        for receiver in &mut receivers {
+            receiver.driver.attach_again().unwrap();
+        }
+        // They wait for whatever is sent again.
+        until("they are up", || (1..=RECEIVERS).all(|n| daemon.port(&format!("vm{n}"))["state"] == "up"));
+        sender.attach_again().unwrap();
+    }
+    for (number, receiver) in receivers.iter().enumerate() {
+        let wrong: Vec<&[u64]> = receiver.came.windows(2).filter(|pair| pair[0] >= pair[1]).collect();
+        assert!(wrong.is_empty(), "receiver {number} got frames twice or late: {wrong:?}");
+    }
+}
