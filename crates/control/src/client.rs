@@ -1,18 +1,19 @@
 //! The commands' side of `control.sock`.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
-use hyper::{Method, Request};
+use hyper::body::{Bytes, Incoming};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
+use crate::api::capture::{CAPTURED, CaptureQuery, LOST, NUMBER};
 use crate::api::types::{Done, FdbEntry, PortStatus, Refusal, Status};
 use crate::config::{Name, PortKeys};
 use crate::daemon::PortRef;
@@ -20,6 +21,9 @@ use crate::runtime_dir::CONTROL_SOCKET;
 
 /// Longest time a daemon may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often a capture asks whether it is to end.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -36,6 +40,9 @@ pub enum ClientError {
     /// The daemon tried and could not.
     #[error("{}", .0.error)]
     Failed(Refusal),
+    /// The file that was to take the answer.
+    #[error("{0}")]
+    File(String),
     /// The conversation broke off.
     #[error("the ringway daemon at {} did not answer: {why}", path.display())]
     Broken {
@@ -44,6 +51,17 @@ pub enum ClientError {
         /// What happened.
         why: String,
     },
+}
+
+/// What came of a capture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// Frames in the file.
+    pub frames: u64,
+    /// Frames that it lacks because they were not read fast enough.
+    pub lost: u64,
+    /// Whoever reads the file has gone; nothing is known of the counts then.
+    pub reader_gone: bool,
 }
 
 /// Asks one daemon.
@@ -110,6 +128,69 @@ impl Client {
         self.ask(Method::GET, &format!("/v1/fdb{query}"), None)
     }
 
+    /// Captures frames of a port. `open` makes the file as soon as the daemon has agreed; `stop` is asked ten times a second
+    /// whether to end.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; also the file cannot be made or written.
+    pub fn capture<W: Write>(
+        &self,
+        port: &PortRef,
+        query: &CaptureQuery,
+        open: impl FnOnce() -> Result<W, String>,
+        stop: impl Fn() -> bool,
+    ) -> Result<Captured, ClientError> {
+        let query = serde_urlencoded::to_string(query).map_err(|e| self.broken(e))?;
+        let path = format!("/v1/ports/{port}/capture?{query}");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| self.broken(e))?;
+        runtime.block_on(async {
+            let asked = tokio::time::timeout(PATIENCE, self.request(Method::GET, &path, None));
+            let response = asked.await.map_err(|_| self.broken("no answer within 10 s"))??;
+            let status = response.status().as_u16();
+            if status != 200 {
+                let body = response.into_body().collect().await.map_err(|e| self.broken(e))?.to_bytes();
+                return Err(refused(status, &body));
+            }
+            let number = response.headers().get(NUMBER).and_then(|number| number.to_str().ok().map(str::to_owned));
+            let mut file = open().map_err(ClientError::File)?;
+            let mut body = response.into_body();
+            let mut look = tokio::time::interval(LOOK);
+            look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            let mut captured = Captured::default();
+            let mut stopping = false;
+            loop {
+                let frame = tokio::select! {
+                    frame = body.frame() => frame,
+                    _ = look.tick(), if !stopping => {
+                        if stop() {
+                            stopping = true;
+                            let path = format!("/v1/captures/{}", number.as_deref().unwrap_or_default());
+                            // It may have ended by itself.
+                            let _ = self.exchange(Method::DELETE, &path, None).await;
+                        }
+                        continue;
+                    }
+                };
+                let Some(frame) = frame else { return Ok(captured) };
+                let frame = frame.map_err(|_| self.broken("it ended in the midst of the capture"))?;
+                if let Some(trailers) = frame.trailers_ref() {
+                    let count = |name| trailers.get(name)?.to_str().ok()?.parse().ok();
+                    captured.frames = count(CAPTURED).unwrap_or(0);
+                    captured.lost = count(LOST).unwrap_or(0);
+                }
+                let Ok(data) = frame.into_data() else { continue };
+                match file.write_all(&data).and_then(|()| file.flush()) {
+                    Ok(()) => {}
+                    Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {
+                        return Ok(Captured { reader_gone: true, ..captured });
+                    }
+                    Err(e) => return Err(ClientError::File(format!("cannot write: {e}"))),
+                }
+            }
+        })
+    }
+
     fn broken(&self, why: impl ToString) -> ClientError {
         ClientError::Broken { path: self.socket.clone(), why: why.to_string() }
     }
@@ -131,9 +212,7 @@ impl Client {
             return serde_json::from_slice(&body)
                 .map_err(|e| self.broken(format!("its answer is not understood: {e}")));
         }
-        let refusal = serde_json::from_slice(&body)
-            .unwrap_or_else(|_| Refusal { error: format!("HTTP status {status}"), mistakes: Vec::new() });
-        Err(if status < 500 { ClientError::Refused(refusal) } else { ClientError::Failed(refusal) })
+        Err(refused(status, &body))
     }
 
     async fn exchange(
@@ -142,6 +221,18 @@ impl Client {
         path: &str,
         body: Option<&serde_json::Value>,
     ) -> Result<(u16, Bytes), ClientError> {
+        let response = self.request(method, path, body).await?;
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.map_err(|e| self.broken(e))?.to_bytes();
+        Ok((status, body))
+    }
+
+    async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&serde_json::Value>,
+    ) -> Result<Response<Incoming>, ClientError> {
         let stream = connect(&self.socket).and_then(UnixStream::from_std).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => ClientError::NoDaemon(self.socket.clone()),
             io::ErrorKind::PermissionDenied => ClientError::Forbidden(self.socket.clone()),
@@ -149,21 +240,26 @@ impl Client {
         })?;
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|e| self.broken(e))?;
-        let connection = tokio::spawn(connection);
+        // It ends when the answer has been read, or dropped.
+        tokio::spawn(connection);
         let body = body.map_or_else(Bytes::new, |json| json.to_string().into());
         let request = Request::builder()
             .method(method)
             .uri(path)
             .header("host", "ringway")
             .header("content-type", "application/json")
+            .header("te", "trailers")
             .body(Full::new(body))
             .map_err(|e| self.broken(e))?;
-        let response = sender.send_request(request).await.map_err(|e| self.broken(e))?;
-        let status = response.status().as_u16();
-        let body = response.into_body().collect().await.map_err(|e| self.broken(e))?.to_bytes();
-        connection.abort();
-        Ok((status, body))
+        sender.send_request(request).await.map_err(|e| self.broken(e))
     }
+}
+
+/// What an answer of this status means.
+fn refused(status: u16, body: &[u8]) -> ClientError {
+    let refusal = serde_json::from_slice(body)
+        .unwrap_or_else(|_| Refusal { error: format!("HTTP status {status}"), mistakes: Vec::new() });
+    if status < 500 { ClientError::Refused(refusal) } else { ClientError::Failed(refusal) }
 }
 
 /// Connects, waiting for room in the daemon's queue if need be: without blocking the kernel would refuse.

@@ -279,6 +279,31 @@ const CASES: &[(&str, &[&str])] = &[
             port its own",
         ],
     ),
+    // Mirrors.
+    (
+        "[switch.lan0]\n[port.m]\nswitch = \"lan0\"\nkind = \"process\"\nmirror = [\"m\"]\nmac = \"02:00:00:00:00:01\"\n",
+        &[
+            "r.toml:5:10: key \"port.m.mirror\": a port cannot mirror itself; name others",
+            "r.toml:6:7: key \"port.m.mac\": a mirror has no addresses: frames are not for it; leave it out, or \"mirror\"",
+        ],
+    ),
+    (
+        "[switch.lan0]\n[port.m]\nswitch = \"lan0\"\nkind = \"process\"\nmirror = 1\nmirror_direction = \"up\"\n",
+        &[
+            "r.toml:5:10: key \"port.m.mirror\": expected a list of ports of the same switch like [\"vm1\"], found 1",
+            "r.toml:6:20: key \"port.m.mirror_direction\": unknown value \"up\"; write \"both\", \"in\" or \"out\"",
+        ],
+    ),
+    (
+        "[attach]\ncreate = \"none\"\n[switch.a]\n[switch.b]\n[port.m]\nswitch = \"a\"\nkind = \"process\"\nmirror = [\"p\", \"q\"]\n\
+         [port.p]\nswitch = \"b\"\nkind = \"process\"\n[port.n]\nswitch = \"a\"\nkind = \"process\"\nmirror = [\"m\"]\n",
+        &[
+            "r.toml:8:10: key \"port.m.mirror\": port \"p\" is on switch \"b\"; name ports of \"a\"",
+            "r.toml:8:10: key \"port.m.mirror\": there is no port \"q\", and clients may not make one; write [port.q], or name a \
+             port of \"a\"",
+            "r.toml:15:10: key \"port.n.mirror\": port \"m\" is a mirror itself; name the ports that it mirrors",
+        ],
+    ),
     // Calls and pollers.
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\ncall_interval = \"2s\"\ncall_above = \"10\"\npoller = \"fast\"\n",

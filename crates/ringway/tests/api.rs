@@ -2,9 +2,10 @@
 
 mod support;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::process::Stdio;
 
 use ringway_abi::doorbell;
 use serde_json::Value;
@@ -14,7 +15,10 @@ use support::{Daemon, PATIENCE, ringway, until, why_ended};
 fn ask(daemon: &Daemon, request: &str, body: &str) -> (u16, String) {
     let mut stream = UnixStream::connect(daemon.runtime_dir().join("control.sock")).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let head = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "{request} HTTP/1.1\r\nhost: x\r\naccept: application/openmetrics-text\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     stream.write_all((head + body).as_bytes()).unwrap();
     let mut answer = Vec::new();
     // A body that is refused unread is a reset, after the answer.
@@ -57,6 +61,12 @@ fn requests_that_are_wrong_are_refused_with_the_reason() {
         ("DELETE /v1/ports/q", "", 404, "there is no port"),
         ("GET /v1/fdb?switch=lan9", "", 404, "there is no switch"),
         ("GET /v1/fdb?swich=lan0", "", 400, "swich"),
+        ("GET /v1/ports/q/capture", "", 404, "there is no port"),
+        ("GET /v1/ports/p/capture?snaplen=1", "", 400, "1 is out of range"),
+        ("GET /v1/ports/p/capture?direction=up", "", 400, "unknown value"),
+        ("GET /v1/ports/p/capture?filter=arp", "", 400, "filter"),
+        ("DELETE /v1/captures/7", "", 404, "there is no capture 7"),
+        ("DELETE /v1/captures/x", "", 404, "there is no capture x"),
         ("GET /v2", "", 404, "/openapi.json"),
         ("PUT /v1/status", "", 405, "/openapi.json"),
     ] {
@@ -74,7 +84,19 @@ fn the_description_names_every_request_and_the_metrics_every_counter() {
     let _port = daemon.attach("lan0:p").unwrap();
     let description: Value = serde_json::from_str(&ask(&daemon, "GET /openapi.json", "").1).unwrap();
     let paths: Vec<&String> = description["paths"].as_object().unwrap().keys().collect();
-    assert_eq!(paths, ["/metrics", "/v1/fdb", "/v1/ports", "/v1/ports/{name}", "/v1/reload", "/v1/status"]);
+    assert_eq!(
+        paths,
+        [
+            "/metrics",
+            "/v1/captures/{id}",
+            "/v1/fdb",
+            "/v1/ports",
+            "/v1/ports/{name}",
+            "/v1/ports/{name}/capture",
+            "/v1/reload",
+            "/v1/status"
+        ]
+    );
     assert!(description["components"]["schemas"]["PortStatus"]["properties"]["in"].is_object());
     // A mistake in a key names those that are there.
     let refused = ask(&daemon, "POST /v1/ports", r#"{"name":"q","a key that there is not":1}"#).1;
@@ -130,4 +152,80 @@ fn a_service_manager_is_notified() {
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!(said.unwrap().trim(), "READY=1");
+}
+
+/// Runs a program that reads metrics from stdin.
+fn check_metrics(program: &str, args: &[&str], metrics: &str) -> support::Said {
+    let mut command = std::process::Command::new(program);
+    let child = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().expect("make deps installs it");
+    child.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
+    child.wait_with_output().unwrap().into()
+}
+
+#[test]
+fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status() {
+    let daemon = Daemon::start("[switch.lan0]\n[port.vm1]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n");
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    for number in 0..3 {
+        support::send(&mut a, &support::frame([0xff; 6], [2, 0, 0, 0, 0, 0xa], number));
+        assert!(support::receive(&mut b, PATIENCE).is_some());
+    }
+    support::send(&mut a, &support::frame([0xff; 6], [0; 6], 3));
+    until("the drop is counted", || daemon.port("a")["drops"]["bad_source"] == 1);
+    let curl = |accept: &str| {
+        let socket = daemon.runtime_dir().join("control.sock");
+        let mut command = std::process::Command::new("curl");
+        command.args(["-sSi", "-H", accept, "http://localhost/metrics", "--unix-socket"]).arg(socket);
+        let said: support::Said = command.output().expect("make deps installs it").into();
+        let (head, metrics) = said.out.split_once("\r\n\r\n").expect("an answer");
+        (head.to_owned(), metrics.to_owned())
+    };
+
+    let (head, text) = curl("accept: text/plain;version=0.0.4;q=0.5,*/*;q=0.1");
+    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    let said = check_metrics("promtool", &["check", "metrics"], &text);
+    assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(0), "", ""));
+
+    // The parser of Prometheus' own Python library, which is strict.
+    let (head, text) = curl("accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5");
+    assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
+    let script = "import json, sys\n\
+                  from prometheus_client.openmetrics.parser import text_string_to_metric_families as families\n\
+                  samples = [s for f in families(sys.stdin.read()) for s in f.samples]\n\
+                  print(json.dumps([[s.name, s.labels, s.value] for s in samples]))\n";
+    let said = check_metrics("/usr/bin/python3", &["-c", script], &text);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let samples: Vec<(String, BTreeMap<String, String>, f64)> = serde_json::from_str(&said.out).unwrap();
+    let value = |name: &str, labels: &[(&str, &str)]| {
+        let labels: BTreeMap<String, String> = labels.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        let mut found = samples.iter().filter(|sample| sample.0 == name && sample.1 == labels);
+        let value = found.next().unwrap_or_else(|| panic!("{name} {labels:?}: {text}")).2;
+        assert!(found.next().is_none(), "{name} {labels:?} twice");
+        value
+    };
+    let status = daemon.status();
+    for port in status["ports"].as_array().unwrap() {
+        let of = [("switch", port["switch"].as_str().unwrap()), ("port", port["name"].as_str().unwrap())];
+        for direction in ["in", "out"] {
+            let labels = [&of[..], &[("direction", direction)]].concat();
+            assert_eq!(value("ringway_port_frames_total", &labels), port[direction]["frames"].as_f64().unwrap());
+            assert_eq!(value("ringway_port_bytes_total", &labels), port[direction]["bytes"].as_f64().unwrap());
+        }
+        for (reason, count) in port["drops"].as_object().unwrap() {
+            let labels = [&of[..], &[("reason", reason)]].concat();
+            assert_eq!(value("ringway_port_drops_total", &labels), count.as_f64().unwrap());
+        }
+        assert_eq!(value("ringway_port_kicks_total", &of), port["kicks"].as_f64().unwrap());
+        assert_eq!(value("ringway_port_calls_total", &of), port["calls"].as_f64().unwrap());
+        assert_eq!(value("ringway_port_up", &of), if port["state"] == "up" { 1.0 } else { 0.0 });
+    }
+    assert_eq!(value("ringway_switch_ports", &[("switch", "lan0")]), 3.0);
+    assert_eq!(
+        value("ringway_poller_passes_total", &[("poller", "0")]),
+        status["pollers"][0]["passes"].as_f64().unwrap()
+    );
+    assert!(value("ringway_poller_busy_seconds_total", &[("poller", "0")]) > 0.0);
+    let version = status["version"].as_str().unwrap();
+    assert_eq!(value("ringway_build_info", &[("version", version)]), 1.0);
 }

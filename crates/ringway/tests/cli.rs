@@ -22,6 +22,7 @@ fn every_subcommand_explains_itself_with_an_example() {
         &["port", "del"],
         &["port", "list"],
         &["fdb"],
+        &["capture"],
         &["gen"],
         &["bench"],
         &["demo"],

@@ -65,6 +65,8 @@ drop_reasons! {
     StormLimited = "storm_limited",
     /// Receiver: more than it may be given, or than its sender's share of that.
     EgressLimited = "egress_limited",
+    /// Source: it is a mirror port, which is given copies and may send nothing.
+    MirrorPort = "mirror_port",
     /// Receiver: no room in its ring or device queue.
     ReceiverFull = "receiver_full",
     /// Receiver: too long for its buffers or its device.
@@ -154,6 +156,18 @@ impl Counters {
     #[inline]
     pub(crate) fn out_frames(&self) -> u64 {
         self.output.frames.load(Ordering::Relaxed)
+    }
+
+    /// What was lost by this port as a receiver. For the holder of the output.
+    pub(crate) fn lost_out(&self) -> [u64; REASONS] {
+        std::array::from_fn(|reason| self.output.drops[reason].load(Ordering::Relaxed))
+    }
+
+    /// The reason that was counted since `before` was read, which is brought up to date.
+    pub(crate) fn lost_since(&self, before: &mut [u64; REASONS]) -> Option<DropReason> {
+        let now = self.lost_out();
+        let before = std::mem::replace(before, now);
+        DropReason::ALL.iter().copied().find(|&reason| now[reason as usize] != before[reason as usize])
     }
 
     /// All counters at about the same moment.

@@ -6,6 +6,7 @@ use crate::offload::{Accepts, Finisher};
 use crate::port::Output;
 use crate::switch::{MAX_PORTS, Member, Switch};
 use crate::time::Time;
+use crate::watch::{Watch, Watchers};
 
 const NONE: u16 = u16::MAX;
 
@@ -20,6 +21,13 @@ impl<'b, 'm> Frames<'b, 'm> {
     /// The frames of a batch that `order` names, in that order.
     pub(crate) fn of(batch: &'b Batch<'m>, order: &'b [u16]) -> Self {
         Self { batch, order: order.iter() }
+    }
+
+    /// The next frame, as frames that are only this one.
+    pub(crate) fn next_alone(&mut self) -> Option<Self> {
+        let (alone, others) = self.order.as_slice().split_at_checked(1)?;
+        self.order = others.iter();
+        Some(Self::of(self.batch, alone))
     }
 }
 
@@ -60,6 +68,7 @@ pub(crate) struct Lists {
     finisher: Finisher,
     /// Ports that were given frames in this pass.
     pub(crate) served: Vec<u16>,
+    watchers: Watchers,
 }
 
 impl Lists {
@@ -72,6 +81,7 @@ impl Lists {
             flood: EMPTY,
             finisher: Finisher::new(),
             served: Vec::with_capacity(MAX_PORTS),
+            watchers: Watchers::new(batch_limit.max(Finisher::CHUNK)),
         }
     }
 
@@ -112,13 +122,7 @@ impl Lists {
     /// Whether frames from `from` may go to `port`, which is then noted as used.
     #[inline]
     fn admit(&mut self, port: u16, from: &Member, switch: &Switch) -> Result<(), DropReason> {
-        let member = switch.member(port).ok_or(DropReason::NoDestination)?;
-        if member.owner == from.owner {
-            return Err(DropReason::SamePort);
-        }
-        if from.isolated && member.isolated {
-            return Err(DropReason::Isolated);
-        }
+        reach(port, from, switch)?;
         if self.ports[usize::from(port)].first == NONE {
             self.used.push(port);
         }
@@ -140,7 +144,7 @@ impl Lists {
             fault |= self.serve(batch, from, switch, port, flood_too, now);
         }
         if flood != NONE {
-            for &port in switch.present() {
+            for &port in switch.flooded() {
                 if self.ports[usize::from(port)].first == NONE && may_flood(switch.member(port), from) {
                     fault |= self.serve(batch, from, switch, port, flood, now);
                     heard = true;
@@ -155,7 +159,18 @@ impl Lists {
             self.ports[usize::from(port)] = EMPTY;
         }
         self.used.clear();
+        if switch.is_watched() {
+            let all = switch.watch(from.owner.index()).map_or(&[][..], |watch| &watch.mirrors_in);
+            fault |= self.watchers.finish(batch, all, switch, &mut self.finisher, &mut self.served);
+        }
         fault
+    }
+
+    /// Wakes whoever waits for what was seen in this pass.
+    #[cold]
+    pub(crate) fn ring_watchers(&self, from: &Member, switch: &Switch) {
+        let seen = self.served.iter().copied().chain([from.owner.index()]);
+        seen.filter_map(|port| switch.watch(port)).for_each(Watch::ring);
     }
 
     #[inline]
@@ -169,6 +184,9 @@ impl Lists {
             let turn = egress.admit(from, most, now.nanoseconds);
             if turn.refused > 0 {
                 member.port.counters().drop_out(DropReason::EgressLimited, turn.refused);
+                if let Some(watch) = switch.watch(port) {
+                    watch.lose(frames.clone().skip(turn.frames as usize), DropReason::EgressLimited);
+                }
                 if turn.frames == 0 {
                     return false;
                 }
@@ -176,16 +194,10 @@ impl Lists {
             }
         }
         self.served.push(port);
-        let delivered = if output_takes_all(batch, &**output) {
-            output.deliver(frames, member.port.counters())
-        } else {
-            self.finisher.deliver(frames, &mut **output, member.port.counters())
-        };
-        match delivered {
-            Ok(()) => false,
-            Err(fault) => {
-                member.port.fail(fault);
-                true
+        match switch.watch(port) {
+            None => hand_over(batch, frames, member, &mut **output, &mut self.finisher),
+            Some(watch) => {
+                self.watchers.serve(batch, frames, member, output, watch, switch, &mut self.finisher)
             }
         }
     }
@@ -217,6 +229,42 @@ fn order(order: &mut Vec<u16>, next: &[u16], own: List, flood: u16) {
         let head = if own <= flood { &mut own } else { &mut flood };
         order.push(*head);
         *head = next[usize::from(*head)];
+    }
+}
+
+/// Whether frames from `from` may go to `port`.
+#[inline]
+pub(crate) fn reach<'s>(port: u16, from: &Member, switch: &'s Switch) -> Result<&'s Member, DropReason> {
+    let member = switch.member(port).ok_or(DropReason::NoDestination)?;
+    if member.owner == from.owner {
+        return Err(DropReason::SamePort);
+    }
+    if from.isolated && member.isolated {
+        return Err(DropReason::Isolated);
+    }
+    Ok(member)
+}
+
+/// Gives frames of the batch to a port whose output is `output`. True when it broke the rules.
+#[inline]
+pub(crate) fn hand_over(
+    batch: &Batch<'_>,
+    frames: Frames<'_, '_>,
+    member: &Member,
+    output: &mut dyn Output,
+    finisher: &mut Finisher,
+) -> bool {
+    let delivered = if output_takes_all(batch, output) {
+        output.deliver(frames, member.port.counters())
+    } else {
+        finisher.deliver(frames, output, member.port.counters())
+    };
+    match delivered {
+        Ok(()) => false,
+        Err(fault) => {
+            member.port.fail(fault);
+            true
+        }
     }
 }
 

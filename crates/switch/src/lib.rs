@@ -19,6 +19,7 @@ pub mod policy;
 mod port;
 mod switch;
 mod time;
+mod watch;
 
 #[cfg(test)]
 mod batch_tests;
@@ -30,6 +31,8 @@ mod moderation_tests;
 mod pass_tests;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod watch_tests;
 
 pub use batch::{Batch, BatchStorage, Destination, Frame, MAX_BATCH};
 pub use calls::PendingCalls;
@@ -45,3 +48,4 @@ pub use policy::Policy;
 pub use port::{Asked, Bell, Discarded, Input, News, Output, Port, PortFault};
 pub use switch::{Forwarding, MAX_PORTS, Member, Spread, Spreads, Switch};
 pub use time::Time;
+pub use watch::{Seen, Tap, Watch, Way};

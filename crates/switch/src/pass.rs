@@ -77,7 +77,11 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     }
 
     // Forward. What has to wait for its receiver is left where it is.
-    switch.forward().forward(&mut batch, from, switch, now.seconds);
+    let watch = switch.watch(from.owner.index());
+    match watch {
+        None => switch.forward().forward(&mut batch, from, switch, now.seconds),
+        Some(watch) => watch.forward(&mut batch, from, switch, now.seconds),
+    }
     let mut held = None;
     if may_hold && fault.is_none() && refused == 0 && batch.len() == collected {
         held = hold(&batch, from, switch, now.nanoseconds);
@@ -89,6 +93,9 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     from.port.counters().add_in(taken, bytes);
     if let Some(policy) = &from.policy {
         policy.charge(&mut batch, &turn, now);
+    }
+    if let Some(watch) = watch {
+        watch.show(&batch, from, switch);
     }
 
     // Deliver.
@@ -114,6 +121,9 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         }
     }
     passed.receiver_fault |= work.calls.ring(&from.port, News::Room, now);
+    if switch.is_watched() {
+        work.lists.ring_watchers(from, switch);
+    }
     passed
 }
 

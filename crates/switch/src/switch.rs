@@ -9,6 +9,7 @@ use crate::mac::Mac;
 use crate::mac_table::{MacTable, Owner};
 use crate::policy::{Policy, hold};
 use crate::port::Port;
+use crate::watch::Watch;
 
 /// Most ports of one switch.
 pub const MAX_PORTS: usize = 4096;
@@ -92,7 +93,10 @@ impl Member {
 pub struct Switch {
     name: String,
     members: Box<[Option<Member>]>,
-    present: Box<[u16]>,
+    /// By index; empty when nobody watches anything.
+    watches: Box<[Option<Watch>]>,
+    /// The ports that flooded frames go to.
+    flooded: Box<[u16]>,
     table: Arc<MacTable>,
     forward: Box<dyn Forward>,
     spreads: Spreads,
@@ -118,9 +122,24 @@ impl Switch {
             }
             places[index] = Some(member);
         }
-        let present = places.iter().flatten().map(|member| member.owner.index()).collect();
+        let flooded = places.iter().flatten().map(|member| member.owner.index()).collect();
         let holds = places.iter().flatten().any(|member| hold::waits(member).is_some());
-        Switch { name: name.into(), members: places.into(), present, table, forward, spreads, holds }
+        let watches = Box::default();
+        Switch { name: name.into(), members: places.into(), watches, flooded, table, forward, spreads, holds }
+    }
+
+    /// The same, with ports that are watched, or mirrors, by their index. A port that is not there is passed over.
+    #[must_use]
+    pub fn with_watches(mut self, watches: impl IntoIterator<Item = (u16, Watch)>) -> Switch {
+        let mut places: Vec<Option<Watch>> = Vec::new();
+        for (port, watch) in watches.into_iter().filter(|(port, _)| self.member(*port).is_some()) {
+            places.resize_with(places.len().max(usize::from(port) + 1), || None);
+            places[usize::from(port)] = Some(watch);
+        }
+        self.watches = places.into();
+        let is_mirror = |port: u16| self.watch(port).is_some_and(|watch| watch.is_mirror);
+        self.flooded = self.flooded.iter().copied().filter(|&port| !is_mirror(port)).collect();
+        self
     }
 
     /// Its name.
@@ -170,11 +189,22 @@ impl Switch {
         self.member(owner.index()).is_some_and(|member| member.owner == owner)
     }
 
-    /// Indices of the ports there are, ascending.
+    /// Indices of the ports that flooded frames go to, ascending: all but mirrors.
     #[inline]
-    #[must_use]
-    pub fn present(&self) -> &[u16] {
-        &self.present
+    pub(crate) fn flooded(&self) -> &[u16] {
+        &self.flooded
+    }
+
+    /// Whether any port is watched, or a mirror.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.watches.is_empty()
+    }
+
+    /// Who watches the port at an index, if it is watched or a mirror.
+    #[inline]
+    pub(crate) fn watch(&self, index: u16) -> Option<&Watch> {
+        self.watches.get(usize::from(index))?.as_ref()
     }
 
     /// The members there are.
@@ -185,6 +215,9 @@ impl Switch {
 
 impl std::fmt::Debug for Switch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Switch").field("name", &self.name).field("ports", &self.present.len()).finish_non_exhaustive()
+        f.debug_struct("Switch")
+            .field("name", &self.name)
+            .field("ports", &self.members().count())
+            .finish_non_exhaustive()
     }
 }

@@ -4,14 +4,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, patch, post};
-use axum::{Json, Router, body::Bytes};
+use axum::routing::{delete, get, patch, post};
+use axum::{Extension, Json, Router, body::Bytes};
 use serde::Deserialize;
 use utoipa::{IntoParams, OpenApi};
 
+use super::capture::{self, CaptureQuery};
 use super::metrics;
+use super::server::Lasting;
 use super::types::{Done, FdbEntry, MistakeSchema, PortKeysSchema, PortStatus, Refusal, Status};
 use crate::config::node::Node;
 use crate::daemon::{Daemon, PortRef, Refused};
@@ -28,6 +30,8 @@ pub fn router(daemon: Shared) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/ports", get(ports).post(add_port))
         .route("/v1/ports/{name}", patch(set_port).delete(delete_port))
+        .route("/v1/ports/{name}/capture", get(capture))
+        .route("/v1/captures/{id}", delete(end_capture))
         .route("/v1/fdb", get(fdb))
         .route("/v1/reload", post(reload))
         .route("/metrics", get(prometheus))
@@ -43,7 +47,7 @@ pub fn router(daemon: Shared) -> Router {
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Ringway", description = "Administration of a ringway daemon, on its control.sock."),
-    paths(status, ports, add_port, set_port, delete_port, fdb, reload, prometheus),
+    paths(status, ports, add_port, set_port, delete_port, capture, end_capture, fdb, reload, prometheus),
     components(schemas(PortKeysSchema, MistakeSchema))
 )]
 struct Description;
@@ -130,6 +134,38 @@ async fn delete_port(State(daemon): State<Shared>, Path(name): Path<String>) -> 
     lock(&daemon).delete_port(&port).map(done)
 }
 
+/// Frames of a port as pcapng, while they flow: until the capture ends, or the port is not there any more. The header
+/// `ringway-capture` has the capture's number; the trailers `ringway-captured` and `ringway-lost` count frames.
+#[utoipa::path(
+    get, path = "/v1/ports/{name}/capture",
+    params(("name" = String, Path, description = "NAME or SWITCH:NAME"), CaptureQuery),
+    responses(
+        (status = 200, body = Vec<u8>, content_type = "application/x-pcapng"),
+        (status = "4XX", body = Refusal), (status = 500, body = Refusal)
+    )
+)]
+async fn capture(
+    State(daemon): State<Shared>,
+    Path(name): Path<String>,
+    query: Result<Query<CaptureQuery>, QueryRejection>,
+    Extension(lasting): Extension<Lasting>,
+) -> Result<Response, Refused> {
+    let Query(query) = query.map_err(|e| Refused::Malformed(e.body_text()))?;
+    let answer = capture::start(&daemon, &port_ref(&name)?, &query)?;
+    lasting.set();
+    Ok(answer)
+}
+
+/// Ends a capture: what was captured can still be read.
+#[utoipa::path(
+    delete, path = "/v1/captures/{id}", params(("id" = u64, description = "its number")),
+    responses((status = 200, body = Done), (status = "4XX", body = Refusal))
+)]
+async fn end_capture(State(daemon): State<Shared>, Path(id): Path<String>) -> Result<Json<Done>, Refused> {
+    let id = id.parse().map_err(|_| Refused::Unknown(format!("there is no capture {id}")))?;
+    lock(&daemon).end_capture(id).map(done)
+}
+
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -162,9 +198,16 @@ async fn reload(State(daemon): State<Shared>) -> Result<Json<Done>, Refused> {
     lock(&daemon).reload().map(done)
 }
 
-/// The status as Prometheus reads it.
-#[utoipa::path(get, path = "/metrics", responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
-async fn prometheus(State(daemon): State<Shared>) -> Response {
+/// The status as Prometheus reads it: in the text format, or as OpenMetrics where `Accept` names it.
+#[utoipa::path(
+    get, path = "/metrics",
+    responses((status = 200, content(
+        (String = "text/plain; version=0.0.4"), (String = "application/openmetrics-text; version=1.0.0")
+    )))
+)]
+async fn prometheus(State(daemon): State<Shared>, headers: HeaderMap) -> Response {
+    let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let format = metrics::Format::for_client(&accept.collect::<Vec<_>>().join(","));
     let status = lock(&daemon).status();
-    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::render(status)).into_response()
+    ([(header::CONTENT_TYPE, format.content_type())], metrics::render(status, format)).into_response()
 }

@@ -21,7 +21,7 @@ const CONNECTIONS_MAX: usize = 64;
 /// A client has this long for its request's line and headers.
 const HEAD_TIME: Duration = Duration::from_secs(2);
 
-/// A connection carries one request and ends within this time, whatever its client does.
+/// A connection carries one request and ends within this time, whatever its client does, unless its answer is [`Lasting`].
 const CONNECTION_TIME: Duration = Duration::from_secs(10);
 
 /// Room for a request's line and headers in bytes; hyper's own minimum.
@@ -43,6 +43,22 @@ struct Served {
     task: AbortHandle,
     /// Its request's line and headers have come.
     asked: Arc<AtomicBool>,
+    lasting: Lasting,
+}
+
+/// Whether a connection's answer takes as long as its client wants. Every request has one as an extension.
+#[derive(Clone, Debug, Default)]
+pub struct Lasting(Arc<AtomicBool>);
+
+impl Lasting {
+    /// It does.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Serves for ever.
@@ -64,24 +80,28 @@ pub async fn serve(listener: UnixListener, router: Router) {
             make_room(&mut served);
         }
         let asked = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(converse(stream, router.clone(), Arc::clone(&asked))).abort_handle();
-        served.push_back(Served { task, asked });
+        let lasting = Lasting::default();
+        let task = tokio::spawn(converse(stream, router.clone(), Arc::clone(&asked), lasting.clone())).abort_handle();
+        served.push_back(Served { task, asked, lasting });
         // Whoever has asked already is answered before another can take its place.
         tokio::task::yield_now().await;
     }
 }
 
-/// Ends the oldest connection that has not asked for anything yet, or the oldest of all.
+/// Ends the oldest connection that has not asked for anything yet, or the oldest that does not last, or the oldest.
 fn make_room(served: &mut VecDeque<Served>) {
-    let idle = served.iter().position(|one| !one.asked.load(Ordering::Relaxed)).unwrap_or(0);
+    let idle = served.iter().position(|one| !one.asked.load(Ordering::Relaxed));
+    let idle = idle.or_else(|| served.iter().position(|one| !one.lasting.get())).unwrap_or(0);
     if let Some(one) = served.remove(idle) {
         one.task.abort();
     }
 }
 
-async fn converse(stream: UnixStream, router: Router, asked: Arc<AtomicBool>) {
-    let router = router.layer(axum::middleware::map_request(move |request: Request| {
+async fn converse(stream: UnixStream, router: Router, asked: Arc<AtomicBool>, lasting: Lasting) {
+    let lasts = lasting.clone();
+    let router = router.layer(axum::middleware::map_request(move |mut request: Request| {
         asked.store(true, Ordering::Relaxed);
+        request.extensions_mut().insert(lasting.clone());
         std::future::ready(request)
     }));
     let connection = hyper::server::conn::http1::Builder::new()
@@ -90,7 +110,12 @@ async fn converse(stream: UnixStream, router: Router, asked: Arc<AtomicBool>) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME)
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    match tokio::time::timeout(CONNECTION_TIME, connection).await {
+    let mut connection = std::pin::pin!(connection);
+    let mut served = tokio::time::timeout(CONNECTION_TIME, connection.as_mut()).await;
+    if served.is_err() && lasts.get() {
+        served = Ok(connection.await);
+    }
+    match served {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!("control.sock: {error}"),
         Err(_) => tracing::debug!("control.sock: a client took longer than {CONNECTION_TIME:?}"),

@@ -24,6 +24,9 @@ pub struct Status {
     pub buckets: Vec<BucketStatus>,
     /// All pollers.
     pub pollers: Vec<PollerStatus>,
+    /// The captures that run, by number.
+    #[serde(default)]
+    pub captures: Vec<CaptureStatus>,
     /// The ports that failed last, latest first.
     pub faults: Vec<Fault>,
 }
@@ -67,6 +70,12 @@ pub struct PortStatus {
     pub call_above: String,
     /// The poller that serves it; null: none at present.
     pub poller: Option<usize>,
+    /// For a mirror: the ports that it is given copies of the frames of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mirror: Vec<String>,
+    /// For a mirror: `in`, frames from their clients; `out`, frames to them; or `both`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mirror_direction: Option<String>,
     /// Name of its network device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
@@ -203,6 +212,27 @@ pub struct PollerStatus {
     pub busy: f64,
     /// Seconds spent polling in vain or sleeping.
     pub free: f64,
+    /// Rounds that moved frames.
+    #[serde(default)]
+    pub passes: u64,
+    /// Times it went to sleep.
+    #[serde(default)]
+    pub sleeps: u64,
+}
+
+/// A capture that runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CaptureStatus {
+    /// Its number.
+    pub id: u64,
+    /// The switch.
+    pub switch: String,
+    /// The port whose frames it is shown.
+    pub port: String,
+    /// Frames captured, read or not yet.
+    pub captured: u64,
+    /// Frames lost because they were not read fast enough.
+    pub lost: u64,
 }
 
 /// A port that was taken away because of what its client did.
@@ -330,6 +360,10 @@ pub struct PortKeysSchema {
     call_above: Option<String>,
     /// The poller that serves it: its number from 0, or `any`.
     poller: Option<u32>,
+    /// The ports of its switch that it is given copies of the frames of; it is then a mirror, and nothing else.
+    mirror: Option<Vec<String>>,
+    /// For a mirror: `both`, `in` or `out`.
+    mirror_direction: Option<String>,
     /// For a TAP: the device's name; cannot change.
     device: Option<String>,
     /// For a TAP: the network namespace; cannot change.

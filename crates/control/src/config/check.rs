@@ -38,6 +38,7 @@ pub fn check(config: &Config, host: &Host) -> Vec<Finding> {
     findings.extend(pollers_exist(config));
     findings.extend(buckets_exist(config));
     findings.extend(guarantees_can_be_kept(config));
+    findings.extend(mirrors_can_be(config));
     findings
 }
 
@@ -167,6 +168,37 @@ fn guarantees_can_be_kept(config: &Config) -> Vec<Finding> {
                 let right = "write less, or ceiling instead of rate: it is lent and not guaranteed".to_owned();
                 findings.push(at_limit(name, key, "rate", what, right));
             }
+        }
+    }
+    findings
+}
+
+/// A mirror is given copies of frames of ports of its switch that are no mirrors.
+fn mirrors_can_be(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, mirror) in config.ports.iter().filter(|(_, port)| !port.mirror.is_empty()) {
+        for wanted in &mirror.mirror {
+            let (what, right) = match config.ports.get(wanted) {
+                _ if wanted == name => ("a port cannot mirror itself".to_owned(), "name others".to_owned()),
+                Some(port) if port.switch != mirror.switch => (
+                    format!("port \"{wanted}\" is on switch \"{}\"", port.switch),
+                    format!("name ports of \"{}\"", mirror.switch),
+                ),
+                Some(port) if !port.mirror.is_empty() => {
+                    (format!("port \"{wanted}\" is a mirror itself"), "name the ports that it mirrors".to_owned())
+                }
+                Some(_) => continue,
+                None if config.attach.create != Create::Nothing => continue,
+                None => (
+                    format!("there is no port \"{wanted}\", and clients may not make one"),
+                    format!("write [port.{wanted}], or name a port of \"{}\"", mirror.switch),
+                ),
+            };
+            findings.push(at_port(name, "mirror", what, right));
+        }
+        if !mirror.mac.is_empty() {
+            let what = "a mirror has no addresses: frames are not for it".to_owned();
+            findings.push(at_port(name, "mac", what, "leave it out, or \"mirror\"".to_owned()));
         }
     }
     findings

@@ -34,7 +34,7 @@ pub use limit::{Bucket, Excess, Limit, Storm};
 pub use load::{LoadError, load, parse};
 pub use mistake::{Mistake, Rejected};
 pub use name::{Mac, Name};
-pub use port::{Calls, Kind, Placement, Port};
+pub use port::{Calls, Direction, Kind, Placement, Port};
 pub use port_keys::PortKeys;
 pub use switch::{Flood, Forwarding, Switch};
 pub use vhost_user::{Role, VhostUser};

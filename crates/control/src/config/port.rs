@@ -49,6 +49,33 @@ pub struct Calls {
     pub above: u64,
 }
 
+/// Which way the frames go that a port is given copies of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// From the mirrored port's client, and to it.
+    #[default]
+    Both,
+    /// From it.
+    In,
+    /// To it.
+    Out,
+}
+
+impl Direction {
+    /// As they are written.
+    pub const WORDS: [(&'static str, Self); 3] = [("both", Self::Both), ("in", Self::In), ("out", Self::Out)];
+
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Both => "both",
+            Self::In => "in",
+            Self::Out => "out",
+        }
+    }
+}
+
 /// Which poller serves a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
@@ -93,6 +120,10 @@ pub struct Port {
     pub calls: Calls,
     /// Which poller serves it.
     pub poller: Placement,
+    /// The ports of its switch that it is given copies of the frames of: it is then a mirror, and nothing else.
+    pub mirror: BTreeSet<Name>,
+    /// Which of their frames.
+    pub mirror_direction: Direction,
     /// For a TAP: the device's name.
     pub device: Option<String>,
     /// For a TAP: the network namespace the device is in, by name (`/run/netns/NAME`) or path; none: the daemon's.
@@ -116,6 +147,8 @@ impl Port {
             storm: Storm::default(),
             calls: Calls::default(),
             poller: Placement::default(),
+            mirror: BTreeSet::new(),
+            mirror_direction: Direction::default(),
             device: (kind == Kind::Tap).then(|| name.to_string()),
             netns: None,
             vhost_user: (kind == Kind::VhostUser).then(|| VhostUser::new(name)),

@@ -13,7 +13,7 @@ use super::limit::{Limit, Storm};
 use super::mistake::alternatives;
 use super::name::{Mac, Name};
 use super::node::Value;
-use super::port::{Calls, Kind, Placement, Port};
+use super::port::{Calls, Direction, Kind, Placement, Port};
 use super::units;
 use super::vhost_user::{self, MOST_QUEUES, MTU, Role, VhostUser};
 
@@ -22,6 +22,9 @@ const DEVICE_MAX: usize = 15;
 
 /// Most addresses bound to one port.
 const MACS_MAX: usize = 4096;
+
+/// Most ports mirrored to one.
+const MIRROR_MAX: usize = 4096;
 
 /// Longest least time between two calls.
 const CALL_INTERVAL_MAX: Duration = Duration::from_secs(1);
@@ -69,6 +72,10 @@ pub struct PortKeys {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub poller: Option<Placement>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<BTreeSet<Name>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror_direction: Option<Direction>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
@@ -101,6 +108,8 @@ impl PortKeys {
             call_interval: keys.duration("call_interval", Duration::ZERO..=CALL_INTERVAL_MAX),
             call_above: keys.rate("call_above", 0..=RATE_MAX),
             poller: read_poller(keys),
+            mirror: read_mirror(keys),
+            mirror_direction: keys.choice("mirror_direction", &Direction::WORDS),
             device: keys.parsed("device", "a network device's name", device_name),
             netns: keys.parsed("netns", "a network namespace's name or path", netns),
             socket: keys.parsed("socket", "a socket's path", vhost_user::socket),
@@ -184,6 +193,8 @@ impl PortKeys {
         port.calls =
             Calls { interval: self.call_interval.unwrap_or(interval), above: self.call_above.unwrap_or(above) };
         port.poller = self.poller.unwrap_or(port.poller);
+        port.mirror = self.mirror.clone().unwrap_or(std::mem::take(&mut port.mirror));
+        port.mirror_direction = self.mirror_direction.unwrap_or(port.mirror_direction);
     }
 }
 
@@ -231,6 +242,14 @@ fn read_poller(keys: &Keys<'_>) -> Option<Placement> {
     let what = format!("expected a poller's number or \"any\", found {}", node.describe());
     keys.wrong("poller", node.span.clone(), what, "");
     None
+}
+
+fn read_mirror(keys: &Keys<'_>) -> Option<BTreeSet<Name>> {
+    let list = keys.parsed_list("mirror", "a list of ports of the same switch like [\"vm1\"]", str::parse::<Name>)?;
+    if let Some((_, span)) = list.get(MIRROR_MAX) {
+        keys.wrong("mirror", span.clone(), "too many ports", format!("a switch has up to {MIRROR_MAX}"));
+    }
+    Some(list.into_iter().map(|(name, _)| name).collect())
 }
 
 fn read_macs(keys: &Keys<'_>) -> Option<BTreeSet<Mac>> {

@@ -9,11 +9,12 @@ use ringway_ports::process::ClientId;
 use ringway_switch::policy::Guard;
 use ringway_switch::{
     self as data, Forward, Learning, MAX_PORTS, MacMap, MacTable, Member, Moderation, Owner, Policy, Spread, Spreads,
+    Tap, Watch,
 };
 
 use super::front_end::FrontEnd;
 use super::limits::{self, Buckets};
-use crate::config::{Calls, Flood, Forwarding, Name, Placement, Port, Switch};
+use crate::config::{Calls, Direction, Flood, Forwarding, Name, Placement, Port, Switch};
 
 /// Generations of a port index in the MAC table; before one comes round again the table must be swept.
 const GENERATIONS: u32 = 16;
@@ -52,7 +53,7 @@ pub struct NewPort {
 
 /// A switch and its live ports. A clone has the same ports and MAC table and can be changed on trial: nothing of it is
 /// seen by pollers before [`LiveSwitch::attached`] is published.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LiveSwitch {
     name: Name,
     /// Its settings.
@@ -63,6 +64,8 @@ pub struct LiveSwitch {
     generations: Vec<u8>,
     free: VecDeque<u16>,
     flushes: u32,
+    /// Who is shown the frames of which port.
+    taps: Vec<(Name, Arc<dyn Tap>)>,
     built: Option<Arc<data::Switch>>,
 }
 
@@ -90,7 +93,7 @@ impl LiveSwitch {
     pub fn new(name: Name, settings: Switch) -> io::Result<Self> {
         let table = new_table(&settings)?;
         let (ports, generations, free) = (BTreeMap::new(), Vec::new(), VecDeque::new());
-        Ok(Self { name, settings, ports, table, generations, free, flushes: 0, built: None })
+        Ok(Self { name, settings, ports, table, generations, free, flushes: 0, taps: Vec::new(), built: None })
     }
 
     /// Takes over settings. Another size of the MAC table means a new one, which has to learn anew.
@@ -159,6 +162,16 @@ impl LiveSwitch {
         live.settings = settings;
         self.built = None;
         true
+    }
+
+    /// Shows the frames of these ports, and of no others.
+    pub fn show(&mut self, taps: Vec<(Name, Arc<dyn Tap>)>) {
+        let mut pairs = self.taps.iter().zip(&taps);
+        let same = pairs.all(|((a, old), (b, new))| a == b && Arc::ptr_eq(old, new));
+        if self.taps.len() != taps.len() || !same {
+            self.taps = taps;
+            self.built = None;
+        }
     }
 
     /// Puts each port on the poller it is to be on, or the next of `pollers` pollers, from `next` on. Returns the poller
@@ -262,8 +275,37 @@ impl LiveSwitch {
             unknown_unicast: spread(&self.settings.unknown_unicast),
         };
         let table = Arc::clone(&self.table);
-        let built = Arc::new(data::Switch::new(self.name.as_str(), members, table, forward, spreads));
+        let built = data::Switch::new(self.name.as_str(), members, table, forward, spreads);
+        let built = Arc::new(built.with_watches(self.watches()));
         self.built = Some(Arc::clone(&built));
         built
+    }
+
+    /// Who watches which port, by the port's index. What is not there (yet) is not watched.
+    fn watches(&self) -> BTreeMap<u16, Watch> {
+        let index = |name: &Name| self.ports.get(name).map(|live| live.owner.index());
+        let is_mirror = |live: &LivePort| !live.settings.mirror.is_empty();
+        let mut watches: BTreeMap<u16, Watch> = BTreeMap::new();
+        for (port, tap) in self.taps.iter().filter_map(|(name, tap)| Some((index(name)?, tap))) {
+            watches.entry(port).or_default().taps.push(Arc::clone(tap));
+        }
+        for mirror in self.ports.values().filter(|live| is_mirror(live)) {
+            watches.entry(mirror.owner.index()).or_default().is_mirror = true;
+            let direction = mirror.settings.mirror_direction;
+            for live in mirror.settings.mirror.iter().filter_map(|name| self.ports.get(name)) {
+                // A client's port may have become a mirror, or be asked to mirror itself.
+                if is_mirror(live) {
+                    continue;
+                }
+                let watch = watches.entry(live.owner.index()).or_default();
+                if direction != Direction::Out {
+                    watch.mirrors_in.push(mirror.owner.index());
+                }
+                if direction != Direction::In {
+                    watch.mirrors_out.push(mirror.owner.index());
+                }
+            }
+        }
+        watches
     }
 }

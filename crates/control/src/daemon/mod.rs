@@ -7,6 +7,7 @@
 //! - `front_end`: so do those of vhost-user ports.
 //! - `limits`: rates, as pollers keep them.
 //! - `reopen`: devices that were lost are tried again.
+//! - `capture`: frames are shown to those who asked for them.
 //! - [`report`]: what the API says of all this.
 //! - [`serve`]: the process: sockets, signals, timers.
 //!
@@ -14,6 +15,7 @@
 //! immutable topologies.
 
 pub mod attach;
+mod capture;
 pub mod change;
 mod faults;
 mod front_end;
@@ -44,6 +46,7 @@ pub use refused::Refused;
 use crate::config::check::no_such_poller;
 use crate::config::node::Node;
 use crate::config::{self, Mistake, Name, Placement};
+use capture::Captures;
 use faults::Faults;
 use front_end::Events;
 use limits::Buckets;
@@ -68,6 +71,7 @@ pub struct Daemon {
     events: Arc<Events>,
     /// Configured ports that have no device or socket at present.
     lost: BTreeMap<Name, Lost>,
+    captures: Captures,
     started: Instant,
 }
 
@@ -92,6 +96,7 @@ impl Daemon {
             faults: Faults::default(),
             events: Arc::default(),
             lost: BTreeMap::new(),
+            captures: Captures::default(),
             started: Instant::now(),
         };
         daemon.running.config = config::Config {
@@ -235,6 +240,14 @@ impl Daemon {
 
     /// Gives pollers what runs now.
     fn publish(&mut self) {
+        let Self { captures, switches, running, .. } = self;
+        captures.keep(|switch, name| {
+            running.config.ports.get(name).is_some_and(|port| port.switch == *switch)
+                || switches.get(switch).is_some_and(|live| live.ports().contains_key(name))
+        });
+        for (name, switch) in switches {
+            switch.show(captures.of(name));
+        }
         let ports = self.switches.values_mut().flat_map(|switch| switch.attached(&self.buckets)).collect();
         self.engine.publish(Topology { ports });
     }

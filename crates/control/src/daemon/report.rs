@@ -24,6 +24,7 @@ impl Daemon {
             switches: self.switches.iter().map(|(name, switch)| switch_status(name, switch)).collect(),
             buckets: self.bucket_statuses(),
             pollers: self.engine.readings().iter().map(|r| poller_status(r, self.engine_started.elapsed())).collect(),
+            captures: self.captures.report(),
             faults: self.faults.report(),
         }
     }
@@ -102,6 +103,8 @@ fn poller_status(reading: &ringway_engine::PollerReading, age: Duration) -> Poll
         core: reading.core.and_then(|core| u32::try_from(core).ok()),
         busy: reading.busy.as_secs_f64(),
         free: age.saturating_sub(reading.busy).as_secs_f64(),
+        passes: reading.passes,
+        sleeps: reading.sleeps,
     }
 }
 
@@ -120,6 +123,8 @@ fn settings_status(name: &Name, port: &Port, state: &str) -> PortStatus {
         identity: IdentityStatus::of(port),
         call_interval: show_duration(port.calls.interval),
         call_above: show_rate(port.calls.above),
+        mirror: port.mirror.iter().map(ToString::to_string).collect(),
+        mirror_direction: (!port.mirror.is_empty()).then(|| port.mirror_direction.as_str().to_owned()),
         device: port.device.clone(),
         vhost_user: port.vhost_user.as_ref().map(vhost_user_settings),
         ..PortStatus::default()

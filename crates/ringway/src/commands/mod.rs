@@ -1,12 +1,14 @@
 //! One file per subcommand, each with its `Args` and `run`.
 
 pub mod bench;
+pub mod capture;
 pub mod demo;
 pub mod fdb;
 pub mod r#gen;
 pub mod port;
 pub mod run;
 pub mod status;
+pub mod top;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

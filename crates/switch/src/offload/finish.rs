@@ -10,7 +10,7 @@ use crate::deliver::Frames;
 use crate::port::{Output, PortFault};
 
 /// Frames that are finished before they are delivered.
-const CHUNK: usize = 128;
+const CHUNK: usize = Finisher::CHUNK;
 
 /// What a poller needs for finishing frames, kept between passes.
 #[derive(Debug)]
@@ -23,6 +23,9 @@ pub(crate) struct Finisher {
 }
 
 impl Finisher {
+    /// Most frames that it delivers at once.
+    pub(crate) const CHUNK: usize = 128;
+
     pub(crate) fn new() -> Self {
         Self {
             chunk: Some(BatchStorage::new(CHUNK)),

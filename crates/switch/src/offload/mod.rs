@@ -14,7 +14,7 @@ mod finish_tests;
 #[cfg(test)]
 mod header_tests;
 #[cfg(test)]
-mod samples;
+pub(crate) mod samples;
 
 pub use accepts::Accepts;
 pub(crate) use finish::Finisher;

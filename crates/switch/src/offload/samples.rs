@@ -12,7 +12,7 @@ const ETHERNET: usize = 14;
 
 /// A frame of TCP or UDP over IP.
 #[derive(Clone, Debug)]
-pub(super) struct Sample {
+pub(crate) struct Sample {
     /// VLAN tags: up to two.
     pub(super) tags: usize,
     pub(super) v6: bool,
@@ -115,7 +115,7 @@ impl Sample {
     }
 
     /// The frame as its sender would leave it, and what it asks for.
-    pub(super) fn build(&self) -> (Vec<u8>, Offload) {
+    pub(crate) fn build(&self) -> (Vec<u8>, Offload) {
         let transport = if self.is_tcp() {
             let mut tcp = TcpHeader::new(1000, 2000, self.sequence, 512);
             tcp.set_options_raw(&[1; 40][..4 * self.tcp_options]).expect("fits");

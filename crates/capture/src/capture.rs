@@ -1,0 +1,307 @@
+//! A capture: a poller's side, which writes, and a reader's.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use ringway_memory::View;
+use ringway_switch::{DropReason, Frame, Seen, Tap, Way};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::block::{self, EPB_DROPCOUNT, EPB_FLAGS, OPT_COMMENT, OPTIONS_MAX, PACKET, PACKET_HEAD, Tail};
+use crate::ring::Ring;
+
+/// What of a port's frames is captured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Selection {
+    /// Frames from and to the client.
+    #[default]
+    Both,
+    /// Frames from the client.
+    In,
+    /// Frames to the client.
+    Out,
+}
+
+/// How to capture.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program that writes the file.
+    pub program: String,
+    /// The name of the interface in the file.
+    pub interface: String,
+    /// Which way.
+    pub selection: Selection,
+    /// Whether frames that were lost are captured, too, with the reason as a comment.
+    pub drops: bool,
+    /// Most bytes kept of each frame.
+    pub snaplen: u32,
+    /// Most frames.
+    pub count: Option<u64>,
+    /// Bytes for what was captured and not read yet.
+    pub buffer: usize,
+}
+
+/// How many frames a capture saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Written to the file.
+    pub captured: u64,
+    /// Lost because the reader was too slow.
+    pub lost: u64,
+}
+
+/// The side that is shown frames.
+#[derive(Debug)]
+pub struct Capture {
+    ring: Ring,
+    selection: Selection,
+    drops: bool,
+    snaplen: usize,
+    /// Most frames.
+    count: u64,
+    /// How many were begun; no more than `count`.
+    begun: AtomicU64,
+    captured: AtomicU64,
+    lost: AtomicU64,
+    /// Those of them that the file has not told of yet.
+    untold: AtomicU64,
+    /// Nothing more is captured.
+    ended: AtomicBool,
+    /// The reader sleeps, or is about to.
+    waiting: AtomicBool,
+    wake: OwnedFd,
+    started: u64,
+}
+
+/// The side that reads. Ends the capture when dropped.
+#[derive(Debug)]
+pub struct Reader {
+    capture: Arc<Capture>,
+    /// The file's beginning, not read yet.
+    begin: Vec<u8>,
+    /// Frames read.
+    frames: u64,
+    ended: bool,
+}
+
+impl Capture {
+    /// A capture without frames, and its reader.
+    ///
+    /// # Errors
+    /// The kernel refuses memory or a descriptor.
+    pub fn start(options: &Options) -> io::Result<(Arc<Capture>, Reader)> {
+        let capture = Arc::new(Capture {
+            ring: Ring::new(options.buffer)?,
+            selection: options.selection,
+            drops: options.drops,
+            snaplen: options.snaplen as usize,
+            count: options.count.unwrap_or(u64::MAX),
+            begun: AtomicU64::new(0),
+            captured: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            untold: AtomicU64::new(0),
+            ended: AtomicBool::new(options.count == Some(0)),
+            waiting: AtomicBool::new(false),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            started: now(),
+        });
+        let begin = block::begin(&options.program, &options.interface, options.snaplen);
+        Ok((Arc::clone(&capture), Reader { capture, begin, frames: 0, ended: false }))
+    }
+
+    /// Ends it: the reader finds what was captured, and then the end.
+    pub fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.wake_reader();
+    }
+
+    /// How many frames it has seen.
+    pub fn counts(&self) -> Counts {
+        Counts { captured: self.captured.load(Ordering::Relaxed), lost: self.lost.load(Ordering::Relaxed) }
+    }
+
+    fn wake_reader(&self) {
+        // A full counter is as good as a write.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    fn wants(&self, seen: &Seen<'_, '_>) -> bool {
+        let way = match self.selection {
+            Selection::Both => true,
+            Selection::In => seen.way == Way::In,
+            Selection::Out => seen.way == Way::Out,
+        };
+        way && (self.drops || seen.dropped.is_none())
+    }
+
+    /// Counts a frame that is to be captured; false when there are enough.
+    fn begin(&self) -> bool {
+        let more = |begun| (begun < self.count).then_some(begun + 1);
+        self.begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    /// Writes an Enhanced Packet Block; false when there is no room.
+    fn write(&self, seen: &Seen<'_, '_>, time: &[u8; 8]) -> bool {
+        let frame = &seen.frame;
+        let kept = frame.len().min(self.snaplen);
+        let padded = kept.next_multiple_of(4);
+        let mut options = Tail::<OPTIONS_MAX>::new();
+        let direction: u32 = if seen.way == Way::In { 1 } else { 2 };
+        options.option(EPB_FLAGS, &direction.to_le_bytes());
+        let untold = self.untold.swap(0, Ordering::Relaxed);
+        if untold > 0 {
+            options.option(EPB_DROPCOUNT, &untold.to_le_bytes());
+        }
+        if let Some(reason) = seen.dropped {
+            comment(&mut options, reason);
+        }
+        options.end(PACKET_HEAD + padded);
+        let len = PACKET_HEAD + padded + options.bytes().len();
+        let Some(place) = self.ring.reserve(len) else {
+            self.untold.fetch_add(untold, Ordering::Relaxed);
+            return false;
+        };
+        let bytes = place.bytes();
+        let at = |offset: usize, source: &[u8]| bytes.sub(offset, source.len()).is_some_and(|to| to.write(source));
+        // The interface, 0, is there: the place is zeroed.
+        let written = at(12, time)
+            && at(20, &(kept as u32).to_le_bytes())
+            && at(24, &(frame.len() as u32).to_le_bytes())
+            && bytes.sub(PACKET_HEAD, kept).is_some_and(|to| copy(frame, to))
+            && at(PACKET_HEAD + padded, options.bytes());
+        debug_assert!(written, "the place is as long as the block");
+        place.publish(u64::from(PACKET) | (len as u64) << 32);
+        true
+    }
+}
+
+/// `dropped: receiver_full`.
+fn comment(options: &mut Tail<OPTIONS_MAX>, reason: DropReason) {
+    let mut text = [0; 64];
+    let parts = ["dropped: ".as_bytes(), reason.name().as_bytes()];
+    let mut len = 0;
+    for part in parts {
+        let part = &part[..part.len().min(text.len() - len)];
+        text[len..len + part.len()].copy_from_slice(part);
+        len += part.len();
+    }
+    options.option(OPT_COMMENT, &text[..len]);
+}
+
+/// Copies the beginning of a frame to all of `to`; false when the frame is shorter.
+fn copy(frame: &Frame<'_, '_>, to: View<'_>) -> bool {
+    let mut done = frame.head_len().min(to.len());
+    if !to.write(&frame.head().0[..done]) {
+        return false;
+    }
+    for rest in frame.rest() {
+        let part = rest.len().min(to.len() - done);
+        let piece = to.sub(done, part).zip(rest.sub(0, part));
+        if !piece.is_some_and(|(to, from)| to.copy_from(from)) {
+            return false;
+        }
+        done += part;
+    }
+    done == to.len()
+}
+
+impl Tap for Capture {
+    fn see<'b, 'm: 'b>(&self, frames: &mut dyn Iterator<Item = Seen<'b, 'm>>) {
+        if self.ended.load(Ordering::Relaxed) {
+            return;
+        }
+        let time = block::time(now());
+        for seen in frames {
+            if !self.wants(&seen) {
+                continue;
+            }
+            if !self.begin() {
+                break;
+            }
+            if self.write(&seen, &time) {
+                // Whoever writes the last one ends the capture, not whoever comes after it.
+                if self.captured.fetch_add(1, Ordering::Relaxed) + 1 == self.count {
+                    self.ended.store(true, Ordering::Release);
+                }
+            } else {
+                self.begun.fetch_sub(1, Ordering::Relaxed);
+                self.lost.fetch_add(1, Ordering::Relaxed);
+                self.untold.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn ring(&self) {
+        if self.waiting.load(Ordering::Relaxed) && self.waiting.swap(false, Ordering::Relaxed) {
+            self.wake_reader();
+        }
+    }
+}
+
+impl Reader {
+    /// Appends what there is, as long as `out` has fewer than `enough` bytes. False when the capture has ended, and all of it
+    /// has been read.
+    pub fn read(&mut self, out: &mut Vec<u8>, enough: usize) -> bool {
+        out.append(&mut self.begin);
+        if self.ended {
+            return false;
+        }
+        // Asked before looking: what was captured before the end is then found.
+        let ended = self.capture.ended.load(Ordering::Acquire);
+        while out.len() < enough {
+            let taken = self.capture.ring.take(
+                |word| (word >> 32) as usize,
+                |record| {
+                    let at = out.len();
+                    out.resize(at + record.len(), 0);
+                    record.read(&mut out[at..])
+                },
+            );
+            if taken.is_none() {
+                break;
+            }
+            self.frames += 1;
+        }
+        if ended && self.capture.ring.is_empty() {
+            let Counts { captured, lost } = self.counts();
+            out.extend(block::statistics(self.capture.started, now(), captured + lost, lost));
+            self.ended = true;
+        }
+        true
+    }
+
+    /// Is about to sleep until [`Reader::wake`] is readable: true when it may, false when there is something to read.
+    pub fn may_sleep(&self) -> bool {
+        self.capture.waiting.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.capture.ring.is_empty() && !self.capture.ended.load(Ordering::Relaxed) && self.begin.is_empty() {
+            return true;
+        }
+        self.capture.waiting.store(false, Ordering::Relaxed);
+        false
+    }
+
+    /// Becomes readable when there is something to read; read its eight bytes to reset it.
+    pub fn wake(&self) -> BorrowedFd<'_> {
+        self.capture.wake.as_fd()
+    }
+
+    /// How many frames were read, and how many lost.
+    pub fn counts(&self) -> Counts {
+        Counts { captured: self.frames, ..self.capture.counts() }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.capture.end();
+    }
+}
+
+/// Nanoseconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_nanos() as u64)
+}

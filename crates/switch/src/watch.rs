@@ -1,0 +1,243 @@
+//! Frames shown to others than those they are for: to captures and to mirror ports.
+//!
+//! A port that nobody watches costs one test per batch at its source and one per batch at each destination. Watching costs a
+//! copy for each frame and watcher: whoever is too slow to take it loses frames, and holds nobody up.
+
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, MutexGuard};
+
+use crate::batch::{Batch, Destination, Frame};
+use crate::counters::{Counters, DropReason};
+use crate::deliver::{Frames, hand_over, reach};
+use crate::offload::{Accepts, Finisher};
+use crate::port::{Output, PortFault};
+use crate::switch::{MAX_PORTS, Member, Switch};
+
+/// Which way a frame went at the port where it was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From the port's client into the switch.
+    In,
+    /// From the switch to the port's client.
+    Out,
+}
+
+/// A frame as a watcher sees it: the head is what was judged and delivered; the rest is read from the sender's memory once
+/// more, and a sender that changes it meanwhile shows something else than it sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'b, 'm> {
+    /// The frame; out, as it was delivered: finished for a port that does not accept its offload.
+    pub frame: Frame<'b, 'm>,
+    /// Which way it went.
+    pub way: Way,
+    /// Why it went no further.
+    pub dropped: Option<DropReason>,
+}
+
+/// Is shown the frames of a port, those that were lost included.
+pub trait Tap: Send + Sync {
+    /// Sees frames of one batch, in order. Called by pollers in the midst of their work, by several at the same time:
+    /// must neither wait nor allocate.
+    fn see<'b, 'm: 'b>(&self, frames: &mut dyn Iterator<Item = Seen<'b, 'm>>);
+
+    /// Wakes whoever waits for what was seen. Called after everything of a pass is published and fenced.
+    fn ring(&self);
+}
+
+/// Who watches a port, and whether it is itself a watcher.
+#[derive(Clone, Default)]
+pub struct Watch {
+    /// Those that see what the port sends and is given.
+    pub taps: Vec<Arc<dyn Tap>>,
+    /// Ports that are given a copy of every frame taken from the port, whatever becomes of it.
+    pub mirrors_in: Vec<u16>,
+    /// Ports that are given a copy of every frame sent to the port, also of those that it has no room for.
+    pub mirrors_out: Vec<u16>,
+    /// The port is a mirror: it is given copies, and nothing else; what it sends is dropped.
+    pub is_mirror: bool,
+}
+
+impl Watch {
+    /// Stage "forward" for frames from a port that is watched, or is a mirror.
+    #[cold]
+    pub(crate) fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
+        if self.is_mirror {
+            batch.place(|_, _| Destination::Drop(DropReason::MirrorPort));
+        } else {
+            switch.forward().forward(batch, from, switch, now);
+        }
+    }
+
+    /// Shows the taps frames from the port, which is `from`, as soon as it is decided where they go.
+    #[cold]
+    pub(crate) fn show(&self, batch: &Batch<'_>, from: &Member, switch: &Switch) {
+        for tap in &self.taps {
+            tap.see(&mut (0..batch.len()).map(|index| Seen {
+                frame: batch.frame(index),
+                way: Way::In,
+                dropped: lost_on_the_way(batch.destination(index), from, switch),
+            }));
+        }
+    }
+
+    /// Shows the taps frames that the port is not given.
+    #[cold]
+    pub(crate) fn lose<'b, 'm: 'b>(&self, frames: impl Iterator<Item = Frame<'b, 'm>> + Clone, reason: DropReason) {
+        for tap in &self.taps {
+            tap.see(&mut frames.clone().map(|frame| Seen { frame, way: Way::Out, dropped: Some(reason) }));
+        }
+        // The port may not be given anything in this pass, and so not be one of those whose readers are woken at its end.
+        fence(Ordering::SeqCst);
+        self.ring();
+    }
+
+    /// Wakes the readers of what was seen at this port.
+    #[cold]
+    pub(crate) fn ring(&self) {
+        self.taps.iter().for_each(|tap| tap.ring());
+    }
+}
+
+/// Why a frame from `from` will not reach any port, as [`crate::deliver`] will find.
+fn lost_on_the_way(destination: Destination, from: &Member, switch: &Switch) -> Option<DropReason> {
+    match destination {
+        Destination::Drop(reason) => Some(reason),
+        Destination::Port(port) => reach(port, from, switch).err(),
+        Destination::Flood => {
+            let is_heard = switch.flooded().iter().any(|&port| reach(port, from, switch).is_ok());
+            (!is_heard).then_some(DropReason::NoDestination)
+        }
+    }
+}
+
+/// What a poller needs to serve watched ports, kept between passes.
+#[derive(Debug)]
+pub(crate) struct Watchers {
+    /// What came of the frames of one delivery, in order.
+    fates: Vec<Fate>,
+    /// Mirror ports that were given frames in this pass.
+    mirrors: Vec<u16>,
+    /// All frames of a batch, in order.
+    all: Vec<u16>,
+}
+
+/// What came of a delivered frame: none, or why it was lost.
+type Fate = Option<DropReason>;
+
+impl Watchers {
+    /// For deliveries of up to `limit` frames.
+    pub(crate) fn new(limit: usize) -> Watchers {
+        Watchers { fates: Vec::with_capacity(limit), mirrors: Vec::with_capacity(MAX_PORTS), all: Vec::with_capacity(limit) }
+    }
+
+    /// Gives frames to a port that is watched, whose output is locked, and to those that watch it. True when any broke the
+    /// rules.
+    #[cold]
+    #[allow(clippy::too_many_arguments, reason = "the parts of a pass, each by itself")]
+    pub(crate) fn serve(
+        &mut self,
+        batch: &Batch<'_>,
+        frames: Frames<'_, '_>,
+        member: &Member,
+        output: MutexGuard<'_, Box<dyn Output>>,
+        watch: &Watch,
+        switch: &Switch,
+        finisher: &mut Finisher,
+    ) -> bool {
+        let mut fault = self.give(batch, frames.clone(), member, output, Some(watch), finisher);
+        for &mirror in &watch.mirrors_out {
+            fault |= self.copy_to(mirror, batch, frames.clone(), switch, finisher);
+        }
+        fault
+    }
+
+    /// Ends a pass: gives all frames of the batch to `mirrors`, and notes which mirrors were `served`. True when any broke the
+    /// rules.
+    #[cold]
+    pub(crate) fn finish(
+        &mut self,
+        batch: &Batch<'_>,
+        mirrors: &[u16],
+        switch: &Switch,
+        finisher: &mut Finisher,
+        served: &mut Vec<u16>,
+    ) -> bool {
+        let mut fault = false;
+        if !mirrors.is_empty() && !batch.is_empty() {
+            let mut all = std::mem::take(&mut self.all);
+            all.extend(all.len() as u16..batch.len() as u16);
+            for &mirror in mirrors {
+                fault |= self.copy_to(mirror, batch, Frames::of(batch, &all[..batch.len()]), switch, finisher);
+            }
+            self.all = all;
+        }
+        served.append(&mut self.mirrors);
+        fault
+    }
+
+    fn copy_to(
+        &mut self,
+        mirror: u16,
+        batch: &Batch<'_>,
+        frames: Frames<'_, '_>,
+        switch: &Switch,
+        finisher: &mut Finisher,
+    ) -> bool {
+        let Some(member) = switch.member(mirror) else { return false };
+        if !self.mirrors.contains(&mirror) {
+            self.mirrors.push(mirror);
+        }
+        self.give(batch, frames, member, member.port.output(), switch.watch(mirror), finisher)
+    }
+
+    /// Gives frames to a port, whose output is locked, and shows its taps what came of them.
+    fn give(
+        &mut self,
+        batch: &Batch<'_>,
+        frames: Frames<'_, '_>,
+        member: &Member,
+        mut output: MutexGuard<'_, Box<dyn Output>>,
+        watch: Option<&Watch>,
+        finisher: &mut Finisher,
+    ) -> bool {
+        match watch {
+            Some(watch) if !watch.taps.is_empty() => {
+                let mut shown = Shown { output: &mut **output, taps: &watch.taps, fates: &mut self.fates };
+                hand_over(batch, frames, member, &mut shown, finisher)
+            }
+            _ => hand_over(batch, frames, member, &mut **output, finisher),
+        }
+    }
+}
+
+/// An output whose taps are shown what came of each frame.
+struct Shown<'a> {
+    output: &'a mut dyn Output,
+    taps: &'a [Arc<dyn Tap>],
+    fates: &'a mut Vec<Fate>,
+}
+
+impl Output for Shown<'_> {
+    fn accepts(&self) -> Accepts {
+        self.output.accepts()
+    }
+
+    fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
+        self.fates.clear();
+        let mut lost = counters.lost_out();
+        let mut result = Ok(());
+        let mut ones = frames.clone();
+        // An output says how many frames it lost, not which: so it is given one at a time.
+        while let Some(one) = ones.next_alone() {
+            let given = counters.out_frames();
+            result = result.and(self.output.deliver(one, counters));
+            let is_lost = counters.out_frames() == given;
+            self.fates.push(is_lost.then(|| counters.lost_since(&mut lost).unwrap_or(DropReason::ReceiverDown)));
+        }
+        for tap in self.taps {
+            let fates = self.fates.iter();
+            tap.see(&mut frames.clone().zip(fates).map(|(frame, &dropped)| Seen { frame, way: Way::Out, dropped }));
+        }
+        result
+    }
+}
