@@ -1,14 +1,34 @@
 //! Writing to stdout, whose reader may have gone (`ringway status | head -1`): that ends the command, quietly.
 
+use std::fmt;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Writes all of `text`.
-pub fn print(text: &str) -> ExitCode {
+/// Writes all of `text`; false when its reader has gone.
+///
+/// # Errors
+/// It cannot be written.
+pub fn write(text: &str) -> io::Result<bool> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Writes a value as a line of JSON, as [`write`].
+///
+/// # Errors
+/// It cannot be written.
+pub fn write_json(value: &impl serde::Serialize) -> io::Result<bool> {
+    write(&(serde_json::to_string(value)? + "\n"))
+}
+
+/// Writes all of `text`.
+pub fn print(text: &str) -> ExitCode {
+    match write(text) {
+        Ok(_) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("ringway: cannot write to stdout: {e}");
             ExitCode::FAILURE
@@ -24,6 +44,30 @@ pub fn print_json(value: &impl serde::Serialize) -> ExitCode {
             eprintln!("ringway: cannot write JSON: {e}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// A number with a decimal prefix: `12.3 M`.
+pub struct Scaled(pub f64);
+
+impl fmt::Display for Scaled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            v if v >= 1e9 => write!(f, "{:.2} G", v / 1e9),
+            v if v >= 1e6 => write!(f, "{:.2} M", v / 1e6),
+            v if v >= 1e3 => write!(f, "{:.2} k", v / 1e3),
+            v => write!(f, "{v:.0} "),
+        }
+    }
+}
+
+/// How long something has lasted: `3 min 5 s`.
+pub fn time(seconds: f64) -> String {
+    let whole = seconds as u64;
+    match whole {
+        0..60 => format!("{seconds:.1} s"),
+        60..3600 => format!("{} min {} s", whole / 60, whole % 60),
+        _ => format!("{} h {} min", whole / 3600, whole / 60 % 60),
     }
 }
 

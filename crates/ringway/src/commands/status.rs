@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use ringway_control::api::types::{Fault, PollerStatus, PortStatus, Status};
 
 use super::{Context, fail};
-use crate::out::{self, Table};
+use crate::out::{self, Table, time};
 
 /// Show ports, their counters and what was dropped, pollers and faults
 #[derive(Debug, clap::Args)]
@@ -103,13 +103,4 @@ fn faults(faults: &[Fault]) -> String {
         table.row(vec![fault.port.clone(), fault.switch.clone(), time(fault.age), fault.detail.clone()]);
     }
     table.text()
-}
-
-fn time(seconds: f64) -> String {
-    let whole = seconds as u64;
-    match whole {
-        0..60 => format!("{seconds:.1} s"),
-        60..3600 => format!("{} min {} s", whole / 60, whole % 60),
-        _ => format!("{} h {} min", whole / 3600, whole / 60 % 60),
-    }
 }

@@ -1,28 +1,13 @@
 //! What the demo says.
 
-use std::fmt;
-
 use super::acts::{FRAME, Ping, Results};
 use super::{Miss, Outcome};
 use crate::out;
+pub use crate::out::Scaled;
 
 /// Writes to stdout.
 pub fn say(text: &str) {
     let _ = out::print(text);
-}
-
-/// A number with a decimal prefix: `12.3 M`.
-pub struct Scaled(pub f64);
-
-impl fmt::Display for Scaled {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            v if v >= 1e9 => write!(f, "{:.2} G", v / 1e9),
-            v if v >= 1e6 => write!(f, "{:.2} M", v / 1e6),
-            v if v >= 1e3 => write!(f, "{:.2} k", v / 1e3),
-            v => write!(f, "{v:.0} "),
-        }
-    }
 }
 
 /// How the user calls this command.
