@@ -23,6 +23,7 @@ fn every_subcommand_explains_itself_with_an_example() {
         &["port", "list"],
         &["fdb"],
         &["capture"],
+        &["top"],
         &["gen"],
         &["bench"],
         &["demo"],
@@ -36,9 +37,15 @@ fn every_subcommand_explains_itself_with_an_example() {
 
 #[test]
 fn without_a_daemon_commands_say_how_to_start_one() {
-    for command in
-        [&["status"][..], &["port", "list"], &["port", "del", "p"], &["fdb"], &["port", "set", "p", "weight=1"]]
-    {
+    for command in [
+        &["status"][..],
+        &["top"],
+        &["capture", "p", "-w", "/dev/null"],
+        &["port", "list"],
+        &["port", "del", "p"],
+        &["fdb"],
+        &["port", "set", "p", "weight=1"],
+    ] {
         let said = run(command);
         assert_eq!(said.code, Some(1), "{command:?}");
         assert!(said.err.contains("control.sock: start one with \"ringway run\""), "{}", said.err);

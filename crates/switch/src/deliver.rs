@@ -196,9 +196,7 @@ impl Lists {
         self.served.push(port);
         match switch.watch(port) {
             None => hand_over(batch, frames, member, &mut **output, &mut self.finisher),
-            Some(watch) => {
-                self.watchers.serve(batch, frames, member, output, watch, switch, &mut self.finisher)
-            }
+            Some(watch) => self.watchers.serve(batch, frames, member, output, watch, switch, &mut self.finisher),
         }
     }
 

@@ -1,0 +1,254 @@
+//! `ringway top`, on a terminal of the test's own and without one.
+
+mod support;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+use ringway_client::Port;
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
+use serde_json::Value;
+use support::{Daemon, PATIENCE, frame, ringway, send, until};
+
+const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
+const ALL: [u8; 6] = [0xff; 6];
+const ROWS: u16 = 30;
+const COLUMNS: u16 = 132;
+
+/// A program on a terminal, and what the terminal shows. Ended when dropped.
+struct Terminal {
+    child: Child,
+    keys: File,
+    /// The program's side, kept open to look at its modes.
+    side: OwnedFd,
+    screen: Arc<Mutex<vt100::Parser>>,
+}
+
+impl Terminal {
+    fn start(daemon: &Daemon, args: &[&str]) -> Terminal {
+        let control = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&control).unwrap();
+        unlockpt(&control).unwrap();
+        let name = ptsname(&control, Vec::new()).unwrap();
+        let open = || File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        let side = open();
+        tcsetwinsize(&side, Winsize { ws_row: ROWS, ws_col: COLUMNS, ws_xpixel: 0, ws_ypixel: 0 }).unwrap();
+        // In a session of its own, so that this is its terminal and not that of whoever runs the tests.
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", env!("CARGO_BIN_EXE_ringway"), "--runtime-dir"]).arg(daemon.runtime_dir());
+        command.arg("top").args(args).env("TERM", "xterm-256color");
+        let child = command.stdin(open()).stdout(open()).stderr(open()).spawn().unwrap();
+        let screen = Arc::new(Mutex::new(vt100::Parser::new(ROWS, COLUMNS, 0)));
+        let keys = File::from(control);
+        let (mut output, shown) = (keys.try_clone().unwrap(), Arc::clone(&screen));
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(len @ 1..) = output.read(&mut bytes) {
+                shown.lock().unwrap().process(&bytes[..len]);
+            }
+        });
+        Terminal { child, keys, side: side.into(), screen }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    fn text(&self) -> String {
+        self.screen.lock().unwrap().screen().contents()
+    }
+
+    /// Waits until the screen shows this.
+    fn shows(&self, wanted: &str) {
+        until(&format!("the screen shows {wanted:?}"), || self.text().contains(wanted));
+    }
+
+    /// The ports in the order in which they are shown.
+    fn ports(&self) -> Vec<String> {
+        let text = self.text();
+        let rows = text.lines().skip_while(|line| !line.starts_with("PORT")).skip(1);
+        let names = rows.filter_map(|line| line.split_whitespace().next());
+        names.filter(|name| name.len() == 1).map(str::to_owned).collect()
+    }
+
+    /// Whether the terminal is as a shell leaves it: its usual screen, a cursor, keys that are lines with echo.
+    fn is_restored(&self) -> bool {
+        use rustix::termios::LocalModes;
+        let modes = tcgetattr(&self.side).unwrap().local_modes;
+        let parser = self.screen.lock().unwrap();
+        let screen = parser.screen();
+        !screen.alternate_screen() && !screen.hide_cursor() && modes.contains(LocalModes::ICANON | LocalModes::ECHO)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap(), signal).unwrap();
+    }
+
+    /// Waits for its end; gives its exit code.
+    fn end(&mut self) -> Option<i32> {
+        until("top ends", || self.child.try_wait().unwrap().is_some());
+        until("the terminal is restored", || self.is_restored());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Three ports, of which `b` has sent most frames and `c` has lost some.
+fn busy() -> (Daemon, [Port; 3]) {
+    let daemon = Daemon::start("");
+    let ports = ["a", "b", "c"].map(|name| daemon.attach(&format!("lan0:{name}")).unwrap());
+    (daemon, ports)
+}
+
+fn traffic(daemon: &Daemon, [a, b, c]: &mut [Port; 3]) {
+    let before = daemon.port("c")["in"]["frames"].as_u64().unwrap();
+    for number in 0..20 {
+        send(b, &frame(ALL, A, number));
+        if number < 10 {
+            send(a, &frame(ALL, A, number));
+        }
+        if number < 5 {
+            send(c, &frame(ALL, [0; 6], number));
+        }
+    }
+    until("all are taken", || daemon.port("c")["in"]["frames"] == before + 5);
+    for port in [a, b, c] {
+        while port.rx().drain(64, |_| {}) > 0 {}
+    }
+}
+
+#[test]
+fn the_screen_shows_rates_drops_and_pollers_and_sorts_by_keys() {
+    let (daemon, mut ports) = busy();
+    // Seldom enough that all of it falls between two looks.
+    let mut top = Terminal::start(&daemon, &["--interval", "500ms"]);
+    top.shows("PORT");
+    assert!(!top.is_restored());
+    until("there are rates", || {
+        traffic(&daemon, &mut ports);
+        top.text().contains("bad_source")
+    });
+    // It stands still, so that what is compared stays.
+    top.press(" ");
+    top.shows("standing still");
+    let text = top.text();
+    for wanted in ["IN ppsv", "OUT bit/s", "DROPPED AS", "poller 0", "% busy", "3 ports", "every 500ms", "q: quit"] {
+        assert!(text.contains(wanted), "{wanted}:\n{text}");
+    }
+    assert_eq!(top.ports(), ["b", "a", "c"], "most frames in first:\n{text}");
+    top.press("r");
+    until("the order is reversed", || top.ports() == ["c", "a", "b"]);
+    top.press("r\x1b[D\x1b[D\x1b[D");
+    until("the order is that of names", || top.ports() == ["a", "b", "c"]);
+    // From the first column on to the last that can be sorted by.
+    top.press("<");
+    until("the port that lost frames is first", || top.ports() == ["c", "a", "b"]);
+    top.shows("DROPS/sv");
+    top.press("\x1b[B\x1b[B");
+    top.press("+");
+    top.shows("every 1s");
+    top.press("q");
+    assert_eq!(top.end(), Some(0));
+}
+
+#[test]
+fn the_terminal_is_restored_however_top_ends() {
+    let daemon = Daemon::start("");
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut top = Terminal::start(&daemon, &[]);
+        top.shows("q: quit");
+        top.signal(signal);
+        assert_eq!(top.end(), Some(0), "{signal:?}");
+    }
+    for key in ["q", "\x03"] {
+        let mut top = Terminal::start(&daemon, &[]);
+        top.shows("q: quit");
+        top.press(key);
+        assert_eq!(top.end(), Some(0), "{key:?}");
+    }
+    // Ctrl-Z leaves the terminal to the shell until the user comes back.
+    let mut top = Terminal::start(&daemon, &[]);
+    top.shows("q: quit");
+    top.press("\x1a");
+    until("it has stopped, and left the terminal", || top.is_restored());
+    let stat = format!("/proc/{}/stat", top.child.id());
+    until("it is stopped", || std::fs::read_to_string(&stat).unwrap().contains(") T "));
+    top.signal(Signal::CONT);
+    until("it is there again", || !top.is_restored() && top.text().contains("q: quit"));
+    top.press("q");
+    assert_eq!(top.end(), Some(0));
+}
+
+#[test]
+fn a_daemon_that_goes_and_comes_back_is_waited_for() {
+    let mut daemon = Daemon::start("");
+    let mut top = Terminal::start(&daemon, &["--interval", "50ms"]);
+    top.shows("q: quit");
+    assert!(daemon.stop().success());
+    top.shows("no ringway daemon");
+    daemon.replace();
+    top.shows("q: quit");
+    top.press("q");
+    assert_eq!(top.end(), Some(0));
+}
+
+#[test]
+fn without_a_terminal_there_are_tables_lines_of_json_or_what_to_write() {
+    let (daemon, mut ports) = busy();
+    let said = daemon.ringway(&["top"]);
+    assert!(said.code == Some(2) && said.err.contains("--batch, --once and --json"), "{}", said.err);
+    let said = daemon.ringway(&["top", "--interval", "1ms"]);
+    assert!(said.code == Some(2) && said.err.contains("write 50ms to 1h"), "{}", said.err);
+
+    let mut command = ringway();
+    command.arg("--runtime-dir").arg(daemon.runtime_dir()).args(["top", "--json", "-n", "2", "--interval", "400ms"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let before = daemon.port("b")["in"]["frames"].as_u64().unwrap();
+    until("it has ended", || {
+        traffic(&daemon, &mut ports);
+        child.try_wait().unwrap().is_some()
+    });
+    let mut out = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "{out}");
+    // What all lines say together is what was counted.
+    let total = |pointer: &str| -> f64 {
+        let one =
+            |line: &Value| line.pointer(pointer).and_then(Value::as_f64).unwrap() * line["seconds"].as_f64().unwrap();
+        lines.iter().map(one).sum()
+    };
+    let name = |at: usize| lines[0]["ports"][at]["name"].clone();
+    assert_eq!([name(0), name(1), name(2)], ["b", "a", "c"], "sorted by frames in");
+    let counted = daemon.port("b")["in"]["frames"].as_u64().unwrap() - before;
+    assert!(total("/ports/0/in/frames") > 0.0 && total("/ports/0/in/frames") <= counted as f64 + 0.1, "{out}");
+    assert!(total("/ports/2/drops/bad_source") > 0.0, "{out}");
+    assert!((0.0..=1.0).contains(&lines[0]["pollers"][0]["busy"].as_f64().unwrap()));
+
+    let table = daemon.ok(&["top", "--once", "--interval", "50ms", "--sort", "name", "--port", "lan0:a"]);
+    let rows: Vec<&str> = table.lines().collect();
+    assert!(rows[0].starts_with("ringway ") && rows[1].starts_with("poller 0"), "{table}");
+    assert!(rows[2].starts_with("PORT") && rows[3].starts_with("a ") && rows.len() == 4, "{table}");
+    let tables = daemon.ok(&["top", "--batch", "-n", "3", "--interval", "50ms"]);
+    assert_eq!(tables.matches("PORT").count(), 3);
+    // A reader that goes ends it, quietly.
+    let line = format!(
+        "{} --runtime-dir {} top -b --interval 50ms | head -1",
+        env!("CARGO_BIN_EXE_ringway"),
+        daemon.runtime_dir().display()
+    );
+    let said: support::Said = Command::new("sh").args(["-c", &line]).output().unwrap().into();
+    assert!(said.out.starts_with("ringway ") && said.err.is_empty(), "{said:?}");
+    assert!(ports[0].wait_rx(PATIENCE / 1000).is_ok());
+}
