@@ -127,7 +127,11 @@ type Fate = Option<DropReason>;
 impl Watchers {
     /// For deliveries of up to `limit` frames.
     pub(crate) fn new(limit: usize) -> Watchers {
-        Watchers { fates: Vec::with_capacity(limit), mirrors: Vec::with_capacity(MAX_PORTS), all: Vec::with_capacity(limit) }
+        Watchers {
+            fates: Vec::with_capacity(limit),
+            mirrors: Vec::with_capacity(MAX_PORTS),
+            all: Vec::with_capacity(limit),
+        }
     }
 
     /// Gives frames to a port that is watched, whose output is locked, and to those that watch it. True when any broke the
