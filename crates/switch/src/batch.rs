@@ -455,6 +455,13 @@ impl<'m> Batch<'m> {
         self.rejected && self.entries[index].destination.0 >= Packed::REJECTED
     }
 
+    /// Whether some frame was rejected.
+    #[inline]
+    #[must_use]
+    pub fn has_rejected(&self) -> bool {
+        self.rejected
+    }
+
     /// Takes the frames from `len` on out of the batch.
     pub fn truncate(&mut self, len: usize) {
         while self.count > len {

@@ -180,8 +180,9 @@ impl Lists {
         let mut frames = Frames::of(batch, &self.order);
         let mut output = member.port.output();
         if let Some(egress) = member.policy.as_ref().and_then(|policy| policy.egress.as_ref()) {
-            let most = frames.clone().map(|frame| frame.len());
-            let turn = egress.admit(from, most, now.nanoseconds);
+            let sum = (self.order.len() == batch.len()).then(|| (batch.bytes(), batch.len() as u64));
+            let lengths = self.order.iter().map(|&index| batch.frame_len(usize::from(index)));
+            let turn = egress.admit(from, lengths, sum, now.nanoseconds);
             if turn.refused > 0 {
                 member.port.counters().drop_out(DropReason::EgressLimited, turn.refused);
                 if let Some(watch) = switch.watch(port) {

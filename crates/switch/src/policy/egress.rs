@@ -55,20 +55,24 @@ impl Egress {
         room
     }
 
-    /// Of frames of these lengths, the first that `from` may give now. They count as given.
-    pub(crate) fn admit(&self, from: &Member, lengths: impl Iterator<Item = usize>, now: u64) -> Admitted {
+    /// Of frames of these lengths, the first that `from` may give now. They count as given. `sum` is what they are together,
+    /// bytes and frames, where that is known.
+    pub(crate) fn admit(
+        &self,
+        from: &Member,
+        lengths: impl Iterator<Item = usize>,
+        sum: Option<(u64, u64)>,
+        now: u64,
+    ) -> Admitted {
         let grant = self.limit.open(now);
         self.with(from, |sender| {
             let (most, most_frames) = self.most(&grant, sender, from, now);
-            let mut admitted = Admitted { frames: 0, bytes: 0, refused: 0 };
-            for len in lengths {
-                if admitted.bytes < most && admitted.frames < most_frames {
-                    admitted.frames += 1;
-                    admitted.bytes += len as u64;
-                } else {
-                    admitted.refused += 1;
+            let admitted = match sum {
+                Some((bytes, frames)) if bytes <= most && frames <= most_frames => {
+                    Admitted { frames, bytes, refused: 0 }
                 }
-            }
+                _ => first(lengths, most, most_frames),
+            };
             self.limit.settle(&grant, admitted.bytes, admitted.frames);
             if let Some(bucket) = self.shared_bits() {
                 bucket.clock().served(&sender.bits, from.weight, admitted.bytes as i64 * BYTE, bucket);
@@ -112,4 +116,18 @@ impl Egress {
             Some(_) => self.limit.ceiling.as_ref(),
         }
     }
+}
+
+/// The first frames that begin before so many bytes and frames.
+fn first(lengths: impl Iterator<Item = usize>, most: u64, most_frames: u64) -> Admitted {
+    let mut admitted = Admitted { frames: 0, bytes: 0, refused: 0 };
+    for len in lengths {
+        if admitted.bytes < most && admitted.frames < most_frames {
+            admitted.frames += 1;
+            admitted.bytes += len as u64;
+        } else {
+            admitted.refused += 1;
+        }
+    }
+    admitted
 }

@@ -49,7 +49,7 @@ fn contend(egress: &Egress, senders: &mut [Sender]) {
         }
         let sender = &mut senders[index];
         let frames = sender.lens.iter().copied().cycle().take(sender.batch);
-        let turn = egress.admit(&members[index], frames, now);
+        let turn = egress.admit(&members[index], frames, None, now);
         sender.given += turn.bytes;
         sender.refused += turn.refused;
         sender.next += sender.every;

@@ -47,7 +47,7 @@ impl Policy {
     /// Takes the frames beyond what was granted out of the batch. What was rejected before costs nothing.
     pub(crate) fn keep_to(&self, turn: &Turn, batch: &mut Batch<'_>, from: &Member) {
         let Turn::Limited(grant) = turn else { return };
-        let (kept, ..) = measure(batch, |bytes, frames| grant.covers(bytes, frames));
+        let (kept, ..) = measure(batch, Some(grant));
         if kept < batch.len() {
             from.port.counters().drop_in(DropReason::RateLimited, (batch.len() - kept) as u64);
             batch.truncate(kept);
@@ -62,7 +62,7 @@ impl Policy {
         if let Turn::Limited(grant) = turn
             && !batch.is_empty()
         {
-            let (_, bytes, frames) = measure(batch, |_, _| true);
+            let (_, bytes, frames) = measure(batch, None);
             self.settle(grant, bytes, frames);
         }
         if let Some(storm) = &self.storm {
@@ -88,15 +88,19 @@ impl Policy {
     }
 }
 
-/// The first frames of the batch, as long as `covers` says so of the bytes and frames before: up to which, and their
-/// bytes and frames. Those that were rejected do not count.
-fn measure(batch: &Batch<'_>, covers: impl Fn(u64, u64) -> bool) -> (usize, u64, u64) {
-    let (mut bytes, mut frames) = (0, 0);
+/// The first frames of the batch that `most` covers: up to which, and their bytes and frames. Those that were rejected do
+/// not count.
+fn measure(batch: &Batch<'_>, most: Option<&Grant>) -> (usize, u64, u64) {
+    let (mut bytes, mut frames) = (batch.bytes(), batch.len() as u64);
+    if !batch.has_rejected() && most.is_none_or(|most| bytes <= most.bytes && frames <= most.frames) {
+        return (batch.len(), bytes, frames);
+    }
+    (bytes, frames) = (0, 0);
     for index in 0..batch.len() {
         if batch.is_rejected(index) {
             continue;
         }
-        if !covers(bytes, frames) {
+        if most.is_some_and(|most| !most.covers(bytes, frames)) {
             return (index, bytes, frames);
         }
         bytes += batch.frame_len(index) as u64;

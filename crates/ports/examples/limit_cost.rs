@@ -1,0 +1,122 @@
+//! What a frame costs the switch between two process ports: forwarded without limits, forwarded within limits both ways,
+//! and refused at its sender or at its receiver.
+//!
+//! `cargo run --release -p ringway-ports --example limit_cost` shows times; with the arguments `MODE SIZE` under
+//! `valgrind --tool=callgrind --toggle-collect='*limit_cost*turn*'` it gives instructions: divide by the frames shown.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
+
+use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, TX_CLIENT};
+use ringway_abi::layout::netmap_ring::SLOTS;
+use ringway_abi::slot::SLOT_BYTES;
+use ringway_abi::{Shape, Slot};
+use ringway_ports::process::{self, ClientEnds};
+use ringway_switch::policy::{Bucket, Egress, Limit, Policy, Rates};
+use ringway_switch::{Input, Mac, MacTable, Member, Owner, Passed, Port, Spreads, Switch, Time, Workspace, pass};
+
+const SHAPE: Shape = Shape {
+    tx_rings: 1,
+    rx_rings: 1,
+    tx_slots: 512,
+    rx_slots: 512,
+    buffer_size: 2112,
+    extra_buffers: 0,
+    offload: false,
+};
+const BATCH: u32 = 256;
+const MODES: [&str; 4] = ["forward", "limited", "dropped-in", "dropped-out"];
+
+fn limit(rate: u64) -> Limit {
+    Limit::new(Rates {
+        bits: Some(Bucket::new(rate, 10_000_000)),
+        frames: Some(Bucket::new(1_000_000_000, 10_000_000)),
+    })
+}
+
+fn policies(mode: &str) -> [Option<Policy>; 2] {
+    let input = |rate| Policy { ingress: Some(Arc::new(limit(rate))), ..Policy::default() };
+    let output = |rate| Policy { egress: Some(Arc::new(Egress::new(limit(rate)))), ..Policy::default() };
+    match mode {
+        "limited" => [Some(input(400_000_000_000)), Some(output(400_000_000_000))],
+        "dropped-in" => [Some(input(8_000)), None],
+        "dropped-out" => [None, Some(output(8_000))],
+        _ => [None, None],
+    }
+}
+
+fn doorbell(ends: &ClientEnds) -> &[AtomicU32] {
+    let view = ends.memory.mapping().view(ends.layout.doorbell(0), PAIR_BYTES).expect("a doorbell");
+    view.words32().expect("aligned")
+}
+
+/// Fills every buffer of the transmit ring.
+fn fill(ends: &ClientEnds, len: usize) {
+    let layout = &ends.layout;
+    for at in 0..SHAPE.tx_slots as usize {
+        let word = ends.memory.mapping().view(layout.tx_ring(0) + SLOTS + at * SLOT_BYTES, 8).expect("a slot");
+        let word = &word.words64().expect("aligned")[0];
+        let slot = Slot::from_word(word.load(Ordering::Relaxed));
+        let mut frame = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 0]].concat();
+        frame.extend([0x88, 0xb5]);
+        frame.resize(len, at as u8);
+        let buffer = layout.buffers + slot.buffer as usize * SHAPE.buffer_size as usize;
+        assert!(ends.memory.mapping().view(buffer, len).is_some_and(|buffer| buffer.write(&frame)));
+        word.store(Slot { len: len as u16, flags: 0, ..slot }.to_word(), Ordering::Relaxed);
+    }
+}
+
+#[inline(never)]
+fn turn(switch: &Switch, input: &mut dyn Input, work: &mut Workspace, now: &Time) -> Passed {
+    pass(switch, switch.member(0).expect("a port"), input, work, now)
+}
+
+/// Nanoseconds per frame.
+fn measure(mode: &str, len: usize, turns: u32) -> f64 {
+    let (mut ends, mut inputs, mut members) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, policy) in (0..).zip(policies(mode)) {
+        let (sides, end) = process::open("p", SHAPE, index).expect("a port");
+        let port = Arc::new(Port::new("p", sides.output, sides.bell));
+        members.push(Member { policy, ..Member::new(Owner::new(index as u16, 0), port) });
+        inputs.push(sides.input);
+        ends.push(end);
+    }
+    fill(&ends[0], len);
+    let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
+    table.learn(Mac::new([2, 0, 0, 0, 0, 1]), Owner::new(1, 0), 1, |_| true);
+    let switch = Switch::new("lan0", members, table, Box::new(ringway_switch::Learning), Spreads::default());
+    let mut work = Workspace::new(BATCH as usize);
+    let (began, mut frames) = (Instant::now(), 0);
+    for number in 0..turns {
+        // A client that had 256 more ready, and one that has taken what it was given.
+        doorbell(&ends[0])[TX_CLIENT + INDEX].store((number + 1) * BATCH % SHAPE.tx_slots, Ordering::Release);
+        let nanoseconds = 1_000_000_000 + u64::from(number) * 10_000;
+        let now = Time { nanoseconds, ..Time::at_second(1) };
+        let passed = turn(&switch, &mut *inputs[0], &mut work, &now);
+        assert!(passed.fault.is_none() && !passed.receiver_fault);
+        frames += passed.frames;
+        let given = doorbell(&ends[1])[ringway_abi::doorbell::RX_SWITCH + INDEX].load(Ordering::Acquire);
+        doorbell(&ends[1])[RX_CLIENT + INDEX].store(given, Ordering::Release);
+    }
+    let each = began.elapsed().as_nanos() as f64 / frames as f64;
+    let counters = switch.member(1).expect("a port").port.counters().read();
+    println!("{mode:12} {len:5} bytes: {frames} frames, {} delivered, {each:.2} ns each", counters.out_frames);
+    each
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [mode, len] = arguments.as_slice() {
+        measure(mode, len.parse().expect("a frame's length"), 400);
+        return;
+    }
+    for len in [60, 1514] {
+        for _ in 0..3 {
+            let each = MODES.map(|mode| measure(mode, len, 20_000));
+            for (mode, cost) in MODES.iter().zip(each) {
+                println!("  {mode}: {:.3} of forwarding", cost / each[0]);
+            }
+        }
+    }
+}
