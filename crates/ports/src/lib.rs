@@ -1,5 +1,6 @@
 //! Port kinds. Each is a folder with one public type that makes a port's three sides: its input, its output and its bell.
 
+mod copy;
 pub mod guest;
 pub mod process;
 pub mod tap;

@@ -2,20 +2,18 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringway_abi::doorbell::{INDEX, RX_CLIENT, RX_SWITCH};
 use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
 use ringway_abi::{Layout, Offload, Slot};
-use ringway_memory::{Mapping, View};
+use ringway_memory::{Mapping, View, prefetch_write};
 use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Mac, Output, PortFault};
 
 use super::ring::{Ring, RingMemory};
-
-/// How many slots ahead the first line of a buffer is prefetched for writing.
-const PREFETCH_AHEAD: u32 = 24;
+use crate::copy::{self, ROW, prefetch};
 
 pub(super) struct ProcessOutput {
     rings: Vec<RxRing>,
@@ -141,36 +139,45 @@ impl RxRing {
         let mut next = self.next;
         let buffer_size = self.ring.buffer_size as usize;
         let (mut delivered, mut bytes) = (0, 0);
-        for frame in frames {
-            if PREFIX + frame.len() > buffer_size {
-                match fill_slots::<PREFIX>(&self.ring, &memory, next, room, frame) {
-                    Ok(slots) => {
-                        next = self.ring.after(next, slots);
-                        room -= slots;
-                    }
-                    Err(reason) => {
-                        tally.lose(reason);
-                        continue;
-                    }
-                }
-            } else {
+        let mut frames = frames;
+        let mut waiting = frames.next();
+        let mut row = [None; ROW];
+        while waiting.is_some() {
+            let mut found = 0;
+            while let Some(frame) = waiting.filter(|frame| found < ROW && PREFIX + frame.len() <= buffer_size) {
+                waiting = frames.next();
                 if room == 0 {
                     tally.lose(DropReason::ReceiverFull);
                     continue;
                 }
-                if room > PREFETCH_AHEAD {
-                    memory.prefetch_mut(memory.word(self.ring.after(next, PREFETCH_AHEAD)));
-                }
+                let word = memory.word(next);
+                let old = word.load(Ordering::Relaxed);
                 // A slot that cannot be filled stays where it is: the client finds its mistake there.
-                if let Err(reason) = fill::<PREFIX>(&memory, next, &frame) {
-                    tally.lose(reason);
+                let Some(buffer) = memory.buffer(Slot::from_word(old)) else {
+                    tally.lose(DropReason::BadBuffer);
                     continue;
-                }
+                };
+                prefetch(buffer, prefetch_write);
+                row[found] = Some((buffer, frame, word, old));
+                found += 1;
                 next = self.ring.after(next, 1);
                 room -= 1;
+                bytes += frame.len() as u64;
             }
-            delivered += 1;
-            bytes += frame.len() as u64;
+            fill::<PREFIX>(&row[..found]);
+            delivered += found as u64;
+            if let Some(frame) = waiting.filter(|frame| PREFIX + frame.len() > buffer_size) {
+                waiting = frames.next();
+                match fill_slots::<PREFIX>(&self.ring, &memory, next, room, frame) {
+                    Ok(slots) => {
+                        next = self.ring.after(next, slots);
+                        room -= slots;
+                        delivered += 1;
+                        bytes += frame.len() as u64;
+                    }
+                    Err(reason) => tally.lose(reason),
+                }
+            }
         }
         tally.frames += delivered;
         tally.bytes += bytes;
@@ -182,31 +189,23 @@ impl RxRing {
     }
 }
 
-/// Copies a frame that fits into one buffer.
-#[inline]
-fn fill<const PREFIX: usize>(memory: &RingMemory<'_>, at: u32, frame: &Frame<'_, '_>) -> Result<(), DropReason> {
-    let word = memory.word(at);
-    let old = word.load(Ordering::Relaxed);
-    let slot = Slot::from_word(old);
-    let mut buffer = memory.buffer(slot).ok_or(DropReason::BadBuffer)?;
-    if PREFIX > 0 {
-        buffer = write_prefix(buffer, frame).ok_or(DropReason::ReceiverTooSmall)?;
+/// A buffer, the frame that fits into it, and its slot: where it is and what it said.
+type Fill<'c, 'b, 'm> = (View<'c>, Frame<'b, 'm>, &'c AtomicU64, u64);
+
+/// Copies frames that fit into one buffer each.
+#[inline(always)]
+fn fill<const PREFIX: usize>(row: &[Option<Fill<'_, '_, '_>>]) {
+    for (buffer, frame, ..) in row.iter().map_while(Option::as_ref) {
+        buffer.behind(PREFIX).inspect(|room| copy::touch(*room, frame));
     }
-    if !buffer.write_head(frame.head(), frame.head_len()) {
-        return Err(DropReason::ReceiverTooSmall);
-    }
-    let mut offset = frame.head_len();
-    for rest in frame.rest() {
-        if !buffer.sub(offset, rest.len()).is_some_and(|target| target.copy_from(*rest)) {
-            return Err(DropReason::ReceiverTooSmall);
+    for (buffer, frame, word, old) in row.iter().map_while(Option::as_ref) {
+        let room = if PREFIX > 0 { write_prefix(*buffer, frame) } else { Some(*buffer) };
+        room.inspect(|room| copy::write(*room, frame));
+        let new = Slot { len: (PREFIX + frame.len()) as u16, flags: 0, ..Slot::from_word(*old) }.to_word();
+        if new != *old {
+            word.store(new, Ordering::Relaxed);
         }
-        offset += rest.len();
     }
-    let new = Slot { len: (PREFIX + frame.len()) as u16, flags: 0, ..slot }.to_word();
-    if new != old {
-        word.store(new, Ordering::Relaxed);
-    }
-    Ok(())
 }
 
 /// Writes the frame's header to the beginning of a buffer; gives what follows it.

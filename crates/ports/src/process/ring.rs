@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ringway_abi::layout::{FIRST_BUFFER, netmap_ring};
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Slot, doorbell};
-use ringway_memory::{Mapping, Pieces, View, prefetch_read, prefetch_write};
+use ringway_memory::{Mapping, Pieces, View, prefetch_read};
 
 /// A ring's immutable description: checked once, used until the port ends. What the client writes into the ring's own
 /// header is never read.
@@ -125,12 +125,6 @@ impl<'m> RingMemory<'m> {
     #[inline]
     pub(super) fn prefetch(&self, word: &AtomicU64) {
         prefetch_read(self.address(word));
-    }
-
-    /// The same, for writing.
-    #[inline]
-    pub(super) fn prefetch_mut(&self, word: &AtomicU64) {
-        prefetch_write(self.address(word));
     }
 
     #[inline]

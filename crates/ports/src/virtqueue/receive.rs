@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use ringway_memory::{HEAD_BYTES, View, prefetch_write};
+use ringway_memory::{View, prefetch_write};
 use ringway_switch::{DropReason, Frame, Offload};
 
 use super::fault::RingFault;
-use super::ring::{CHUNK, Chain, Head, INDIRECT, LONGEST_CHAIN, NEXT, RUN, Ring, WRITE, prefetch, walk};
+use super::ring::{Chain, Head, INDIRECT, LONGEST_CHAIN, NEXT, RUN, Ring, WRITE, walk};
+use crate::copy::{self, ROW, prefetch};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 
 /// What a frame pays for in descriptors of chains: so many, and one more per 16 bytes. When they are used up, frames are
@@ -178,7 +179,7 @@ impl<R: Ring> Receive<R> {
         tally: &mut Tally,
     ) -> usize {
         let longest = self.longest;
-        let mut writes = [None; CHUNK];
+        let mut writes = [None; ROW];
         let (mut given, mut is_odd) = (0, false);
         while given < heads.len() && next.is_some() && !is_odd {
             let mut found = 0;
@@ -199,20 +200,15 @@ impl<R: Ring> Receive<R> {
                 found += 1;
                 *next = frames.next();
             }
-            // A store to a line that the driver has read waits until the driver's core has given it up, and all later
-            // stores wait behind it. So the first stores to each line come close together, before all others: as many
-            // such waits go on at a time as the store queue holds, which nothing else fills meanwhile.
             let writes = &writes[..found];
             for write in writes {
                 let Some((buffer, frame)) = write else { break };
-                touch(*buffer, HEADER, frame);
+                buffer.behind(HEADER).inspect(|room| copy::touch(*room, frame));
             }
             for write in writes {
                 let Some((buffer, frame)) = write else { break };
                 write_header(*buffer, HEADER, frame);
-                if let Some(room) = buffer.behind(HEADER) {
-                    write_frame(room, frame);
-                }
+                buffer.behind(HEADER).inspect(|room| copy::write(*room, frame));
             }
             given += found;
         }
@@ -289,36 +285,6 @@ impl<R: Ring> Receive<R> {
             self.ring.give_back(memory, chain, len);
         }
         Ok(None)
-    }
-}
-
-/// Writes the first and the last bytes of what of a frame is at hand, which fits: mostly to the two lines it takes.
-#[inline(always)]
-fn touch(buffer: View<'_>, header: usize, frame: &Frame<'_, '_>) {
-    let head = &frame.head().0[..frame.head_len().min(HEAD_BYTES)];
-    if let (Some(room), Some(first), Some(last)) = (buffer.behind(header), head.first_chunk(), head.last_chunk()) {
-        room.put::<16>(0, first);
-        room.put::<16>(head.len() - 16, last);
-    }
-}
-
-/// Writes a frame, which fits.
-#[inline(always)]
-fn write_frame(room: View<'_>, frame: &Frame<'_, '_>) {
-    if frame.is_short() {
-        let _ = room.write_head(frame.head(), frame.len());
-    } else {
-        let _ = room.write_head(frame.head(), frame.head_len());
-        write_rest(room, frame.head_len(), frame.rest());
-    }
-}
-
-/// Writes what is behind the first bytes of a frame.
-#[inline]
-fn write_rest(buffer: View<'_>, mut offset: usize, rest: &[View<'_>]) {
-    for rest in rest {
-        let _ = buffer.sub(offset, rest.len()).is_some_and(|to| to.copy_from(*rest));
-        offset += rest.len();
     }
 }
 

@@ -79,11 +79,6 @@ impl Descriptor {
 
 /// Most chains looked at in one go.
 pub const RUN: usize = 256;
-/// Chains whose buffers are found first, and then read or written: in between, their first lines come near.
-pub const CHUNK: usize = 32;
-/// Bytes from one line to the next.
-const LINE: usize = 64;
-
 /// The first descriptor of a chain.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head {
@@ -91,13 +86,6 @@ pub struct Head {
     pub first: Descriptor,
     /// What the used ring calls the chain, if it has but one descriptor.
     pub id: u16,
-}
-
-/// Starts to bring the first two lines of a buffer near: header and a small frame.
-#[inline(always)]
-pub fn prefetch(buffer: View<'_>, line: impl Fn(*mut u8)) {
-    line(buffer.as_ptr());
-    line(buffer.as_ptr().wrapping_add(LINE));
 }
 
 /// A chain that was taken, to be given back.

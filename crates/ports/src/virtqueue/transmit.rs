@@ -10,7 +10,8 @@ use ringway_memory::{Mapping, View, prefetch_read};
 use ringway_switch::{Accepts, Batch, DropReason, Offload};
 
 use super::fault::RingFault;
-use super::ring::{CHUNK, Chain, Descriptor, Head, INDIRECT, NEXT, RUN, Ring, WRITE, prefetch, walk};
+use super::ring::{Chain, Descriptor, Head, INDIRECT, NEXT, RUN, Ring, WRITE, walk};
+use crate::copy::{ROW, prefetch};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 use crate::vhost_user::Taken;
 
@@ -250,7 +251,7 @@ impl<R: Ring> Transmit<R> {
     #[inline(always)]
     fn take_plain<'m, const HEADER: usize>(&self, space: &Space<'m>, heads: &[Head], batch: &mut Batch<'m>) -> usize {
         let longest = self.longest;
-        let mut wholes = [None; CHUNK];
+        let mut wholes = [None; ROW];
         let mut taken = 0;
         loop {
             let mut found = 0;
@@ -269,7 +270,7 @@ impl<R: Ring> Transmit<R> {
                 (whole.first_word()? & ASKS == 0 && frame.len() <= longest).then_some(frame)
             });
             taken += filled;
-            if filled < CHUNK {
+            if filled < ROW {
                 return taken;
             }
         }
