@@ -38,7 +38,7 @@ fn clients_exchange_frames_and_the_status_counts_them() {
     let fdb: serde_json::Value = serde_json::from_str(&daemon.ok(&["fdb", "lan0", "--json"])).unwrap();
     let known: Vec<_> = fdb.as_array().unwrap().iter().map(|e| (e["mac"].clone(), e["port"].clone())).collect();
     assert_eq!(known, [("02:00:00:00:00:0a".into(), "a".into()), ("02:00:00:00:00:0b".into(), "b".into())]);
-    assert!(daemon.ok(&["fdb"]).contains("lan0    02:00:00:00:00:0a  a"));
+    assert!(daemon.ok(&["fdb"]).contains("lan0    -     02:00:00:00:00:0a  a"));
 
     drop(a);
     until("a's port goes with it", || daemon.port("a").is_null());

@@ -202,3 +202,25 @@ fn a_guard_that_changes_loses_no_ping() {
     assert!(said.contains("400 received, 0% packet loss"), "{said}");
     assert_eq!(lan.daemon.port("t1")["mac"].as_array().map(Vec::len), Some(3801));
 }
+
+#[test]
+fn an_address_that_moves_is_reported_and_one_that_two_ports_use_is_called_that() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    let hello = support::frame([0xff; 6], VICTIM, 1);
+    let moves = || daemon.status()["switches"][0]["moves"].clone();
+    send(&mut a, &hello);
+    receive(&mut b, support::PATIENCE).expect("it is heard");
+    assert_eq!(moves(), json!([]));
+    send(&mut b, &hello);
+    receive(&mut a, support::PATIENCE).expect("it is heard");
+    let said = moves()[0].clone();
+    assert_eq!(
+        (&said["from"], &said["to"], &said["count"], &said["duplicate"]),
+        (&json!("a"), &json!("b"), &json!(1), &json!(false))
+    );
+    send(&mut a, &hello);
+    receive(&mut b, support::PATIENCE).expect("it is heard");
+    assert_eq!((&moves()[0]["count"], &moves()[0]["duplicate"]), (&json!(2), &json!(true)));
+    assert!(daemon.ok(&["status"]).contains("used twice, or a loop"));
+}

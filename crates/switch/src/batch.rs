@@ -5,6 +5,7 @@ use ringway_memory::{HEAD_BYTES, Head, View};
 use crate::counters::DropReason;
 use crate::mac::Mac;
 use crate::offload::{self, Accepts, Offload};
+use crate::policy::Class;
 
 /// Most frames in a batch.
 pub const MAX_BATCH: usize = 1024;
@@ -113,6 +114,10 @@ const EMPTY: Entry = Entry {
 pub struct Batch<'m> {
     heads: Vec<Head>,
     entries: Vec<Entry>,
+    /// Of each, where the switch has VLANs.
+    classes: Vec<Class>,
+    /// That of all, if they are alike.
+    class: Option<Class>,
     rests: Vec<View<'m>>,
     offloads: Vec<Offload>,
     /// Where the rests of the frame that is drafted begin.
@@ -134,10 +139,14 @@ pub struct Batch<'m> {
 }
 
 /// Frames that did not make it into the batch, by reason.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Refused {
     counts: [u32; DropReason::ALL.len()],
     total: usize,
+}
+
+impl Refused {
+    const NONE: Refused = Refused { counts: [0; DropReason::ALL.len()], total: 0 };
 }
 
 /// The memory of a batch between two passes.
@@ -152,6 +161,8 @@ impl BatchStorage {
         Self(Batch {
             heads: vec![Head::default(); limit],
             entries: vec![EMPTY; limit],
+            classes: vec![Class::default(); limit],
+            class: None,
             // See `room`: a frame of most pieces may follow the last look, and one more piece per other frame.
             rests: Vec::with_capacity(limit * 5 + usize::from(u8::MAX)),
             offloads: Vec::with_capacity(limit),
@@ -163,7 +174,7 @@ impl BatchStorage {
             longest: 0,
             bytes: 0,
             extra: 0,
-            refused: Refused::default(),
+            refused: Refused::NONE,
             rejected: false,
         })
     }
@@ -192,6 +203,8 @@ impl<'m> Batch<'m> {
         Batch {
             heads: self.heads,
             entries: self.entries,
+            classes: self.classes,
+            class: None,
             // Collecting an emptied vector into one of the same element size reuses its allocation.
             rests: self.rests.into_iter().map(|_| -> View<'n> { unreachable!("the vector is empty") }).collect(),
             offloads: self.offloads,
@@ -203,7 +216,7 @@ impl<'m> Batch<'m> {
             longest: 0,
             bytes: 0,
             extra: 0,
-            refused: Refused::default(),
+            refused: Refused::NONE,
             rejected: false,
         }
     }
@@ -378,7 +391,10 @@ impl<'m> Batch<'m> {
         let rests = &self.rests[self.drafted..];
         let len = head_len + rests.iter().map(View::len).sum::<usize>();
         let more = More::new(head_len, rests.len(), offload.map(|_| self.offloads.len()));
-        self.offloads.extend(offload);
+        if let Some(offload) = offload {
+            self.needs |= Accepts::needed_by(&offload);
+            self.offloads.push(offload);
+        }
         self.entries[self.count] = Entry { len: len as u32, first_rest: self.drafted as u32, more, ..EMPTY };
         self.count += 1;
         self.bytes += len as u64;
@@ -427,12 +443,66 @@ impl<'m> Batch<'m> {
         &self.heads[index].0
     }
 
-    /// The same with how many bytes of it are the frame's: all it has, or 128.
+    /// Rejects the frames that `judge` does not let pass by their first bytes: all of a frame, or 128.
     #[inline]
-    #[must_use]
-    pub(crate) fn judged(&self, index: usize) -> (&[u8; HEAD_BYTES], usize) {
-        let entry = &self.entries[index];
-        (&self.heads[index].0, entry.more.head_len(entry.len))
+    pub(crate) fn judge(&mut self, mut judge: impl FnMut(&[u8; HEAD_BYTES], usize) -> Result<(), DropReason>) {
+        for (head, entry) in self.heads.iter().zip(&mut self.entries).take(self.count) {
+            if let Err(reason) = judge(&head.0, entry.more.head_len(entry.len)) {
+                entry.destination = Packed(Packed::REJECTED | reason as u32);
+                self.rejected = true;
+            }
+        }
+    }
+
+    /// Gives every frame the VLAN that `classify` finds in its first bytes, which it may change: what is delivered is what
+    /// is there then. Rejects those that have none. Frames without tags are in `untagged`, if that is one.
+    #[inline]
+    pub(crate) fn classify(
+        &mut self,
+        untagged: Option<Class>,
+        classify: impl FnMut(&mut [u8; HEAD_BYTES], usize) -> Result<Class, DropReason>,
+    ) {
+        // Most sources send no tags at all.
+        let tagged = self.heads[..self.count].iter().any(|head| Class::has_tag(&head.0));
+        self.class = untagged.filter(|_| !tagged);
+        if self.class.is_none() {
+            self.classify_each(classify);
+        }
+    }
+
+    #[inline(never)]
+    fn classify_each(&mut self, mut classify: impl FnMut(&mut [u8; HEAD_BYTES], usize) -> Result<Class, DropReason>) {
+        let mut one = None;
+        let mut several = false;
+        let frames = self.heads.iter_mut().zip(&mut self.entries).zip(&mut self.classes).take(self.count);
+        for ((head, entry), place) in frames {
+            if self.rejected && entry.destination.0 >= Packed::REJECTED {
+                continue;
+            }
+            match classify(&mut head.0, entry.more.head_len(entry.len)) {
+                Ok(class) => {
+                    several |= *one.get_or_insert(class) != class;
+                    *place = class;
+                }
+                Err(reason) => {
+                    entry.destination = Packed(Packed::REJECTED | reason as u32);
+                    self.rejected = true;
+                }
+            }
+        }
+        self.class = one.filter(|_| !several);
+    }
+
+    /// The VLAN of every frame that is not rejected, where they are in one and alike.
+    #[inline]
+    pub(crate) fn only_class(&self) -> Option<Class> {
+        self.class
+    }
+
+    /// The VLAN of frame `index`, where the switch has any.
+    #[inline]
+    pub(crate) fn class(&self, index: usize) -> Class {
+        self.class.unwrap_or(self.classes[index])
     }
 
     /// Where frame `index` goes.
@@ -502,6 +572,32 @@ impl<'m> Batch<'m> {
             if entry.destination.0 < Packed::REJECTED {
                 entry.destination = Packed::new(decide(Mac::source(&head.0), Mac::destination(&head.0)));
             }
+        }
+    }
+
+    /// As [`Batch::place`], with the VLAN of each frame, which is 0 where the switch has none.
+    #[inline]
+    pub(crate) fn place_in(&mut self, vlans: bool, mut decide: impl FnMut(u16, Mac, Mac) -> Destination) {
+        match self.class {
+            _ if !vlans => self.place(|source, destination| decide(0, source, destination)),
+            Some(class) => self.place(|source, destination| decide(class.vlan(), source, destination)),
+            None => self.place_mixed(decide),
+        }
+    }
+
+    #[inline(never)]
+    fn place_mixed(&mut self, mut decide: impl FnMut(u16, Mac, Mac) -> Destination) {
+        let mut last = (([0; 12], 0), None);
+        for ((head, entry), class) in self.heads.iter().zip(&mut self.entries).zip(&self.classes).take(self.count) {
+            if self.rejected && entry.destination.0 >= Packed::REJECTED {
+                continue;
+            }
+            let key = (Mac::both(&head.0), class.vlan());
+            entry.destination = match last {
+                (before, Some(destination)) if before == key => destination,
+                _ => Packed::new(decide(class.vlan(), Mac::source(&head.0), Mac::destination(&head.0))),
+            };
+            last = (key, Some(entry.destination));
         }
     }
 

@@ -59,6 +59,22 @@ drop_reasons! {
     BridgeReserved = "bridge_reserved",
     /// Source: both ports are isolated.
     Isolated = "isolated",
+    /// Source: one of the two ports does not allow the other.
+    PairDenied = "pair_denied",
+    /// Source: one of the two ports is an uplink that the other may not use.
+    UplinkDenied = "uplink_denied",
+    /// Source: source and destination are known, and the rules of the switch keep such frames apart.
+    LocalDenied = "local_denied",
+    /// Source: only the source address is known, and the rules of the switch do not let such frames out.
+    OutboundDenied = "outbound_denied",
+    /// Source: only the destination address is known, and the rules of the switch do not let such frames in.
+    InboundDenied = "inbound_denied",
+    /// Source: neither address is known, and the rules of the switch do not let such frames through.
+    TransitDenied = "transit_denied",
+    /// Source: the frame's VLAN is not the port's, or not the destination's; or it has no tag where it needs one.
+    VlanDenied = "vlan_denied",
+    /// Source: a tag behind a tag, on a port without a trunk.
+    VlanStacked = "vlan_stacked",
     /// Source: more than it may send.
     RateLimited = "rate_limited",
     /// Source: more broadcast, multicast or unknown unicast than it may send.
@@ -85,13 +101,23 @@ pub struct Counters {
     output: OutputCounters,
 }
 
+/// A counter for each reason.
+#[derive(Debug)]
+struct PerReason([AtomicU64; REASONS]);
+
+impl Default for PerReason {
+    fn default() -> Self {
+        Self([const { AtomicU64::new(0) }; REASONS])
+    }
+}
+
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct InputCounters {
     frames: AtomicU64,
     bytes: AtomicU64,
     kicks: AtomicU64,
-    drops: [AtomicU64; REASONS],
+    drops: PerReason,
 }
 
 #[derive(Debug, Default)]
@@ -99,7 +125,7 @@ struct InputCounters {
 struct OutputCounters {
     frames: AtomicU64,
     bytes: AtomicU64,
-    drops: [AtomicU64; REASONS],
+    drops: PerReason,
     calls: AtomicU64,
 }
 
@@ -127,13 +153,13 @@ impl Counters {
     /// Frames lost by this port as their source. Writer: the owner of the input.
     #[inline]
     pub fn drop_in(&self, reason: DropReason, frames: u64) {
-        add(&self.input.drops[reason as usize], frames);
+        add(&self.input.drops.0[reason as usize], frames);
     }
 
     /// Frames lost by this port as their receiver. Writer: the holder of the output.
     #[inline]
     pub fn drop_out(&self, reason: DropReason, frames: u64) {
-        add(&self.output.drops[reason as usize], frames);
+        add(&self.output.drops.0[reason as usize], frames);
     }
 
     /// A wake-up by the client. Writer: the owner of the input.
@@ -160,7 +186,7 @@ impl Counters {
 
     /// What was lost by this port as a receiver. For the holder of the output.
     pub(crate) fn lost_out(&self) -> [u64; REASONS] {
-        std::array::from_fn(|reason| self.output.drops[reason].load(Ordering::Relaxed))
+        std::array::from_fn(|reason| self.output.drops.0[reason].load(Ordering::Relaxed))
     }
 
     /// The reason that was counted since `before` was read, which is brought up to date.
@@ -181,13 +207,13 @@ impl Counters {
             out_bytes: get(&self.output.bytes),
             kicks: get(&self.input.kicks),
             calls: get(&self.output.calls),
-            drops: std::array::from_fn(|i| get(&self.input.drops[i]).wrapping_add(get(&self.output.drops[i]))),
+            drops: std::array::from_fn(|i| get(&self.input.drops.0[i]).wrapping_add(get(&self.output.drops.0[i]))),
         }
     }
 }
 
 /// Counters since the port was made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountersReading {
     /// Frames taken from the client.
     pub in_frames: u64,

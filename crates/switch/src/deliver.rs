@@ -3,6 +3,7 @@
 use crate::batch::{Batch, Destination, Frame};
 use crate::counters::DropReason;
 use crate::offload::{Accepts, Finisher};
+use crate::policy::{self, Class, Retagger};
 use crate::port::Output;
 use crate::switch::{MAX_PORTS, Member, Switch};
 use crate::time::Time;
@@ -28,6 +29,12 @@ impl<'b, 'm> Frames<'b, 'm> {
         let (alone, others) = self.order.as_slice().split_at_checked(1)?;
         self.order = others.iter();
         Some(Self::of(self.batch, alone))
+    }
+
+    /// Each with its VLAN.
+    pub(crate) fn classed(self) -> impl Iterator<Item = (Frame<'b, 'm>, Class)> {
+        let batch = self.batch;
+        self.order.map(move |&index| (batch.frame(index.into()), batch.class(index.into())))
     }
 }
 
@@ -66,6 +73,7 @@ pub(crate) struct Lists {
     used: Vec<u16>,
     flood: List,
     finisher: Finisher,
+    retagger: Retagger,
     /// Ports that were given frames in this pass.
     pub(crate) served: Vec<u16>,
     watchers: Watchers,
@@ -80,6 +88,7 @@ impl Lists {
             used: Vec::with_capacity(batch_limit),
             flood: EMPTY,
             finisher: Finisher::new(),
+            retagger: Retagger::new(),
             served: Vec::with_capacity(MAX_PORTS),
             watchers: Watchers::new(batch_limit.max(Finisher::CHUNK)),
         }
@@ -137,20 +146,28 @@ impl Lists {
         let mut fault = false;
         let mut heard = false;
         let flood = self.flood.first;
+        // The VLAN of the flood, where it has one; none: each port finds its own frames in it.
+        let vlan = if flood != NONE && switch.has_vlans() { self.flooded_vlan(batch) } else { None };
+        let may_flood = |port: u16| {
+            let hears = |to: &Member| vlan.is_none_or(|vlan| to.vlans.contains(vlan));
+            flood != NONE && switch.member(port).is_some_and(|to| hears(to) && may_flood(to, from))
+        };
         for place in 0..self.used.len() {
             let port = self.used[place];
-            let flood_too = if flood != NONE && may_flood(switch.member(port), from) { flood } else { NONE };
+            let flood_too = if may_flood(port) { flood } else { NONE };
             heard |= flood_too != NONE;
             fault |= self.serve(batch, from, switch, port, flood_too, now);
         }
         if flood != NONE {
             for &port in switch.flooded() {
-                if self.ports[usize::from(port)].first == NONE && may_flood(switch.member(port), from) {
+                if self.ports[usize::from(port)].first == NONE && may_flood(port) {
                     fault |= self.serve(batch, from, switch, port, flood, now);
                     heard = true;
                 }
             }
-            if !heard {
+            if vlan.is_none() && switch.has_vlans() {
+                self.count_unheard_in(batch, from, switch);
+            } else if !heard {
                 self.count_unheard(from);
             }
             self.flood = EMPTY;
@@ -177,6 +194,13 @@ impl Lists {
     fn serve(&mut self, batch: &Batch<'_>, from: &Member, switch: &Switch, port: u16, flood: u16, now: &Time) -> bool {
         let Some(member) = switch.member(port) else { return false };
         order(&mut self.order, &self.next, self.ports[usize::from(port)], flood);
+        let mut retag = false;
+        if switch.has_vlans() {
+            retag = policy::keep_own(&mut self.order, batch, member);
+            if self.order.is_empty() {
+                return false;
+            }
+        }
         let mut frames = Frames::of(batch, &self.order);
         let mut output = member.port.output();
         if let Some(egress) = member.policy.as_ref().and_then(|policy| policy.egress.as_ref()) {
@@ -195,22 +219,63 @@ impl Lists {
             }
         }
         self.served.push(port);
-        match switch.watch(port) {
-            None => hand_over(batch, frames, member, &mut **output, &mut self.finisher),
-            Some(watch) => self.watchers.serve(batch, frames, member, output, watch, switch, &mut self.finisher),
+        let (watch, mut fault) = (switch.watch(port), false);
+        match (retag, watch) {
+            (false, None) => hand_over(batch, frames, member, &mut **output, &mut self.finisher),
+            (false, Some(watch)) => {
+                self.watchers.serve(batch, frames, member, output, watch, switch, &mut self.finisher)
+            }
+            (true, None) => {
+                self.retagger.deliver(frames, member, |chunk, frames| {
+                    fault |= hand_over(chunk, frames, member, &mut **output, &mut self.finisher);
+                });
+                fault
+            }
+            (true, Some(watch)) => {
+                drop(output);
+                let (watchers, finisher) = (&mut self.watchers, &mut self.finisher);
+                self.retagger.deliver(frames, member, |chunk, frames| {
+                    fault |= watchers.serve(chunk, frames, member, member.port.output(), watch, switch, finisher);
+                });
+                fault
+            }
+        }
+    }
+
+    /// The VLAN of all flooded frames, if it is one.
+    fn flooded_vlan(&self, batch: &Batch<'_>) -> Option<u16> {
+        if let Some(class) = batch.only_class() {
+            return Some(class.vlan());
+        }
+        let vlan = batch.class(usize::from(self.flood.first)).vlan();
+        self.flooded().all(|index| batch.class(index).vlan() == vlan).then_some(vlan)
+    }
+
+    fn flooded(&self) -> impl Iterator<Item = usize> + '_ {
+        let there = |index: u16| (index != NONE).then_some(index);
+        std::iter::successors(there(self.flood.first), move |index| there(self.next[usize::from(*index)]))
+            .map(usize::from)
+    }
+
+    /// Flooded frames of several VLANs that no port could hear.
+    #[cold]
+    fn count_unheard_in(&self, batch: &Batch<'_>, from: &Member, switch: &Switch) {
+        let mut last = (0, false);
+        for index in self.flooded() {
+            let vlan = batch.class(index).vlan();
+            if vlan != last.0 {
+                last = (vlan, switch.members().any(|to| to.vlans.contains(vlan) && may_flood(to, from)));
+            }
+            if !last.1 {
+                from.port.counters().drop_in(DropReason::NoDestination, 1);
+            }
         }
     }
 
     /// Flooded frames that no port could hear.
     #[cold]
     fn count_unheard(&self, from: &Member) {
-        let mut index = self.flood.first;
-        let mut frames = 0;
-        while index != NONE {
-            frames += 1;
-            index = self.next[usize::from(index)];
-        }
-        from.port.counters().drop_in(DropReason::NoDestination, frames);
+        from.port.counters().drop_in(DropReason::NoDestination, self.flooded().count() as u64);
     }
 }
 
@@ -238,9 +303,7 @@ pub(crate) fn reach<'s>(port: u16, from: &Member, switch: &'s Switch) -> Result<
     if member.owner == from.owner {
         return Err(DropReason::SamePort);
     }
-    if from.isolated && member.isolated {
-        return Err(DropReason::Isolated);
-    }
+    policy::may_pass(from, member)?;
     Ok(member)
 }
 
@@ -274,6 +337,6 @@ fn output_takes_all(batch: &Batch<'_>, output: &dyn Output) -> bool {
 }
 
 #[inline]
-fn may_flood(to: Option<&Member>, from: &Member) -> bool {
-    to.is_some_and(|to| to.owner != from.owner && !(from.isolated && to.isolated))
+fn may_flood(to: &Member, from: &Member) -> bool {
+    to.owner != from.owner && policy::may_pass(from, to).is_ok()
 }

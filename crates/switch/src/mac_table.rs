@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! entry, 64 bits:   address (48) | owner (16)          0 = empty
+//! beside it:        VLAN (32) | second last heard (32)
 //! bucket:           8 entries = one cache line         an address can be in two buckets, so 16 probes at most
 //! owner, 16 bits:   generation (4) | port index (12)   a port that is flushed takes its next generation
 //! ```
@@ -12,10 +13,15 @@
 //! The seed is secret, so a client cannot choose addresses that meet in one bucket; what it learns is bounded by a limit
 //! per port. All operations are lock-free. When two pollers learn one new address at the same moment it may stand
 //! twice until it ages; whichever is found first decides.
+//!
+//! An address is learned once for each VLAN. Tables of switches without VLANs have all in VLAN 0 and never look at the word
+//! beside an entry to find it; those with VLANs do. The two words are not written at once, so for a moment an entry can be
+//! found under the VLAN of the one before it: whoever delivers checks that the port is in the frame's VLAN.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::mac::Mac;
+use crate::moves::{Move, Moves};
 use crate::switch::MAX_PORTS;
 
 const WAYS: usize = 8;
@@ -64,6 +70,8 @@ pub enum Learned {
 /// An entry as listed by `ringway fdb`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacEntry {
+    /// The VLAN; 0 where there are none.
+    pub vlan: u16,
     /// The address.
     pub mac: Mac,
     /// Where it is.
@@ -80,10 +88,11 @@ struct Bucket([AtomicU64; WAYS]);
 #[derive(Debug)]
 pub struct MacTable {
     buckets: Box<[Bucket]>,
-    heard: Box<[AtomicU32]>,
+    heard: Box<[AtomicU64]>,
     learned: Box<[AtomicU32]>,
     seed: [u64; 2],
     port_limit: u32,
+    moves: Moves,
 }
 
 #[inline]
@@ -96,6 +105,12 @@ fn owner_of(word: u64) -> Owner {
     Owner(word as u16)
 }
 
+/// The word beside an entry.
+#[inline]
+fn heard_in(vlan: u16, now: u32) -> u64 {
+    u64::from(vlan) << 32 | u64::from(now)
+}
+
 impl MacTable {
     /// A table for `entries` addresses (rounded up to a power of two, 64 to 2^20), of which each port may have
     /// `port_limit`. `seed` should come from the kernel's random numbers.
@@ -104,10 +119,11 @@ impl MacTable {
         let entries = entries.clamp(64, 1 << 20).next_power_of_two();
         MacTable {
             buckets: (0..entries / WAYS).map(|_| Bucket::default()).collect(),
-            heard: (0..entries).map(|_| AtomicU32::new(0)).collect(),
+            heard: (0..entries).map(|_| AtomicU64::new(0)).collect(),
             learned: (0..MAX_PORTS).map(|_| AtomicU32::new(0)).collect(),
             seed,
             port_limit,
+            moves: Moves::new(),
         }
     }
 
@@ -124,27 +140,34 @@ impl MacTable {
     }
 
     #[inline]
-    fn buckets_of(&self, mac: Mac) -> [usize; 2] {
+    fn buckets_of(&self, vlan: u16, mac: Mac) -> [usize; 2] {
         let fold = |a: u64, b: u64| {
             let product = u128::from(a) * u128::from(b);
             product as u64 ^ (product >> 64) as u64
         };
-        let mixed = fold(fold(mac.bits() ^ self.seed[0], self.seed[1] | 1), 0x9e37_79b9_7f4a_7c15);
+        let mixed =
+            fold(fold(mac.bits() ^ u64::from(vlan) << 48 ^ self.seed[0], self.seed[1] | 1), 0x9e37_79b9_7f4a_7c15);
         let mask = self.buckets.len() - 1;
         [mixed as usize & mask, (mixed >> 32) as usize & mask]
     }
 
     #[inline]
-    fn find(&self, mac: Mac) -> Option<(usize, u64)> {
-        for bucket in self.buckets_of(mac) {
+    fn find(&self, vlan: u16, mac: Mac) -> Option<(usize, u64)> {
+        for bucket in self.buckets_of(vlan, mac) {
             for (way, entry) in self.buckets[bucket].0.iter().enumerate() {
                 let found = entry.load(Ordering::Relaxed);
-                if found >> 16 == mac.bits() && found != 0 {
-                    return Some((bucket * WAYS + way, found));
+                let at = bucket * WAYS + way;
+                if found >> 16 == mac.bits() && found != 0 && (vlan == 0 || self.vlan(at) == vlan) {
+                    return Some((at, found));
                 }
             }
         }
         None
+    }
+
+    #[inline]
+    fn vlan(&self, at: usize) -> u16 {
+        (self.heard[at].load(Ordering::Relaxed) >> 32) as u16
     }
 
     #[inline]
@@ -156,25 +179,43 @@ impl MacTable {
     #[inline]
     #[must_use]
     pub fn lookup(&self, mac: Mac) -> Option<Owner> {
-        self.find(mac).map(|(_, found)| owner_of(found))
+        self.lookup_in(0, mac)
+    }
+
+    /// The same in a VLAN.
+    #[inline]
+    #[must_use]
+    pub fn lookup_in(&self, vlan: u16, mac: Mac) -> Option<Owner> {
+        self.find(vlan, mac).map(|(_, found)| owner_of(found))
     }
 
     /// Notes that `mac` was heard from `owner` in second `now`. `alive` tells owners whose entries still count from
     /// those that may be overwritten.
     #[inline]
     pub fn learn(&self, mac: Mac, owner: Owner, now: u32, alive: impl Fn(Owner) -> bool) -> Learned {
-        if let Some((at, found)) = self.find(mac) {
+        self.learn_in(0, mac, owner, now, alive)
+    }
+
+    /// The same in a VLAN.
+    #[inline]
+    pub fn learn_in(&self, vlan: u16, mac: Mac, owner: Owner, now: u32, alive: impl Fn(Owner) -> bool) -> Learned {
+        if let Some((at, found)) = self.find(vlan, mac) {
             let heard = &self.heard[at];
-            if heard.load(Ordering::Relaxed) != now {
-                heard.store(now, Ordering::Relaxed);
+            let word = heard_in(vlan, now);
+            if heard.load(Ordering::Relaxed) != word {
+                heard.store(word, Ordering::Relaxed);
             }
             let before = owner_of(found);
             if before == owner {
                 return Learned::Known;
             }
-            return self.take_over(at, found, mac, owner, alive(before));
+            let learned = self.take_over(at, found, mac, owner, alive(before));
+            if let Learned::Moved(from) = learned {
+                self.moves.note(vlan, mac, from, owner, now);
+            }
+            return learned;
         }
-        self.insert(mac, owner, now, alive)
+        self.insert(vlan, mac, owner, now, alive)
     }
 
     #[cold]
@@ -196,7 +237,7 @@ impl MacTable {
     }
 
     #[cold]
-    fn insert(&self, mac: Mac, owner: Owner, now: u32, alive: impl Fn(Owner) -> bool) -> Learned {
+    fn insert(&self, vlan: u16, mac: Mac, owner: Owner, now: u32, alive: impl Fn(Owner) -> bool) -> Learned {
         if !self.count_up(owner) {
             return Learned::PortLimit;
         }
@@ -205,7 +246,7 @@ impl MacTable {
             let entries = self.buckets[bucket].0.iter().map(|entry| entry.load(Ordering::Relaxed));
             entries.filter(|&found| found != 0 && alive(owner_of(found))).count()
         };
-        let [first, second] = self.buckets_of(mac);
+        let [first, second] = self.buckets_of(vlan, mac);
         let order = if living(second) < living(first) { [second, first] } else { [first, second] };
         for bucket in order {
             for way in 0..WAYS {
@@ -214,9 +255,9 @@ impl MacTable {
                 if found != 0 && alive(owner_of(found)) {
                     continue;
                 }
-                self.heard[at].store(now, Ordering::Relaxed);
                 let new = word(mac, owner);
                 if self.entry(at).compare_exchange(found, new, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                    self.heard[at].store(heard_in(vlan, now), Ordering::Relaxed);
                     return Learned::New;
                 }
             }
@@ -256,7 +297,7 @@ impl MacTable {
             }
             let owner = owner_of(found);
             let living = alive(owner);
-            let aged = max_age > 0 && now.saturating_sub(self.heard[at].load(Ordering::Relaxed)) >= max_age;
+            let aged = max_age > 0 && now.saturating_sub(self.heard[at].load(Ordering::Relaxed) as u32) >= max_age;
             if living && !aged {
                 continue;
             }
@@ -270,13 +311,20 @@ impl MacTable {
         cleared
     }
 
+    /// The addresses that moved last, in no order.
+    #[must_use]
+    pub fn moves(&self) -> Vec<Move> {
+        self.moves.all()
+    }
+
     /// All entries, in no order.
     pub fn entries(&self) -> impl Iterator<Item = MacEntry> + '_ {
         (0..self.heard.len()).filter_map(|at| {
             let found = self.entry(at).load(Ordering::Relaxed);
             let mac = Mac::from_bits(found >> 16);
             let heard = self.heard[at].load(Ordering::Relaxed);
-            (found != 0).then(|| MacEntry { mac, owner: owner_of(found), heard })
+            let vlan = (heard >> 32) as u16;
+            (found != 0).then(|| MacEntry { vlan, mac, owner: owner_of(found), heard: heard as u32 })
         })
     }
 }

@@ -6,8 +6,8 @@ use crate::batch::BatchStorage;
 use crate::calls::PendingCalls;
 use crate::counters::DropReason;
 use crate::deliver::Lists;
-use crate::policy::Turn;
 use crate::policy::hold::hold;
+use crate::policy::{self, Turn};
 use crate::port::{Input, News, PortFault};
 use crate::switch::{Member, Switch};
 use crate::time::Time;
@@ -77,6 +77,9 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     }
 
     // Forward. What has to wait for its receiver is left where it is.
+    if switch.has_vlans() {
+        policy::classify(&mut batch, from);
+    }
     let watch = switch.watch(from.owner.index());
     match watch {
         None => switch.forward().forward(&mut batch, from, switch, now.seconds),

@@ -7,7 +7,7 @@ use crate::counters::DropReason;
 use crate::forward::Forward;
 use crate::mac::Mac;
 use crate::mac_table::{MacTable, Owner};
-use crate::policy::{Policy, hold};
+use crate::policy::{Domain, Membership, Policy, Reach, hold};
 use crate::port::Port;
 use crate::watch::Watch;
 
@@ -79,13 +79,18 @@ pub struct Member {
     pub weight: u32,
     /// What is looked at before its frames are forwarded; none: nothing.
     pub policy: Option<Policy>,
+    /// Whom it may exchange frames with.
+    pub reach: Reach,
+    /// Its VLANs, where the switch has any.
+    pub vlans: Membership,
 }
 
 impl Member {
     /// A port with nothing set.
     #[must_use]
     pub fn new(owner: Owner, port: Arc<Port>) -> Member {
-        Member { owner, port, isolated: false, macs: Vec::new(), weight: 1, policy: None }
+        let (reach, vlans) = Default::default();
+        Member { owner, port, isolated: false, macs: Vec::new(), weight: 1, policy: None, reach, vlans }
     }
 }
 
@@ -102,6 +107,7 @@ pub struct Switch {
     spreads: Spreads,
     /// Some port has its senders wait.
     holds: bool,
+    domain: Option<Domain>,
 }
 
 impl Switch {
@@ -125,7 +131,17 @@ impl Switch {
         let flooded = places.iter().flatten().map(|member| member.owner.index()).collect();
         let holds = places.iter().flatten().any(|member| hold::waits(member).is_some());
         let watches = Box::default();
-        Switch { name: name.into(), members: places.into(), watches, flooded, table, forward, spreads, holds }
+        Switch {
+            name: name.into(),
+            members: places.into(),
+            watches,
+            flooded,
+            table,
+            forward,
+            spreads,
+            holds,
+            domain: None,
+        }
     }
 
     /// The same, with ports that are watched, or mirrors, by their index. A port that is not there is passed over.
@@ -140,6 +156,25 @@ impl Switch {
         let is_mirror = |port: u16| self.watch(port).is_some_and(|watch| watch.is_mirror);
         self.flooded = self.flooded.iter().copied().filter(|&port| !is_mirror(port)).collect();
         self
+    }
+
+    /// The same with bound addresses, rules and VLANs.
+    #[must_use]
+    pub fn within(self, domain: Domain) -> Switch {
+        Switch { domain: (!domain.is_idle()).then_some(domain), ..self }
+    }
+
+    /// Bound addresses, rules and VLANs, if there are any.
+    #[inline]
+    #[must_use]
+    pub fn domain(&self) -> Option<&Domain> {
+        self.domain.as_ref()
+    }
+
+    /// Whether it has VLANs.
+    #[inline]
+    pub(crate) fn has_vlans(&self) -> bool {
+        self.domain.as_ref().is_some_and(|domain| domain.vlans)
     }
 
     /// Its name.

@@ -75,7 +75,7 @@ impl Watch {
             tap.see(&mut (0..batch.len()).map(|index| Seen {
                 frame: batch.frame(index),
                 way: Way::In,
-                dropped: lost_on_the_way(batch.destination(index), from, switch),
+                dropped: lost_on_the_way(batch, index, from, switch),
             }));
         }
     }
@@ -99,12 +99,13 @@ impl Watch {
 }
 
 /// Why a frame from `from` will not reach any port, as [`crate::deliver`] will find.
-fn lost_on_the_way(destination: Destination, from: &Member, switch: &Switch) -> Option<DropReason> {
-    match destination {
+fn lost_on_the_way(batch: &Batch<'_>, index: usize, from: &Member, switch: &Switch) -> Option<DropReason> {
+    match batch.destination(index) {
         Destination::Drop(reason) => Some(reason),
         Destination::Port(port) => reach(port, from, switch).err(),
         Destination::Flood => {
-            let is_heard = switch.flooded().iter().any(|&port| reach(port, from, switch).is_ok());
+            let is_in = |to: &Member| !switch.has_vlans() || to.vlans.contains(batch.class(index).vlan());
+            let is_heard = switch.flooded().iter().any(|&port| reach(port, from, switch).is_ok_and(is_in));
             (!is_heard).then_some(DropReason::NoDestination)
         }
     }

@@ -201,6 +201,28 @@ pub struct SwitchStatus {
     pub forwarding: String,
     /// How many ports it has.
     pub ports: usize,
+    /// Addresses that moved from port to port, latest first; the last 64.
+    #[serde(default)]
+    pub moves: Vec<MoveStatus>,
+}
+
+/// An address that turned up at another port than before.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MoveStatus {
+    /// The VLAN; null: none.
+    pub vlan: Option<u16>,
+    /// The address.
+    pub mac: String,
+    /// Where it was before; null: a port that is no more.
+    pub from: Option<String>,
+    /// Where it is; null: a port that is no more.
+    pub to: Option<String>,
+    /// How often it moved.
+    pub count: u64,
+    /// It went back to where it came from: two have this address, or frames go in a circle.
+    pub duplicate: bool,
+    /// Seconds since it moved last.
+    pub age: f64,
 }
 
 /// One poller at one moment.
@@ -255,6 +277,9 @@ pub struct Fault {
 pub struct FdbEntry {
     /// The switch.
     pub switch: String,
+    /// The VLAN in which it was heard; null: none, or every one.
+    #[serde(default)]
+    pub vlan: Option<u16>,
     /// The address.
     pub mac: String,
     /// The port behind which it is.

@@ -39,6 +39,7 @@ pub fn check(config: &Config, host: &Host) -> Vec<Finding> {
     findings.extend(buckets_exist(config));
     findings.extend(guarantees_can_be_kept(config));
     findings.extend(mirrors_can_be(config));
+    findings.extend(neighbours_exist(config));
     findings
 }
 
@@ -199,6 +200,33 @@ fn mirrors_can_be(config: &Config) -> Vec<Finding> {
         if !mirror.mac.is_empty() {
             let what = "a mirror has no addresses: frames are not for it".to_owned();
             findings.push(at_port(name, "mac", what, "leave it out, or \"mirror\"".to_owned()));
+        }
+    }
+    findings
+}
+
+/// `allow` and `uplinks` name other ports of the switch. Those that clients may make by attaching need not exist yet.
+fn neighbours_exist(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (name, port) in &config.ports {
+        let lists = [("allow", &port.identity.allow), ("uplinks", &port.identity.uplinks)];
+        for (key, other) in lists.into_iter().flat_map(|(key, list)| list.names().map(move |other| (key, other))) {
+            let (what, right) = match config.ports.get(other) {
+                Some(found) if found.switch != port.switch => (
+                    format!("port \"{other}\" is on switch \"{}\"", found.switch),
+                    format!("name a port of \"{}\"", port.switch),
+                ),
+                Some(found) if key == "uplinks" && !found.identity.uplink => {
+                    (format!("port \"{other}\" is no uplink"), format!("write uplink = true in [port.{other}]"))
+                }
+                Some(found) if key == "allow" && found.identity.uplink => {
+                    (format!("port \"{other}\" is an uplink"), "name it in uplinks".to_owned())
+                }
+                Some(_) => continue,
+                None if config.attach.create != Create::Nothing && key == "allow" => continue,
+                None => (format!("there is no port \"{other}\""), format!("write [port.{other}]")),
+            };
+            findings.push(at_port(name, key, what, right));
         }
     }
     findings

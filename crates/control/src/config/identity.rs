@@ -117,6 +117,14 @@ pub enum Ports {
     These(BTreeSet<Name>),
 }
 
+impl Ports {
+    /// The names that are written.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        let names = if let Self::These(names) = self { Some(names) } else { None };
+        names.into_iter().flatten()
+    }
+}
+
 /// VLANs, as sorted ranges that do not touch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VlanSet(Vec<(u16, u16)>);

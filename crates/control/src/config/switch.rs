@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use ringway_switch::policy::Rules;
+
 use super::keys::Keys;
 use super::name::Name;
 
@@ -64,6 +66,9 @@ impl fmt::Display for Flood {
     }
 }
 
+/// How `local`, `outbound`, `inbound` and `transit` are written.
+const RULES: [(&str, bool); 2] = [("allow", true), ("drop", false)];
+
 /// Settings of one switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
@@ -81,6 +86,8 @@ pub struct Switch {
     pub multicast: Flood,
     /// Frames to one station whose port is not known.
     pub unknown_unicast: Flood,
+    /// What may pass, by who is known.
+    pub rules: Rules,
 }
 
 impl Default for Switch {
@@ -93,6 +100,7 @@ impl Default for Switch {
             broadcast: Flood::Flood,
             multicast: Flood::Flood,
             unknown_unicast: Flood::Flood,
+            rules: Rules::ALLOW,
         }
     }
 }
@@ -102,6 +110,7 @@ impl Switch {
     pub fn read(keys: Keys<'_>) -> Self {
         let default = Self::default();
         let flood = |key| keys.parsed(key, "\"flood\", \"drop\" or \"port:NAME\"", Flood::read);
+        let rule = |key| keys.choice(key, &RULES).unwrap_or(true);
         let forwarding = keys.choice("forwarding", &Forwarding::WORDS).unwrap_or(default.forwarding);
         let unknown = if forwarding == Forwarding::Map { Flood::Drop } else { Flood::Flood };
         let mac_entries = read_mac_entries(&keys).unwrap_or(default.mac_entries);
@@ -113,6 +122,12 @@ impl Switch {
             broadcast: flood("broadcast").unwrap_or(default.broadcast),
             multicast: flood("multicast").unwrap_or(default.multicast),
             unknown_unicast: flood("unknown_unicast").unwrap_or(unknown),
+            rules: Rules {
+                local: rule("local"),
+                outbound: rule("outbound"),
+                inbound: rule("inbound"),
+                transit: rule("transit"),
+            },
         };
         if forwarding == Forwarding::Map && switch.unknown_unicast != Flood::Drop {
             let span = keys.entry("unknown_unicast").and_then(|e| e.node.span.clone());

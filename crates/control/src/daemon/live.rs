@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ringway_engine::{Attached, Source};
 use ringway_ports::process::ClientId;
-use ringway_switch::policy::Guard;
+use ringway_switch::policy::{Bound, Domain, Guard, Membership, Reach};
 use ringway_switch::{
     self as data, Forward, Learning, MAX_PORTS, MacMap, MacTable, Member, Moderation, Owner, Policy, Spread, Spreads,
     Tap, Watch,
@@ -14,6 +14,7 @@ use ringway_switch::{
 
 use super::front_end::FrontEnd;
 use super::limits::{self, Buckets};
+use crate::config::identity::{Ports, Vlan};
 use crate::config::{Calls, Direction, Flood, Forwarding, Name, Placement, Port, Switch};
 
 /// Generations of a port index in the MAC table; before one comes round again the table must be swept.
@@ -51,6 +52,19 @@ pub struct NewPort {
     pub front_end: Option<Arc<FrontEnd>>,
 }
 
+/// An address that a switch knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Address<'a> {
+    /// The VLAN in which it was heard; 0: none, or every one.
+    pub vlan: u16,
+    /// The address.
+    pub mac: data::Mac,
+    /// Where it is.
+    pub port: &'a Name,
+    /// Second it was last heard; none: it is bound.
+    pub heard: Option<u32>,
+}
+
 /// A switch and its live ports. A clone has the same ports and MAC table and can be changed on trial: nothing of it is
 /// seen by pollers before [`LiveSwitch::attached`] is published.
 #[derive(Clone)]
@@ -66,6 +80,8 @@ pub struct LiveSwitch {
     flushes: u32,
     /// Who is shown the frames of which port.
     taps: Vec<(Name, Arc<dyn Tap>)>,
+    /// Whether pollers know it to have VLANs.
+    vlans: bool,
     built: Option<Arc<data::Switch>>,
 }
 
@@ -76,6 +92,15 @@ fn guard(settings: &Port) -> Option<Arc<Guard>> {
     let prefixes: Vec<_> = settings.identity.ip.iter().map(|prefix| prefix.get()).collect();
     let guard = Guard::new(checks, &macs, &prefixes);
     (!guard.is_idle()).then(|| Arc::new(guard))
+}
+
+/// In which broadcast domains a port is.
+fn vlans(settings: &Port) -> Membership {
+    match &settings.identity.vlan {
+        Vlan::Unset => Membership::default(),
+        Vlan::Access(vlan) => Membership::access(*vlan),
+        Vlan::Trunk { tagged, native } => Membership::trunk(tagged.iter(), *native),
+    }
 }
 
 fn new_table(settings: &Switch) -> io::Result<Arc<MacTable>> {
@@ -93,7 +118,18 @@ impl LiveSwitch {
     pub fn new(name: Name, settings: Switch) -> io::Result<Self> {
         let table = new_table(&settings)?;
         let (ports, generations, free) = (BTreeMap::new(), Vec::new(), VecDeque::new());
-        Ok(Self { name, settings, ports, table, generations, free, flushes: 0, taps: Vec::new(), built: None })
+        Ok(Self {
+            name,
+            settings,
+            ports,
+            table,
+            generations,
+            free,
+            flushes: 0,
+            taps: Vec::new(),
+            vlans: false,
+            built: None,
+        })
     }
 
     /// Takes over settings. Another size of the MAC table means a new one, which has to learn anew.
@@ -146,10 +182,7 @@ impl LiveSwitch {
         self.table.reset_count(index);
         self.free.push_back(index);
         self.built = None;
-        self.flushes += 1;
-        if self.flushes >= GENERATIONS - 1 {
-            self.sweep(0);
-        }
+        self.flushed();
         Some(live)
     }
 
@@ -159,8 +192,12 @@ impl LiveSwitch {
         if let Placement::Poller(number) = settings.poller {
             live.poller = number as usize;
         }
+        let moved = live.settings.identity.vlan != settings.identity.vlan;
         live.settings = settings;
         self.built = None;
+        if moved {
+            self.flush(name);
+        }
         true
     }
 
@@ -171,6 +208,24 @@ impl LiveSwitch {
         if self.taps.len() != taps.len() || !same {
             self.taps = taps;
             self.built = None;
+        }
+    }
+
+    /// Forgets what a port taught the switch, as of the next time pollers are told: it gets its next generation.
+    fn flush(&mut self, name: &Name) {
+        let Some(live) = self.ports.get_mut(name) else { return };
+        let index = live.owner.index();
+        let generation = &mut self.generations[usize::from(index)];
+        *generation = (*generation + 1) % GENERATIONS as u8;
+        live.owner = Owner::new(index, *generation);
+        self.table.reset_count(index);
+        self.flushed();
+    }
+
+    fn flushed(&mut self) {
+        self.flushes += 1;
+        if self.flushes >= GENERATIONS - 1 {
+            self.sweep(0);
         }
     }
 
@@ -203,22 +258,34 @@ impl LiveSwitch {
         self.flushes = 0;
     }
 
-    /// Every address the switch knows: the address, its port, and the second it was last heard (none: bound).
-    pub fn addresses(&self) -> Vec<(data::Mac, &Name, Option<u32>)> {
-        if self.settings.forwarding == Forwarding::Map {
-            return self
-                .ports
-                .iter()
-                .flat_map(|(n, p)| p.settings.mac.iter().map(move |m| (m.get(), n, None)))
-                .collect();
+    /// Every address the switch knows.
+    pub fn addresses(&self) -> Vec<Address<'_>> {
+        let is_map = self.settings.forwarding == Forwarding::Map;
+        // In a learning switch only guarded addresses stay where they are bound.
+        let stays = |live: &LivePort| is_map || live.settings.identity.checks(&live.settings.mac).mac;
+        let bound = |(port, live)| {
+            let live: &LivePort = live;
+            live.settings.mac.iter().map(move |mac| Address { vlan: 0, mac: mac.get(), port, heard: None })
+        };
+        let mut all: Vec<Address<'_>> = self.ports.iter().filter(|(_, live)| stays(live)).flat_map(bound).collect();
+        if is_map {
+            return all;
         }
         let by_owner: BTreeMap<u16, (&Name, Owner)> =
             self.ports.iter().map(|(name, live)| (live.owner.index(), (name, live.owner))).collect();
-        let known = |entry: data::MacEntry| {
-            let (name, owner) = by_owner.get(&entry.owner.index())?;
-            (*owner == entry.owner).then_some((entry.mac, *name, Some(entry.heard)))
-        };
-        self.table.entries().filter_map(known).collect()
+        all.extend(self.table.entries().filter_map(|data::MacEntry { vlan, mac, owner, heard }| {
+            let (port, now) = by_owner.get(&owner.index())?;
+            (*now == owner).then_some(Address { vlan, mac, port, heard: Some(heard) })
+        }));
+        all
+    }
+
+    /// The addresses that moved last, with the ports that there still are: before, now.
+    pub fn moves(&self) -> Vec<(data::Move, Option<&Name>, Option<&Name>)> {
+        let by_owner: BTreeMap<u16, (&Name, Owner)> =
+            self.ports.iter().map(|(name, live)| (live.owner.index(), (name, live.owner))).collect();
+        let name = |owner: Owner| by_owner.get(&owner.index()).filter(|(_, now)| *now == owner).map(|(name, _)| *name);
+        self.table.moves().into_iter().map(|moved| (moved, name(moved.from), name(moved.to))).collect()
     }
 
     /// The ports as pollers take them, to be published at once: their calls are moderated as their settings say from now on.
@@ -243,9 +310,46 @@ impl LiveSwitch {
         self.built = None;
     }
 
+    /// Whether any port says in which VLANs it is.
+    fn has_vlans(&self) -> bool {
+        self.ports.values().any(|live| live.settings.identity.vlan != Vlan::Unset)
+    }
+
+    /// Whom a port may exchange frames with. Names that nobody has are nobody.
+    fn reach(&self, settings: &Port) -> Reach {
+        let identity = &settings.identity;
+        let indices = |names: &Ports| match names {
+            Ports::All => None,
+            Ports::These(names) => {
+                let live = names.iter().filter_map(|name| self.ports.get(name));
+                let mut indices: Box<[u16]> = live.map(|live| live.owner.index()).collect();
+                indices.sort_unstable();
+                Some(indices)
+            }
+        };
+        let mut others = self.ports.iter().filter(|(_, live)| live.settings.identity.uplink);
+        let outlet = match &identity.uplinks {
+            _ if identity.uplink || self.settings.forwarding != Forwarding::Map => None,
+            Ports::All => others.next(),
+            Ports::These(names) => others.find(|(name, _)| names.contains(*name)),
+        };
+        Reach {
+            uplink: identity.uplink,
+            uplinks: indices(&identity.uplinks),
+            allow: indices(&identity.allow),
+            outlet: outlet.map(|(_, live)| live.owner.index()),
+        }
+    }
+
     fn build(&mut self, buckets: &Buckets) -> Arc<data::Switch> {
         if let Some(built) = &self.built {
             return Arc::clone(built);
+        }
+        if self.has_vlans() != self.vlans {
+            // What was learned is of no use: it is in no VLAN, or in one.
+            self.vlans = !self.vlans;
+            let names: Vec<Name> = self.ports.keys().cloned().collect();
+            names.iter().for_each(|name| self.flush(name));
         }
         for live in self.ports.values_mut() {
             let limits = limits::policy(live.policy.as_ref(), &live.settings, buckets);
@@ -256,6 +360,8 @@ impl LiveSwitch {
             macs: live.settings.mac.iter().map(|mac| mac.get()).collect(),
             weight: live.settings.weight,
             policy: live.policy.clone(),
+            reach: self.reach(&live.settings),
+            vlans: vlans(&live.settings),
             ..Member::new(live.owner, Arc::clone(&live.port))
         };
         let members: Vec<Member> = self.ports.values().map(member).collect();
@@ -275,7 +381,13 @@ impl LiveSwitch {
             unknown_unicast: spread(&self.settings.unknown_unicast),
         };
         let table = Arc::clone(&self.table);
-        let built = data::Switch::new(self.name.as_str(), members, table, forward, spreads);
+        let domain = Domain {
+            // In a learning switch only guarded addresses stay where they are bound.
+            bound: Bound::new(&members),
+            rules: self.settings.rules,
+            vlans: self.vlans,
+        };
+        let built = data::Switch::new(self.name.as_str(), members, table, forward, spreads).within(domain);
         let built = Arc::new(built.with_watches(self.watches()));
         self.built = Some(Arc::clone(&built));
         built

@@ -9,7 +9,7 @@ use super::{Daemon, Refused, limits};
 use crate::api::features::feature_names;
 use crate::api::identity::IdentityStatus;
 use crate::api::types::{
-    BucketStatus, FdbEntry, PollerStatus, PortStatus, Status, SwitchStatus, Traffic, VhostUserStatus,
+    BucketStatus, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, SwitchStatus, Traffic, VhostUserStatus,
 };
 use crate::config::units::{show_duration, show_rate};
 use crate::config::{Kind, Name, Port, VhostUser};
@@ -70,15 +70,16 @@ impl Daemon {
         let now = ringway_engine::seconds(Instant::now());
         let wanted = self.switches.iter().filter(|(name, _)| switch.is_none_or(|wanted| wanted == *name));
         let entries = wanted.flat_map(|(switch, live)| {
-            live.addresses().into_iter().map(move |(mac, port, heard)| FdbEntry {
+            live.addresses().into_iter().map(move |address| FdbEntry {
                 switch: switch.to_string(),
-                mac: mac.to_string(),
-                port: port.to_string(),
-                age: heard.map(|heard| now.saturating_sub(heard).into()),
+                vlan: (address.vlan != 0).then_some(address.vlan),
+                mac: address.mac.to_string(),
+                port: address.port.to_string(),
+                age: address.heard.map(|heard| now.saturating_sub(heard).into()),
             })
         });
         let mut entries: Vec<FdbEntry> = entries.collect();
-        entries.sort_by(|a, b| (&a.switch, &a.mac).cmp(&(&b.switch, &b.mac)));
+        entries.sort_by(|a, b| (&a.switch, a.vlan, &a.mac).cmp(&(&b.switch, b.vlan, &b.mac)));
         Ok(entries)
     }
 
@@ -94,7 +95,27 @@ fn switch_status(name: &Name, switch: &super::live::LiveSwitch) -> SwitchStatus 
         name: name.to_string(),
         forwarding: switch.settings.forwarding.as_str().to_owned(),
         ports: switch.ports().len(),
+        moves: moves(switch),
     }
+}
+
+fn moves(switch: &super::live::LiveSwitch) -> Vec<MoveStatus> {
+    let now = ringway_engine::seconds(Instant::now());
+    let mut moves: Vec<MoveStatus> = switch
+        .moves()
+        .into_iter()
+        .map(|(moved, from, to)| MoveStatus {
+            vlan: (moved.vlan != 0).then_some(moved.vlan),
+            mac: moved.mac.to_string(),
+            from: from.map(ToString::to_string),
+            to: to.map(ToString::to_string),
+            count: moved.count,
+            duplicate: moved.is_duplicate,
+            age: now.saturating_sub(moved.second).into(),
+        })
+        .collect();
+    moves.sort_by(|a, b| a.age.total_cmp(&b.age).then(a.mac.cmp(&b.mac)));
+    moves
 }
 
 /// All time that is not busy is free, the present sleep included, which a poller accounts for only when it wakes.

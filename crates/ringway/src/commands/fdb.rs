@@ -38,10 +38,11 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
 }
 
 fn text(entries: &[FdbEntry]) -> String {
-    let mut table = Table::new(&["SWITCH", "MAC", "PORT", "AGE"]);
+    let mut table = Table::new(&["SWITCH", "VLAN", "MAC", "PORT", "AGE"]);
     for entry in entries {
         let age = entry.age.map_or("bound".to_owned(), |age| format!("{age:.0} s"));
-        table.row(vec![entry.switch.clone(), entry.mac.clone(), entry.port.clone(), age]);
+        let vlan = entry.vlan.map_or("-".to_owned(), |vlan| vlan.to_string());
+        table.row(vec![entry.switch.clone(), vlan, entry.mac.clone(), entry.port.clone(), age]);
     }
     table.text()
 }

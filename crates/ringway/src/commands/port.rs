@@ -71,6 +71,12 @@ const KEYS: &str = "Keys, as in [port.NAME] of the configuration:
   ip=[\"ADDRESS\",...]     bound IP addresses and prefixes, like ip=10.0.0.5
   guard=auto|all|off     what may not be claimed: others' addresses (auto: where mac or ip are set), with all neither
                          to be a DHCP server or router; or a list of mac, ip, dhcp, ra
+  uplink=true|false      whether the port leads out: to the host, a physical network
+  uplinks=[\"NAME\",...]  the uplinks it may use, by default all
+  allow=[\"NAME\",...]    the other ports it may reach, by default all; both sides must allow it; [] is uplinks only
+  vlan=1..4094           the VLAN it is in, without tags; none: VLAN 1, once another port of its switch has one
+  trunk=[10,\"20-29\"]    the VLANs it is in, with tags, or trunk=all
+  native=1..4094         the VLAN of a trunk's frames without tags; by default, and with none, they are dropped
   weight=1..64           share of a poller's attention, and of a port or bucket that several fill
   ingress={rate=\"RATE\",...}   how much it may send; {}: as much as it can. Keys of the limit:
     rate      bits of frames (without FCS) a second, 8kbit to 400Gbit

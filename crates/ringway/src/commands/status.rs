@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ringway_control::api::types::{Fault, PollerStatus, PortStatus, Status};
+use ringway_control::api::types::{Fault, PollerStatus, PortStatus, Status, SwitchStatus};
 
 use super::{Context, fail};
 use crate::out::{self, Table, time};
@@ -40,6 +40,9 @@ fn text(status: &Status) -> String {
         parts.push(details);
     }
     parts.push(pollers(&status.pollers));
+    if status.switches.iter().any(|switch| !switch.moves.is_empty()) {
+        parts.push(moves(&status.switches));
+    }
     if !status.faults.is_empty() {
         parts.push(faults(&status.faults));
     }
@@ -92,6 +95,24 @@ fn pollers(pollers: &[PollerStatus]) -> String {
             format!("{:.1} s", poller.busy),
             format!("{:.1} s", poller.free),
             format!("{:.1} %", share * 100.0),
+        ]);
+    }
+    table.text()
+}
+
+fn moves(switches: &[SwitchStatus]) -> String {
+    let mut table = Table::new(&["MOVED", "SWITCH", "VLAN", "FROM", "TO", "TIMES", "AGE", ""]);
+    for (switch, moved) in switches.iter().flat_map(|switch| switch.moves.iter().map(move |moved| (switch, moved))) {
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        table.row(vec![
+            moved.mac.clone(),
+            switch.name.clone(),
+            or_dash(moved.vlan.map(|vlan| vlan.to_string())),
+            or_dash(moved.from.clone()),
+            or_dash(moved.to.clone()),
+            moved.count.to_string(),
+            time(moved.age),
+            if moved.duplicate { "used twice, or a loop" } else { "" }.to_owned(),
         ]);
     }
     table.text()

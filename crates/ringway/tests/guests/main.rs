@@ -12,3 +12,4 @@ mod features;
 mod moves;
 mod restarts;
 mod scene;
+mod vlans;

@@ -14,20 +14,20 @@ const ETHERNET: usize = 14;
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     /// VLAN tags: up to two.
-    pub(super) tags: usize,
-    pub(super) v6: bool,
+    pub(crate) tags: usize,
+    pub(crate) v6: bool,
     /// Words of IPv4 options, or pairs of words of IPv6 extension headers.
-    pub(super) ip_options: usize,
-    pub(super) tcp_options: usize,
+    pub(crate) ip_options: usize,
+    pub(crate) tcp_options: usize,
     /// All flags of the TCP header but the reserved ones.
-    pub(super) flags: u8,
-    pub(super) gso: Gso,
+    pub(crate) flags: u8,
+    pub(crate) gso: Gso,
     /// TCP, where `gso` leaves that open.
-    pub(super) tcp: bool,
-    pub(super) gso_size: u16,
-    pub(super) payload: Vec<u8>,
-    pub(super) id: u16,
-    pub(super) sequence: u32,
+    pub(crate) tcp: bool,
+    pub(crate) gso_size: u16,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) id: u16,
+    pub(crate) sequence: u32,
 }
 
 impl Default for Sample {
@@ -63,7 +63,7 @@ impl Sample {
     }
 
     /// Where the payload begins.
-    pub(super) fn payload_at(&self) -> usize {
+    pub(crate) fn payload_at(&self) -> usize {
         self.transport_at() + if self.is_tcp() { 20 + 4 * self.tcp_options } else { 8 }
     }
 
@@ -150,7 +150,7 @@ impl Sample {
     }
 
     /// Whether these frames are the sample's, complete: every length, number and checksum.
-    pub(super) fn check(&self, frames: &[Vec<u8>]) {
+    pub(crate) fn check(&self, frames: &[Vec<u8>]) {
         let (whole, _) = self.build();
         let ip_at = ETHERNET + 4 * self.tags;
         let (mut payload, mut fragments) = (Vec::<u8>::new(), Vec::<u8>::new());
@@ -252,7 +252,7 @@ impl Sample {
 }
 
 /// A frame's checksum as its receiver would make it.
-pub(super) fn complete(frame: &mut [u8], offload: &Offload) {
+pub(crate) fn complete(frame: &mut [u8], offload: &Offload) {
     let mut sum = 0u32;
     for pair in frame[offload.csum_start.into()..].chunks(2) {
         sum += u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)]));

@@ -34,12 +34,17 @@ pub struct Prefix {
     pub length: u8,
 }
 
-/// A sorted list of ranges that do not touch.
-#[derive(Clone, Debug, Default)]
-struct Ranges<T>(Box<[(T, T)]>);
+/// Ranges that do not touch: most ports have one.
+#[derive(Clone, Debug)]
+struct Ranges<T> {
+    first: (T, T),
+    /// The others, sorted.
+    more: Box<[(T, T)]>,
+}
 
 impl<T: Copy + Ord> Ranges<T> {
-    fn new(mut ranges: Vec<(T, T)>) -> Self {
+    /// `nothing` is a range that ends before it begins.
+    fn new(mut ranges: Vec<(T, T)>, nothing: (T, T)) -> Self {
         ranges.sort_unstable();
         let mut merged: Vec<(T, T)> = Vec::with_capacity(ranges.len());
         for (first, last) in ranges {
@@ -48,24 +53,25 @@ impl<T: Copy + Ord> Ranges<T> {
                 _ => merged.push((first, last)),
             }
         }
-        Self(merged.into())
+        let mut merged = merged.into_iter();
+        Self { first: merged.next().unwrap_or(nothing), more: merged.collect() }
     }
 
     #[inline]
     fn contains(&self, value: T) -> bool {
-        match &*self.0 {
-            [] => false,
-            [(first, last)] => *first <= value && value <= *last,
-            many => {
-                let after = many.partition_point(|(first, _)| *first <= value);
-                after > 0 && value <= many[after - 1].1
-            }
-        }
+        let (first, last) = self.first;
+        first <= value && value <= last || !self.more.is_empty() && self.is_further(value)
+    }
+
+    #[inline(never)]
+    fn is_further(&self, value: T) -> bool {
+        let after = self.more.partition_point(|(first, _)| *first <= value);
+        after > 0 && value <= self.more[after - 1].1
     }
 }
 
 /// What one port may claim. Judges private copies only, which are what is delivered.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Guard {
     checks: Checks,
     /// Sorted.
@@ -97,13 +103,18 @@ impl Guard {
         if !v6.is_empty() {
             v6.extend(macs.iter().map(|mac| u128::from(link_local(*mac))).map(|address| (address, address)));
         }
-        Guard { checks, macs: macs.into(), v4: Ranges::new(v4), v6: Ranges::new(v6) }
+        Guard { checks, macs: macs.into(), v4: Ranges::new(v4, (1, 0)), v6: Ranges::new(v6, (1, 0)) }
     }
 
     /// Whether there is anything to look at.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.checks == Checks::NONE
+    }
+
+    /// Whether nobody else may use the port's Ethernet addresses.
+    pub(crate) fn has_macs(&self) -> bool {
+        self.checks.mac
     }
 
     #[inline]
@@ -115,14 +126,13 @@ impl Guard {
     }
 
     /// Rejects the frames of a batch that claim what is not the port's.
+    #[inline]
     pub(crate) fn admit(&self, batch: &mut Batch<'_>) {
         let mut known = self.macs.first().copied().unwrap_or(Mac::BROADCAST);
-        for index in 0..batch.len() {
-            let (head, len) = batch.judged(index);
-            if let Err(reason) = self.judge_after(&mut known, head, len) {
-                batch.reject(index, reason);
-            }
-        }
+        batch.judge(|head, len| match self.is_plain(known, head, len) {
+            true => Ok(()),
+            false => self.judge_closely(&mut known, head, len),
+        });
     }
 
     /// Judges a frame by the `len` first bytes of `head`, 14 or more: all of it, or 128.
@@ -131,12 +141,12 @@ impl Guard {
     /// Why it is to be dropped.
     pub fn judge(&self, head: &[u8; 128], len: usize) -> Result<(), DropReason> {
         let mut known = self.macs.first().copied().unwrap_or(Mac::BROADCAST);
-        self.judge_after(&mut known, head, len)
+        if self.is_plain(known, head, len) { Ok(()) } else { self.judge_closely(&mut known, head, len) }
     }
 
     /// The same, `known` being an address of the port's.
-    #[inline]
-    fn judge_after(&self, known: &mut Mac, head: &[u8; 128], len: usize) -> Result<(), DropReason> {
+    #[inline(never)]
+    fn judge_closely(&self, known: &mut Mac, head: &[u8; 128], len: usize) -> Result<(), DropReason> {
         let source = Mac::source(head);
         if self.checks.mac && source != *known {
             if !self.has(source) {
@@ -144,31 +154,31 @@ impl Guard {
             }
             *known = source;
         }
-        if self.is_plain(head, len) { Ok(()) } else { self.judge_claims(head, len) }
+        self.judge_claims(head.get(..len).unwrap_or(head))
     }
 
-    /// Whether it is a frame as most are, and right: IPv4 without tags and options, and not UDP where that matters; or
-    /// TCP or UDP over IPv6, alike.
-    #[inline]
-    fn is_plain(&self, head: &[u8; 128], len: usize) -> bool {
-        match (head[12], head[13], head[14]) {
-            (0x08, 0x00, 0x45) if len >= 38 => {
+    /// Whether it is a frame as most are, and right: IPv4 without tags and options, and not DHCP where that matters; or TCP
+    /// or UDP over IPv6, alike.
+    #[inline(always)]
+    fn is_plain(&self, known: Mac, head: &[u8; 128], len: usize) -> bool {
+        let Checks { mac, ip, dhcp, .. } = self.checks;
+        if mac && Mac::source(head) != known {
+            return false;
+        }
+        match u16::from_be_bytes([head[12], head[13]]) {
+            0x0800 if head[14] == 0x45 && len >= 38 => {
                 let source = u32::from_be_bytes([head[26], head[27], head[28], head[29]]);
-                (head[23] != 17 || !self.checks.dhcp || is_far_from_dhcp(head, 34))
-                    && (!self.checks.ip || self.v4.contains(source))
+                (!ip || self.v4.contains(source)) && (!dhcp || head[23] != 17 || has_no_port(head, 34, 67))
             }
-            (0x86, 0xdd, version) if version >> 4 == 6 && len >= 58 => {
-                let transport = head[20];
-                let plain = transport == 6 || transport == 17 && (!self.checks.dhcp || is_far_from_dhcp(head, 54));
-                plain && (!self.checks.ip || self.v6.contains(v6_source(head)))
+            0x86dd if head[14] >> 4 == 6 && len >= 58 => {
+                (head[20] == 6 || head[20] == 17 && (!dhcp || has_no_port(head, 54, 546)))
+                    && (!ip || self.v6.contains(v6_source(head)))
             }
             _ => false,
         }
     }
 
-    #[inline(never)]
-    fn judge_claims(&self, head: &[u8; 128], len: usize) -> Result<(), DropReason> {
-        let frame = head.get(..len).unwrap_or(head);
+    fn judge_claims(&self, frame: &[u8]) -> Result<(), DropReason> {
         let claims = Claims::read(frame).map_err(|Unreadable| DropReason::GuardUnreadable)?;
         let spoofed = match claims.protocol {
             Protocol::Other | Protocol::Ip => DropReason::SpoofedIp,
@@ -195,12 +205,12 @@ impl Guard {
     }
 }
 
-/// Whether the ports of the UDP header at `at` are none of DHCP's. In a fragment but the first there may be anything; that
-/// costs a closer look.
+/// Whether the ports of the UDP header at `at` are neither `port` nor the next. In a fragment but the first there may be
+/// anything; that costs a closer look.
 #[inline]
-fn is_far_from_dhcp(head: &[u8; 128], at: usize) -> bool {
-    let ports = [u16::from_be_bytes([head[at], head[at + 1]]), u16::from_be_bytes([head[at + 2], head[at + 3]])];
-    !ports.iter().any(|port| matches!(port, 67 | 68 | 546 | 547))
+fn has_no_port(head: &[u8; 128], at: usize, port: u16) -> bool {
+    let is_not = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]).wrapping_sub(port) > 1;
+    is_not(at) && is_not(at + 2)
 }
 
 #[inline]

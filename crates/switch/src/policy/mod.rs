@@ -1,6 +1,8 @@
 //! Policy: what a port may send, and how much (DESIGN §6). Judged on the private copies only.
 //!
 //! - [`guard`], [`claims`]: in whose name.
+//! - [`rules`], [`reach`]: who is known where, and who may reach whom.
+//! - [`vlan`], [`retag`]: broadcast domains and the tags that show them.
 //! - [`bucket`]: token buckets, exact.
 //! - [`shares`]: who may have how much of one that several draw on.
 //! - [`limit`]: what a port makes of them in one direction; [`turn`]: how a pass keeps to it.
@@ -14,9 +16,13 @@ mod egress;
 mod guard;
 pub(crate) mod hold;
 mod limit;
+mod reach;
+mod retag;
+mod rules;
 mod shares;
 mod storm;
 mod turn;
+mod vlan;
 
 #[cfg(test)]
 mod bucket_tests;
@@ -28,6 +34,8 @@ mod guard_tests;
 mod limit_tests;
 #[cfg(test)]
 mod pass_tests;
+#[cfg(test)]
+mod vlan_tests;
 
 use std::sync::Arc;
 
@@ -39,10 +47,17 @@ pub use claims::{Claims, Protocol, Role, Unreadable};
 pub use egress::Egress;
 pub use guard::{Checks, Guard, Prefix};
 pub use limit::{Excess, Limit, Rates};
+pub use reach::Reach;
+pub use rules::{Bound, Domain, Rules};
 pub use storm::Storm;
+pub use vlan::Membership;
 
 pub(crate) use limit::Grant;
+pub(crate) use reach::may_pass;
+pub(crate) use retag::{Retagger, keep_own};
+pub(crate) use rules::Heard;
 pub(crate) use turn::Turn;
+pub(crate) use vlan::{Class, classify};
 
 /// What the configuration says of one port's frames. A clone shares what must last over changes of the topology: buckets,
 /// counters.

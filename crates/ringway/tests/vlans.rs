@@ -1,0 +1,246 @@
+//! VLANs, with the stacks of network namespaces on both sides of a trunk whose other end is this test: it takes tags off and
+//! puts them on itself. (A guest's own VLAN devices are in `guests/vlans.rs`.)
+
+mod common;
+mod support;
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::Namespace;
+use ringway_client::{Gso, Offload, Port, Shape};
+use serde_json::Value;
+use support::{Daemon, receive, send, until};
+
+/// The last is the trunk's native one, of which the port says nothing.
+const VLANS: [u16; 3] = [10, 20, 1];
+
+/// The switch `lan0` with a trunk and a port without tags in each VLAN, and for each VLAN a switch of its own, `far10` and so
+/// on, that the test joins to the trunk. Hosts are 10.`v`.0.1 in the far and 10.`v`.0.2 in the near one.
+struct Campus {
+    daemon: Daemon,
+    near: Vec<Namespace>,
+    far: Vec<Namespace>,
+    ends: Mutex<Ends>,
+}
+
+/// The test's ends of the trunk, and of the far switches.
+struct Ends {
+    trunk: Port,
+    far: Vec<Port>,
+    /// Frames that came out of the trunk, by VLAN.
+    out: [u64; VLANS.len()],
+    /// The longest of them in bytes.
+    longest: usize,
+}
+
+impl Campus {
+    fn new() -> Self {
+        let spaces = || VLANS.map(|_| Namespace::new()).into_iter().collect::<Vec<_>>();
+        let (near, far) = (spaces(), spaces());
+        let mut config =
+            "[switch.lan0]\n[port.trunk]\nswitch = \"lan0\"\nkind = \"process\"\ntrunk = [10, \"20-29\"]\n\
+                          native = 1\n"
+                .to_owned();
+        for (at, vlan) in VLANS.iter().enumerate() {
+            let tap = |name: &str, switch: &str, space: &Namespace, keys: &str| {
+                let netns = &space.name;
+                format!("[port.{name}{vlan}]\nswitch = \"{switch}\"\nkind = \"tap\"\nnetns = \"{netns}\"\n{keys}\n")
+            };
+            let keys = if *vlan == 1 { String::new() } else { format!("vlan = {vlan}") };
+            config += &tap("near", "lan0", &near[at], &keys);
+            config += &format!("[switch.far{vlan}]\n{}", tap("far", &format!("far{vlan}"), &far[at], ""));
+        }
+        let daemon = Daemon::start(&config);
+        for (at, vlan) in VLANS.iter().enumerate() {
+            near[at].ok("ip", &["addr", "add", &format!("10.{vlan}.0.2/24"), "dev", &format!("near{vlan}")]);
+            far[at].ok("ip", &["addr", "add", &format!("10.{vlan}.0.1/24"), "dev", &format!("far{vlan}")]);
+        }
+        let attach = |name: &str| {
+            let shape = Shape { offload: true, ..Shape::default() };
+            Port::attach(daemon.runtime_dir().join("attach.sock"), name, shape).unwrap()
+        };
+        let far_ends = VLANS.map(|vlan| attach(&format!("far{vlan}:end"))).into_iter().collect();
+        let ends = Ends { trunk: attach("lan0:trunk"), far: far_ends, out: [0; VLANS.len()], longest: 0 };
+        Self { daemon, near, far, ends: Mutex::new(ends) }
+    }
+
+    /// Does something while frames are carried between the trunk and the far switches.
+    fn joined<T>(&self, work: impl FnOnce() -> T) -> T {
+        let (stop, ends) = (AtomicBool::new(false), &self.ends);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut ends = ends.lock().unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    if ends.carry() == 0 {
+                        ends.trunk.wait_rx(Duration::from_millis(1)).unwrap();
+                    }
+                }
+            });
+            let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            stop.store(true, Ordering::Relaxed);
+            done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+}
+
+/// An offload whose headers are so many bytes further on. (What the header says of their length is not to be relied on.)
+fn moved(offload: Option<Offload>, by: i16) -> Option<Offload> {
+    offload.map(|o| Offload { csum_start: o.csum_start.checked_add_signed(by).unwrap(), ..o })
+}
+
+impl Ends {
+    /// Carries what there is, both ways. Returns how many frames.
+    fn carry(&mut self) -> usize {
+        let Self { trunk, far, out, longest } = self;
+        let mut count = trunk.rx().drain_offloaded(256, |frame, offload| {
+            let tag = (frame[12..14] == [0x81, 0]).then(|| u16::from_be_bytes([frame[14], frame[15]]));
+            let at = VLANS.iter().position(|vlan| *vlan == tag.unwrap_or(1)).expect("a VLAN of the trunk's");
+            assert_ne!(tag, Some(1), "the native one has no tag");
+            (out[at], *longest) = (out[at] + 1, (*longest).max(frame.len()));
+            let plain = [&frame[..12], &frame[if tag.is_some() { 16 } else { 12 }..]].concat();
+            let left = if tag.is_some() { moved(offload, -4) } else { offload };
+            // The sum must begin where TCP does, behind IPv4.
+            if let Some(left) = left.filter(|left| left.gso == Gso::Tcp4) {
+                assert_eq!((left.csum_start, left.csum_offset), (34, 16));
+            }
+            far[at].tx().push_offloaded(&plain, left.as_ref());
+        });
+        for (end, vlan) in far.iter_mut().zip(VLANS) {
+            count += end.rx().drain_offloaded(256, |frame, offload| {
+                if vlan == 1 {
+                    trunk.tx().push_offloaded(frame, offload.as_ref());
+                    return;
+                }
+                let tagged = [&frame[..12], &[0x81, 0], &vlan.to_be_bytes(), &frame[12..]].concat();
+                trunk.tx().push_offloaded(&tagged, moved(offload, 4).as_ref());
+            });
+            end.flush();
+        }
+        trunk.flush();
+        count
+    }
+}
+
+fn pings(from: &Namespace, to: &str) -> bool {
+    from.run("ping", &["-q", "-c", "3", "-i", "0.01", "-W", "2", to]).code == Some(0)
+}
+
+#[test]
+fn stacks_on_both_sides_of_a_trunk_reach_those_of_their_vlan_and_no_others() {
+    let campus = Campus::new();
+    campus.joined(|| {
+        for (at, vlan) in VLANS.iter().enumerate() {
+            assert!(pings(&campus.near[at], &format!("10.{vlan}.0.1")), "VLAN {vlan}");
+        }
+        // The same network in two VLANs.
+        for (space, vlan) in campus.near.iter().zip(VLANS) {
+            space.ok("ip", &["addr", "add", &format!("10.99.0.{vlan}/24"), "dev", &format!("near{vlan}")]);
+        }
+        assert!(!pings(&campus.near[0], "10.99.0.20"), "another VLAN");
+    });
+    assert!(campus.ends.lock().unwrap().out.iter().all(|frames| *frames >= 3));
+    let fdb: Value = serde_json::from_str(&campus.daemon.ok(&["fdb", "lan0", "--json"])).unwrap();
+    let entries = fdb.as_array().unwrap().iter();
+    let mut vlans: Vec<_> = entries.map(|e| (e["vlan"].as_u64().unwrap(), e["port"].as_str().unwrap())).collect();
+    vlans.sort_unstable();
+    let wanted = [(1, "near1"), (1, "trunk"), (10, "near10"), (10, "trunk"), (20, "near20"), (20, "trunk")];
+    assert_eq!(vlans, wanted);
+}
+
+#[test]
+fn a_port_changes_its_broadcast_domain_while_frames_flow() {
+    let campus = Campus::new();
+    campus.joined(|| {
+        let pinging =
+            campus.near[0].start("ping", &["-c", "400", "-i", "0.005", "-W", "5", "10.10.0.1"], "icmp_seq=1 ");
+        for (space, vlan) in campus.near.iter().zip(VLANS) {
+            space.ok("ip", &["addr", "add", &format!("10.99.0.{vlan}/24"), "dev", &format!("near{vlan}")]);
+        }
+        for _ in 0..2 {
+            assert!(!pings(&campus.near[0], "10.99.0.20"));
+            campus.daemon.ok(&["port", "set", "near20", "vlan=10"]);
+            // A stack asks again when it has forgotten that nobody answered.
+            until("both are in VLAN 10", || pings(&campus.near[0], "10.99.0.20"));
+            assert!(!pings(&campus.near[1], "10.20.0.1"), "no more in VLAN 20");
+            campus.daemon.ok(&["port", "set", "near20", "vlan=20"]);
+            until("it is back in VLAN 20", || pings(&campus.near[1], "10.20.0.1"));
+        }
+        let said = pinging.finish();
+        assert!(said.contains("400 received, 0% packet loss"), "{said}");
+    });
+    // Without VLANs all are one again.
+    for port in ["near10", "near20", "trunk"] {
+        campus.daemon.ok(&["port", "set", port, "vlan=none"]);
+    }
+    until("they reach each other", || pings(&campus.near[0], "10.99.0.20"));
+    assert_eq!(campus.daemon.port("near10")["identity"]["vlan"], Value::Null);
+}
+
+#[test]
+fn segments_and_checksums_left_to_the_receiver_cross_a_trunk() {
+    let campus = Campus::new();
+    let stream = |from: &Namespace, to: &Namespace, address: &str| {
+        let server = to.start("iperf3", &["-s", "-1", "--forceflush"], "Server listening");
+        let said = from.ok("iperf3", &["-c", address, "-t", "2", "-J"]);
+        server.finish();
+        let report: Value = serde_json::from_str(&said).unwrap();
+        report["end"]["sum_received"]["bytes"].as_u64().unwrap()
+    };
+    let traffic = |port: &str| {
+        let out = campus.daemon.port(port)["out"].clone();
+        (out["frames"].as_u64().unwrap(), out["bytes"].as_u64().unwrap())
+    };
+    let wrong_sums = |space: &Namespace| {
+        let snmp = space.ok("cat", &["/proc/net/snmp"]);
+        let mut tcp = snmp.lines().filter(|line| line.starts_with("Tcp:")).map(str::split_whitespace);
+        let (names, values) = (tcp.next().unwrap(), tcp.next().unwrap());
+        names.zip(values).find(|(name, _)| *name == "InCsumErrors").unwrap().1.to_owned()
+    };
+    let (near, far) = (&campus.near[0], &campus.far[0]);
+    for (from, to, address, receiver) in [(near, far, "10.10.0.1", "far10"), (far, near, "10.10.0.2", "near10")] {
+        let before = traffic(receiver);
+        let bytes = campus.joined(|| stream(from, to, address));
+        assert!(bytes > 5_000_000, "{bytes} bytes to {receiver}");
+        let after = traffic(receiver);
+        let (frames, bytes) = (after.0 - before.0, after.1 - before.1);
+        assert!(bytes / frames > 3000, "to {receiver}: {bytes} bytes in {frames} frames");
+        assert_eq!(wrong_sums(to), "0", "the kernel found every checksum right");
+    }
+    assert!(campus.ends.lock().unwrap().longest > 3000, "uncut on the trunk");
+    for port in ["trunk", "near10"] {
+        let drops = campus.daemon.port(port)["drops"].clone();
+        assert!(drops.get("receiver_down").is_none() && drops.get("bad_offload").is_none(), "{port}: {drops}");
+    }
+}
+
+#[test]
+fn a_priority_outlives_the_switch_and_the_settings_of_ports_are_those_of_the_file() {
+    let daemon = Daemon::start(
+        "[switch.lan0]\n[port.a]\nswitch = \"lan0\"\nkind = \"process\"\nvlan = 7\n\
+         [port.b]\nswitch = \"lan0\"\nkind = \"process\"\ntrunk = \"all\"\n",
+    );
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    let frame = |tag: &[u8]| [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1], tag, &[0x88, 0xb5], &[9; 46]].concat();
+    send(&mut a, &frame(&[0x81, 0, 0xa0, 0]));
+    assert_eq!(receive(&mut b, support::PATIENCE), Some(frame(&[0x81, 0, 0xa0, 7])));
+    send(&mut b, &frame(&[0x81, 0, 0xe0, 7]));
+    assert_eq!(receive(&mut a, support::PATIENCE), Some(frame(&[])));
+    daemon.ok(&["port", "set", "b", "trunk=7,20-29", "native=7"]);
+    let identity = daemon.port("b")["identity"].clone();
+    assert_eq!((&identity["trunk"], &identity["native"]), (&serde_json::json!(["7", "20-29"]), &7.into()));
+    send(&mut a, &frame(&[]));
+    assert_eq!(receive(&mut b, support::PATIENCE), Some(frame(&[])));
+    for (wrong, what) in [
+        ("vlan=0", "0 is not a VLAN; write 1 to 4094"),
+        ("vlan=4095", "4095 is not a VLAN"),
+        ("trunk=9-7", "are not VLANs; write them like 10"),
+        ("native=x", "expected a VLAN, 1 to 4094, or \"none\""),
+    ] {
+        let said = daemon.ringway(&["port", "set", "b", wrong]);
+        assert!(said.code == Some(2) && said.err.contains(what), "{wrong}: {}", said.err);
+    }
+    let said = daemon.ringway(&["port", "set", "a", "native=1"]);
+    assert!(said.code == Some(2) && said.err.contains("only a trunk has a native VLAN"), "{}", said.err);
+}

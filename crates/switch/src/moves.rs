@@ -1,0 +1,88 @@
+//! Addresses that turn up at another port than before: a machine that was moved, a loop, or two with one address.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::mac::Mac;
+use crate::mac_table::Owner;
+
+/// How many are remembered: the latest.
+const MOST: usize = 64;
+
+/// An address that moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The VLAN; 0 where there are none.
+    pub vlan: u16,
+    /// The address.
+    pub mac: Mac,
+    /// Where it was before it moved last.
+    pub from: Owner,
+    /// Where it is.
+    pub to: Owner,
+    /// How often it moved since it is remembered.
+    pub count: u64,
+    /// Second it moved last.
+    pub second: u32,
+    /// It went back to where it came from: two have this address, or frames go in a circle.
+    pub is_duplicate: bool,
+}
+
+/// The addresses that moved last. Whoever sees a move never waits to note it: of two at one moment one may be missed.
+#[derive(Debug)]
+pub(crate) struct Moves(Mutex<Vec<Move>>);
+
+impl Moves {
+    pub(crate) fn new() -> Moves {
+        Moves(Mutex::new(Vec::with_capacity(MOST)))
+    }
+
+    /// Notes a move.
+    pub(crate) fn note(&self, vlan: u16, mac: Mac, from: Owner, to: Owner, now: u32) {
+        let Ok(mut moves) = self.0.try_lock() else { return };
+        if let Some(known) = moves.iter_mut().find(|known| (known.vlan, known.mac) == (vlan, mac)) {
+            let is_duplicate = known.is_duplicate || known.from == to;
+            *known = Move { from, to, count: known.count + 1, second: now, is_duplicate, ..*known };
+            return;
+        }
+        let new = Move { vlan, mac, from, to, count: 1, second: now, is_duplicate: false };
+        if moves.len() < MOST {
+            moves.push(new);
+        } else if let Some(oldest) = moves.iter_mut().min_by_key(|known| known.second) {
+            *oldest = new;
+        }
+    }
+
+    /// All that are remembered, in no order.
+    pub(crate) fn all(&self) -> Vec<Move> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MacTable;
+    use crate::testing::mac;
+
+    #[test]
+    fn a_move_is_told_from_two_with_one_address_and_a_flood_of_moves_is_bounded() {
+        let table = MacTable::new(4096, 4096, [1, 2]);
+        let [one, two, three] = [0, 1, 2].map(|index| Owner::new(index, 0));
+        let learn = |mac, owner, now| table.learn_in(7, mac, owner, now, |_| true);
+        learn(mac(1), one, 1);
+        assert_eq!(table.moves(), []);
+        learn(mac(1), two, 2);
+        let moved = Move { vlan: 7, mac: mac(1), from: one, to: two, count: 1, second: 2, is_duplicate: false };
+        assert_eq!(table.moves(), [moved]);
+        learn(mac(1), three, 3);
+        assert!(!table.moves()[0].is_duplicate, "moved on");
+        learn(mac(1), two, 4);
+        assert_eq!(table.moves(), [Move { from: three, to: two, count: 3, second: 4, is_duplicate: true, ..moved }]);
+        for n in 100..400 {
+            learn(mac(n), one, 5);
+            learn(mac(n), two, 6);
+        }
+        assert_eq!(table.moves().len(), MOST);
+        assert!(table.moves().iter().any(|known| known.mac == mac(399)));
+    }
+}

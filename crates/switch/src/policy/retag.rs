@@ -1,0 +1,122 @@
+//! Delivery of frames whose tag a port wants and they have not, or the reverse.
+
+use ringway_memory::{HEAD_BYTES, View};
+
+use super::vlan::Class;
+use crate::batch::{Batch, BatchStorage, Frame};
+use crate::deliver::Frames;
+use crate::offload::{Gso, Offload};
+use crate::switch::Member;
+
+/// Frames that are changed before they are delivered.
+const CHUNK: usize = 128;
+const TAG_BYTES: usize = 4;
+/// Where a tag stands: behind the two addresses.
+const TAG_AT: usize = 12;
+
+/// What a poller needs for putting tags on and taking them off, kept between passes. Only private copies of heads are written;
+/// the rest of each frame stays in its sender's memory.
+#[derive(Debug)]
+pub(crate) struct Retagger {
+    chunk: Option<BatchStorage>,
+    /// The numbers of a chunk's frames, in order.
+    order: Box<[u16]>,
+    /// What a tag pushes out of a full head.
+    tails: Box<[[u8; TAG_BYTES]]>,
+}
+
+/// Leaves those frames that are in a VLAN of the port's. True when it wants any of them otherwise than they are.
+#[inline]
+pub(crate) fn keep_own(order: &mut Vec<u16>, batch: &Batch<'_>, to: &Member) -> bool {
+    let is_wrong = |class: Class| class.is_tagged() != to.vlans.tags(class.vlan());
+    if let Some(class) = batch.only_class() {
+        if !to.vlans.contains(class.vlan()) {
+            order.clear();
+        }
+        return is_wrong(class);
+    }
+    order.retain(|&index| to.vlans.contains(batch.class(index.into()).vlan()));
+    order.iter().any(|&index| is_wrong(batch.class(index.into())))
+}
+
+impl Retagger {
+    pub(crate) fn new() -> Self {
+        Self {
+            chunk: Some(BatchStorage::new(CHUNK)),
+            order: (0..CHUNK as u16).collect(),
+            tails: [[0; TAG_BYTES]; CHUNK].into(),
+        }
+    }
+
+    /// Hands frames over with and without tags as the port wants them, a chunk at a time.
+    #[inline(never)]
+    pub(crate) fn deliver(
+        &mut self,
+        frames: Frames<'_, '_>,
+        to: &Member,
+        mut hand_over: impl FnMut(&Batch<'_>, Frames<'_, '_>),
+    ) {
+        let mut frames = frames.classed().peekable();
+        while frames.peek().is_some() {
+            let mut chunk = self.chunk.take().unwrap_or_else(|| BatchStorage::new(CHUNK)).into_batch();
+            let mut tails = self.tails.iter_mut();
+            while chunk.room() > 0
+                && let Some(tail) = tails.next()
+                && let Some((frame, class)) = frames.next()
+            {
+                match (class.is_tagged(), to.vlans.tags(class.vlan())) {
+                    (true, false) => untag(&frame, &mut chunk),
+                    (false, true) => tag(&frame, class.vlan(), &mut chunk, tail),
+                    _ => copy(&frame, &mut chunk),
+                }
+            }
+            hand_over(&chunk, Frames::of(&chunk, &self.order[..chunk.len()]));
+            self.chunk = Some(chunk.into_storage());
+        }
+    }
+}
+
+/// An offload whose headers have moved by a tag.
+fn shifted(offload: Option<&Offload>, shift: impl Fn(u16) -> u16) -> Option<Offload> {
+    offload.map(|offload| Offload {
+        csum_start: shift(offload.csum_start),
+        hdr_len: if offload.gso == Gso::None { offload.hdr_len } else { shift(offload.hdr_len) },
+        ..*offload
+    })
+}
+
+fn copy<'m>(frame: &Frame<'_, 'm>, chunk: &mut Batch<'m>) {
+    let (head, rests) = chunk.draft();
+    *head = *frame.head();
+    rests.extend_from_slice(frame.rest());
+    chunk.seal(frame.head_len(), frame.offload().copied());
+}
+
+/// Adds a frame without the tag that it has.
+fn untag<'m>(frame: &Frame<'_, 'm>, chunk: &mut Batch<'m>) {
+    let (head, rests) = chunk.draft();
+    let from = &frame.head().0;
+    head.0[..TAG_AT].copy_from_slice(&from[..TAG_AT]);
+    head.0[TAG_AT..HEAD_BYTES - TAG_BYTES].copy_from_slice(&from[TAG_AT + TAG_BYTES..]);
+    rests.extend_from_slice(frame.rest());
+    chunk.seal(frame.head_len() - TAG_BYTES, shifted(frame.offload(), |at| at - TAG_BYTES as u16));
+}
+
+/// Adds a frame with a tag.
+fn tag<'m>(frame: &Frame<'_, 'm>, vlan: u16, chunk: &mut Batch<'m>, tail: &'m mut [u8; TAG_BYTES]) {
+    let (head, rests) = chunk.draft();
+    let from = &frame.head().0;
+    head.0[..TAG_AT].copy_from_slice(&from[..TAG_AT]);
+    let [high, low] = vlan.to_be_bytes();
+    head.0[TAG_AT..TAG_AT + TAG_BYTES].copy_from_slice(&[0x81, 0x00, high, low]);
+    head.0[TAG_AT + TAG_BYTES..].copy_from_slice(&from[TAG_AT..HEAD_BYTES - TAG_BYTES]);
+    let room = HEAD_BYTES - TAG_BYTES;
+    if frame.head_len() > room {
+        let out = &mut tail[..frame.head_len() - room];
+        out.copy_from_slice(&from[room..frame.head_len()]);
+        rests.push(View::private(out));
+    }
+    rests.extend_from_slice(frame.rest());
+    let head_len = frame.head_len().min(room) + TAG_BYTES;
+    chunk.seal(head_len, shifted(frame.offload(), |at| at.saturating_add(TAG_BYTES as u16)));
+}

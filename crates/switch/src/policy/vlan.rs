@@ -1,0 +1,127 @@
+//! VLANs: which broadcast domain a frame is in, and which ones a port is (IEEE 802.1Q, as Linux bridges do it).
+
+use std::sync::Arc;
+
+use crate::batch::Batch;
+use crate::counters::DropReason;
+use crate::switch::Member;
+
+const TAG: [u8; 2] = [0x81, 0x00];
+/// Bytes of the shortest frame with a tag.
+const TAGGED_BYTES: usize = 18;
+/// The VLAN of ports for which none is configured.
+const DEFAULT: u16 = 1;
+/// VLANs that there may be.
+const NUMBERS: u16 = 4096;
+
+/// The VLAN of a frame and whether it has the tag to show it, in one word; 0 where there are no VLANs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Class(u16);
+
+impl Class {
+    const TAGGED: u16 = 0x8000;
+
+    #[inline]
+    pub(crate) fn new(vlan: u16, tagged: bool) -> Class {
+        Class(vlan | if tagged { Self::TAGGED } else { 0 })
+    }
+
+    /// Whether a frame that begins so has a tag.
+    #[inline]
+    pub(crate) fn has_tag(head: &[u8; 128]) -> bool {
+        head[12..14] == TAG
+    }
+
+    #[inline]
+    pub(crate) fn vlan(self) -> u16 {
+        self.0 & !Self::TAGGED
+    }
+
+    #[inline]
+    pub(crate) fn is_tagged(self) -> bool {
+        self.0 & Self::TAGGED != 0
+    }
+}
+
+/// The VLANs of one port, where the switch has any.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    /// That of frames without a tag; 0: such frames are dropped, and none are sent.
+    untagged: u16,
+    /// Those of frames with a tag, a bit each.
+    tagged: Option<Arc<[u64; NUMBERS as usize / 64]>>,
+}
+
+impl Default for Membership {
+    fn default() -> Self {
+        Self::access(DEFAULT)
+    }
+}
+
+impl Membership {
+    /// In one VLAN (1 to 4094), without tags.
+    #[must_use]
+    pub fn access(vlan: u16) -> Membership {
+        Membership { untagged: vlan % NUMBERS, tagged: None }
+    }
+
+    /// In several, with tags but for the native one.
+    #[must_use]
+    pub fn trunk(tagged: impl IntoIterator<Item = u16>, native: Option<u16>) -> Membership {
+        let mut bits = [0; NUMBERS as usize / 64];
+        for vlan in tagged {
+            bits[usize::from(vlan % NUMBERS / 64)] |= 1 << (vlan % 64);
+        }
+        Membership { untagged: native.unwrap_or(0) % NUMBERS, tagged: Some(Arc::new(bits)) }
+    }
+
+    /// Whether the port is in a VLAN.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, vlan: u16) -> bool {
+        let bit = |bits: &Arc<[u64; NUMBERS as usize / 64]>| bits[usize::from(vlan % NUMBERS / 64)] >> (vlan % 64) & 1;
+        vlan == self.untagged || self.tagged.as_ref().is_some_and(|bits| bit(bits) == 1)
+    }
+
+    /// Whether frames of a VLAN that it is in go out with a tag.
+    #[inline]
+    pub(crate) fn tags(&self, vlan: u16) -> bool {
+        vlan != self.untagged
+    }
+
+    /// The VLAN of a frame that begins so and has `len` bytes of which these are the first, 128 or all.
+    #[inline]
+    fn classify(&self, head: &mut [u8; 128], len: usize) -> Result<Class, DropReason> {
+        if !Class::has_tag(head) {
+            return if self.untagged != 0 { Ok(Class::new(self.untagged, false)) } else { Err(DropReason::VlanDenied) };
+        }
+        self.classify_tagged(head, len)
+    }
+
+    fn classify_tagged(&self, head: &mut [u8; 128], len: usize) -> Result<Class, DropReason> {
+        if len < TAGGED_BYTES {
+            return Err(DropReason::Runt);
+        }
+        // A tag behind a tag would come to light where the first is taken off.
+        if self.tagged.is_none() && super::claims::is_tag(u16::from_be_bytes([head[16], head[17]])) {
+            return Err(DropReason::VlanStacked);
+        }
+        let number = u16::from_be_bytes([head[14], head[15]]) & 0x0fff;
+        if number != 0 {
+            return if self.contains(number) { Ok(Class::new(number, true)) } else { Err(DropReason::VlanDenied) };
+        }
+        // A tag that only gives a priority gets a number.
+        if self.untagged == 0 {
+            return Err(DropReason::VlanDenied);
+        }
+        let [high, low] = self.untagged.to_be_bytes();
+        (head[14], head[15]) = (head[14] & 0xf0 | high, low);
+        Ok(Class::new(self.untagged, true))
+    }
+}
+
+/// Finds every frame's VLAN; rejects those in none of the source's.
+pub(crate) fn classify(batch: &mut Batch<'_>, from: &Member) {
+    let untagged = (from.vlans.untagged != 0).then(|| Class::new(from.vlans.untagged, false));
+    batch.classify(untagged, |head, len| from.vlans.classify(head, len));
+}
