@@ -216,9 +216,12 @@ fn network(frame: &[u8]) -> Result<(u16, usize), Unreadable> {
         if is_tag(kind) {
             at += 2;
         } else if kind < FIRST_TYPE {
-            match bytes(frame, at) {
-                Ok(llc) if SNAP.contains(&llc) => at += 6,
-                // Something else behind LLC, or nothing.
+            let rest = frame.get(at..).unwrap_or(&[]);
+            match rest.first_chunk() {
+                Some(llc) if SNAP.contains(llc) => at += 6,
+                // It may go on where the copy ends.
+                None if SNAP.iter().any(|snap| snap.starts_with(rest)) => return Err(Unreadable),
+                // Something else is behind LLC.
                 _ => return Ok((kind, at)),
             }
         } else {

@@ -77,6 +77,11 @@ fn tags_and_llc_hide_nothing() {
         let snap = [vec![0xaa, 0xaa, 3, 0, 0, oui, 8, 6], arp(other, [10, 0, 0, 9])].concat();
         assert_eq!(read(&ethernet(&[[0, 36]], &snap)).expect("readable").hardware, Some(Mac::new(other)));
     }
+    for tags in 24..29 {
+        let kinds = [vec![[0x81, 0]; tags], vec![[0, 36]]].concat();
+        let snap = [vec![0xaa, 0xaa, 3, 0, 0, 0, 8, 6], arp(other, [10, 0, 0, 9])].concat();
+        assert_eq!(read(&ethernet(&kinds, &snap)), Err(Unreadable), "LLC that the end of the copy cuts, {tags} tags");
+    }
     let spanning_tree = ethernet(&[[0, 38]], &[0x42, 0x42, 3, 0, 0]);
     assert_eq!(read(&spanning_tree).expect("readable").protocol, Protocol::Other);
     for bad in [&[0, 6, 8, 0, 6, 4][..], &[0, 1, 8, 0, 8, 4], &[0, 1, 0x86, 0xdd, 6, 4], &[0, 1, 8, 0, 6]] {
