@@ -60,6 +60,8 @@ pub struct Settings {
     pub pacing: &'static str,
     /// Whether there are two vhost-user ports, which listen.
     pub vhost_user: bool,
+    /// Keys of the first process ports, port by port.
+    pub keys: Vec<String>,
 }
 
 impl Settings {
@@ -68,8 +70,8 @@ impl Settings {
     pub fn spinning(program: PathBuf, cores: Cores) -> Settings {
         let core = Some(cores.switch);
         let (idle, forwarding, pacing) = ("spin", "learning", "adaptive");
-        let (isolated, vhost_user) = (false, false);
-        Settings { program, core, idle, batch: 256, forwarding, isolated, shape: BUSY, pacing, vhost_user }
+        let (isolated, vhost_user, keys) = (false, false, Vec::new());
+        Settings { program, core, idle, batch: 256, forwarding, isolated, shape: BUSY, pacing, vhost_user, keys }
     }
 
     fn toml(&self) -> String {
@@ -88,6 +90,9 @@ impl Settings {
                     "\n[port.p{number}]\nswitch = \"{SWITCH}\"\nkind = \"process\"\nisolated = true\nmac = [\"{mac}\"]\n"
                 );
             }
+        }
+        for (number, keys) in self.keys.iter().enumerate() {
+            let _ = write!(text, "\n[port.p{number}]\nswitch = \"{SWITCH}\"\nkind = \"process\"\n{keys}\n");
         }
         if *vhost_user {
             for name in VHOST_PORTS {

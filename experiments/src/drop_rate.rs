@@ -1,6 +1,6 @@
 //! VALE, section 5.1, footnote 6: how fast the switch drops, against how fast it forwards.
 //!
-//! Dropped are frames between two isolated ports, and frames to an address a `map` switch does not know. Counted is what the switch took.
+//! Dropped are frames above a limit (of which a few pass), frames between two isolated ports, and frames to an address a `map` switch does not know. Counted is what the switch took.
 
 use std::io;
 
@@ -23,9 +23,13 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         lineup.anchor(frame_len, frame_len);
         lineup.ringway(RINGWAY, frame_len, &session.settings(), &load);
         let unknown = Load { to: Destination::Unknown, ..load.clone() };
-        let isolated = Load { to: Destination::Bound, ..load };
+        let isolated = Load { to: Destination::Bound, ..load.clone() };
         let map = Settings { forwarding: "map", ..session.settings() };
+        // Its sender floods a thousand times what it may send.
+        let keys = vec![String::from("ingress = { rate = \"1Mbit\" }")];
+        let limited = Settings { keys, ..session.settings() };
         for (series, settings, load) in [
+            ("drops: above a limit", limited, load.clone()),
             ("drops: isolated", Settings { isolated: true, ..map.clone() }, isolated),
             ("drops: unknown in map", map, unknown),
         ] {

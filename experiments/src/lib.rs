@@ -16,6 +16,8 @@ mod fig12_round_trip;
 mod headline;
 mod idle_ports;
 pub mod interrupt;
+mod isolation;
+mod limits;
 pub mod machine;
 pub mod network;
 pub mod peers;
@@ -24,6 +26,8 @@ pub mod plot;
 pub mod report;
 pub mod scratch;
 pub mod session;
+mod shaping;
+mod shares;
 pub mod stats;
 pub mod trial;
 pub mod vhost;
@@ -54,7 +58,7 @@ pub struct Experiment {
 }
 
 /// Everything there is, in the order it is measured.
-pub const EXPERIMENTS: [Experiment; 16] = [
+pub const EXPERIMENTS: [Experiment; 19] = [
     Experiment {
         name: "headline",
         source: "VALE, section 5.1",
@@ -150,6 +154,24 @@ pub const EXPERIMENTS: [Experiment; 16] = [
         source: "VPE, section 4.2",
         about: "small frames and TCP between two virtual machines with adaptive pacing and without",
         run: vm_pacing::run,
+    },
+    Experiment {
+        name: "shaping",
+        source: "fairness paper, section 4.3",
+        about: "error of a rate limit against rate, frame size and number of limited ports, beside tc and Open vSwitch",
+        run: shaping::run,
+    },
+    Experiment {
+        name: "shares",
+        source: "fairness paper, figures 6 and 7",
+        about: "fairness among 2 to 64 ports that flood one, with frames of all sizes and by weight",
+        run: shares::run,
+    },
+    Experiment {
+        name: "isolation",
+        source: "fairness paper, section 6.2",
+        about: "round trip of a victim, 99.9th percentile, alone and while a neighbour floods, with and without a limit",
+        run: isolation::run,
     },
 ];
 

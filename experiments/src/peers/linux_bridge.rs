@@ -37,6 +37,14 @@ impl LinuxBridge {
     /// # Errors
     /// Not root, or `ip` (Debian package iproute2) fails.
     pub fn start(cores: Cores, ports: usize, steering: Steering) -> io::Result<LinuxBridge> {
+        Self::start_shaping(cores, ports, steering, Vec::new())
+    }
+
+    /// The same, and runs `tc` with each of these arguments; the devices are `tap0`, `tap1`, …
+    ///
+    /// # Errors
+    /// As [`LinuxBridge::start`], or `tc` (Debian package iproute2) fails.
+    pub fn start_shaping(cores: Cores, ports: usize, steering: Steering, tc: Vec<String>) -> io::Result<LinuxBridge> {
         let taps = netns::inside_new(move || {
             netns::run("mount", "--make-rprivate /")?;
             // The namespace's own devices show up in a sysfs mounted inside it.
@@ -45,6 +53,7 @@ impl LinuxBridge {
             netns::run("ip", "link add bridge type bridge stp_state 0 mcast_snooping 0 forward_delay 0")?;
             netns::run("ip", "link set bridge up")?;
             let taps = (0..ports).map(|number| tap(number, cores, steering)).collect::<io::Result<Vec<Tap>>>()?;
+            tc.iter().try_for_each(|command| netns::run("tc", command))?;
             Ok(taps)
         })?;
         Ok(LinuxBridge { taps: taps.into_iter().rev().collect() })

@@ -38,6 +38,14 @@ impl OvsDpdk {
     /// # Errors
     /// It is not installed or does not start.
     pub fn start(cores: Cores) -> io::Result<OvsDpdk> {
+        Self::start_policing(cores, None)
+    }
+
+    /// The same with the second port's sender held to `police`, a rate and a burst in kbit/s and kbit.
+    ///
+    /// # Errors
+    /// As [`OvsDpdk::start`].
+    pub fn start_policing(cores: Cores, police: Option<(u64, u64)>) -> io::Result<OvsDpdk> {
         if !Path::new(SWITCH).is_file() || find_program("ovsdb-server").is_none() {
             let words = "Open vSwitch with DPDK is not installed (Debian: apt-get install openvswitch-switch-dpdk)";
             return Err(io::Error::new(io::ErrorKind::NotFound, words));
@@ -50,7 +58,7 @@ impl OvsDpdk {
         let listens = |_: &str| own.folder.join("db.sock").exists();
         let mut database = own.start(&mut database, "ovsdb-server", listens)?;
         let pages = HugePages::reserve(MEMORY_MIB);
-        own.configure(pages.is_some()).map_err(|error| match database.child().try_wait() {
+        own.configure(pages.is_some(), police).map_err(|error| match database.child().try_wait() {
             Ok(Some(status)) => io::Error::other(format!("ovsdb-server ended: {status}")),
             _ => error,
         })?;
@@ -97,7 +105,7 @@ impl Own {
 
     /// Tells the database what the switch shall be: flows and addresses stay while it is held still, so that no window
     /// begins with a switch that has to learn.
-    fn configure(&self, huge_pages: bool) -> io::Result<()> {
+    fn configure(&self, huge_pages: bool, police: Option<(u64, u64)>) -> io::Result<()> {
         let mask = |core: usize| format!("{:#x}", 1_u128 << core);
         let extra = if huge_pages {
             String::from("--in-memory --single-file-segments --no-pci --no-telemetry")
@@ -123,6 +131,10 @@ impl Own {
         arguments.extend(bridge.split(' '));
         let ports = PORTS.map(|name| format!("-- add-port br0 {name} -- set interface {name} type=dpdkvhostuser"));
         arguments.extend(ports.iter().flat_map(|port| port.split(' ')));
+        let police = police.map(|(rate, burst)| {
+            format!("-- set interface p1 ingress_policing_rate={rate} ingress_policing_burst={burst}")
+        });
+        arguments.extend(police.iter().flat_map(|police| police.split(' ')));
         self.run("ovs-vsctl", &arguments)
     }
 

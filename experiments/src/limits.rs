@@ -1,0 +1,140 @@
+//! What the experiments with limits have in common: ports that all send as fast as they can to one, by one thread.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use ringway_traffic::{Endpoint, FrameSpec, Frames, Mac};
+
+use crate::network::{Network, SENDER, introduce};
+use crate::placement::{Cores, pin};
+use crate::trial::Contestant;
+
+/// Frames that a sender adds in its turn, and the receiver takes.
+const TURN: usize = 64;
+/// Windows are longer than those of other experiments by this factor: 40 ms become a second.
+const LONGER: u32 = 25;
+
+/// Address of the first sender; the others have the following ones.
+const FIRST: u32 = SENDER + 2;
+
+/// What is told of a window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Told {
+    /// How far the rate at the receiver is from this one (bits per second), in percent of it.
+    Error(f64),
+    /// Jain's index of the senders' bytes.
+    Fairness,
+    /// Bytes of the first sender for each of the second.
+    FirstToSecond,
+}
+
+/// One sender.
+struct Sender<P> {
+    port: P,
+    /// What it sends, in turn.
+    frames: Vec<Frames>,
+    next: usize,
+}
+
+/// Senders and their receiver.
+pub struct Flood<N: Network> {
+    // Ports go before their network.
+    receiver: N::Port,
+    senders: Vec<Sender<N::Port>>,
+    network: N,
+    told: Told,
+    cores: Cores,
+}
+
+impl<N: Network> Flood<N> {
+    /// The first port receives; each of the others sends frames of its own sizes in turn. The network is held when this
+    /// returns.
+    ///
+    /// # Errors
+    /// The network refuses a port, or no frame gets through.
+    pub fn new(mut network: N, cores: Cores, sizes: &[Vec<usize>], told: Told) -> io::Result<Flood<N>> {
+        let mut ports = network.attach(1 + sizes.len())?;
+        // Only the receiver has to be known: one of the others hears it.
+        let (receiver, first) = (ports.remove(0), ports.remove(0));
+        let mut pair = [first, receiver];
+        introduce(&mut pair)?;
+        let [first, receiver] = pair;
+        ports.insert(0, first);
+        network.hold()?;
+        let mut senders = Vec::new();
+        for ((number, port), sizes) in (0..).zip(ports).zip(sizes) {
+            let frames = sizes.iter().map(|&size| {
+                let source = Mac::local(FIRST + number);
+                let destinations = vec![Mac::local(SENDER + 1)];
+                Frames::new(&FrameSpec { size, source, destinations, ..FrameSpec::default() })
+            });
+            let frames = frames.collect::<Result<_, _>>().map_err(io::Error::other)?;
+            senders.push(Sender { port, frames, next: 0 });
+        }
+        Ok(Flood { receiver, senders, network, told, cores })
+    }
+
+    /// Sends and receives for `span`: bytes by sender.
+    fn run(&mut self, span: Duration) -> Vec<u64> {
+        let mut bytes = vec![0; self.senders.len()];
+        let start = Instant::now();
+        while start.elapsed() < span {
+            for sender in &mut self.senders {
+                let mut sent = false;
+                for _ in 0..sender.port.tx_room().min(TURN) {
+                    let place = sender.next;
+                    sender.next = (place + 1) % sender.frames.len();
+                    let frames = &mut sender.frames[place];
+                    let len = frames.size();
+                    sent |= sender.port.tx_push(len, |place| frames.write(place));
+                }
+                if sent {
+                    sender.port.tx_flush();
+                }
+                self.receiver.rx_batch(TURN, |frame| {
+                    let number = frame.get(8..12).and_then(|end| end.try_into().ok()).map_or(0, u32::from_be_bytes);
+                    if let Some(bytes) = bytes.get_mut((number.wrapping_sub(FIRST)) as usize) {
+                        *bytes += frame.len() as u64;
+                    }
+                });
+            }
+        }
+        bytes
+    }
+}
+
+impl<N: Network> Contestant for Flood<N> {
+    fn resume(&mut self) -> io::Result<()> {
+        self.network.resume()
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.network.hold()
+    }
+
+    /// What is measured does not depend on how fast the generator is.
+    fn needs_its_core(&self) -> bool {
+        false
+    }
+
+    fn window(&mut self, span: Duration) -> io::Result<f64> {
+        pin(self.cores.generator)?;
+        let span = span * LONGER;
+        // What was saved up while the network stood still is spent before.
+        self.run(span / 4);
+        let start = Instant::now();
+        let bytes = self.run(span);
+        let sum: f64 = bytes.iter().map(|&bytes| bytes as f64).sum();
+        if sum == 0.0 {
+            return Err(io::Error::other("no frame got through"));
+        }
+        Ok(match self.told {
+            Told::Error(bits) => (sum * 8.0 / start.elapsed().as_secs_f64() / bits - 1.0) * 100.0,
+            Told::Fairness => {
+                let squares: f64 = bytes.iter().map(|&bytes| (bytes as f64).powi(2)).sum();
+                sum * sum / (bytes.len() as f64 * squares)
+            }
+            Told::FirstToSecond => bytes[0] as f64 / bytes[1] as f64,
+        })
+    }
+}
