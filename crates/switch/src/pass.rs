@@ -71,6 +71,9 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         policy.admit(&mut batch, from, &turn);
     }
     if taken == 0 {
+        if let Some(policy) = &from.policy {
+            policy.charge(&mut batch, &turn, now);
+        }
         work.batch = Some(batch.into_storage());
         input.release();
         return Passed { fault, ..Passed::default() };

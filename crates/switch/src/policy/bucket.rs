@@ -150,16 +150,17 @@ impl Bucket {
         &self.state.clock
     }
 
-    /// When it is worth coming back after it was found empty: half full, or with what comes in a millisecond.
-    pub(crate) fn resume_at(&self, now: u64) -> u64 {
-        let worth = (self.burst / 2).min(self.gain(WORTH)).max(1);
+    /// When it is worth coming back after it was found empty: with `batch` parts in it, half full, or with what comes in a
+    /// few milliseconds, whichever is first.
+    pub(crate) fn resume_at(&self, now: u64, batch: i64) -> u64 {
+        let worth = (self.burst / 2).min(self.gain(WORTH)).min(batch).max(1);
         let lacking = worth.saturating_sub(self.level_at(now)).max(0);
         now.saturating_add((lacking as u64).div_ceil(self.rate))
     }
 
-    /// How long to wait for a share of it: a small part of the time in which it would be filled.
-    pub(crate) fn pause(&self) -> u64 {
-        (self.burst as u64 / self.rate / 8).clamp(SHORTEST_PAUSE, WORTH)
+    /// How long to wait for a share of it: until `batch` parts have come, or a part of the time in which it would be filled.
+    pub(crate) fn pause(&self, batch: i64) -> u64 {
+        ((self.burst / 4).min(batch).max(0) as u64 / self.rate).clamp(SHORTEST_PAUSE, WORTH)
     }
 }
 

@@ -140,7 +140,7 @@ fn resuming_finds_something_and_is_not_too_early() {
     for rate in [8_000, 1_000_000_000, 400_000_000_000u64] {
         let bucket = Bucket::new(rate, rate / 100 + 100_000);
         let _ = drain(&bucket, 1514, START);
-        let at = bucket.resume_at(START);
+        let at = bucket.resume_at(START, 256 * 1514 * BYTE);
         assert!(at > START && bucket.level_at(at) > 0, "{rate}");
         assert!(bucket.level_at(at) < bucket.burst_parts(), "{rate}");
     }

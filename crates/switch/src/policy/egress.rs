@@ -86,7 +86,9 @@ impl Egress {
 
     /// When it is worth for a sender to ask again.
     pub(crate) fn resume_at(&self, now: u64) -> u64 {
-        let pause = [self.shared_bits(), self.limit.own.frames.as_ref()].into_iter().flatten().map(Bucket::pause).max();
+        let (batch, frames) = self.limit.batch();
+        let buckets = [(self.shared_bits(), batch), (self.limit.own.frames.as_ref(), frames)];
+        let pause = buckets.into_iter().filter_map(|(bucket, batch)| Some(bucket?.pause(batch))).max();
         self.limit.resume_at(now).max(now + pause.unwrap_or(0))
     }
 

@@ -8,6 +8,8 @@ use super::shares::Share;
 
 /// Most that one batch reserves of a shared bucket, in parts: 256 KiB.
 const TURN: i64 = (256 << 10) * BYTE;
+/// Frames that are worth a visit.
+const BATCH: i64 = 256;
 /// A frame's length until one was seen.
 const USUAL_LEN: u64 = 512;
 
@@ -197,13 +199,22 @@ impl Limit {
         }
     }
 
-    /// About how many frames a grant is for.
-    pub(crate) fn frames_in(&self, grant: &Grant) -> u64 {
-        let mean = match self.account.mean.load(Ordering::Relaxed) {
+    /// How long frames are, by those that passed last.
+    fn mean(&self) -> u64 {
+        match self.account.mean.load(Ordering::Relaxed) {
             0 => USUAL_LEN,
             mean => mean,
-        };
-        (grant.bytes / mean + 1).min(grant.frames)
+        }
+    }
+
+    /// About how many frames a grant is for.
+    pub(crate) fn frames_in(&self, grant: &Grant) -> u64 {
+        (grant.bytes / self.mean() + 1).min(grant.frames)
+    }
+
+    /// A batch's worth of bits, and of frames, in parts: more at once overflows the rings of those who receive.
+    pub(crate) fn batch(&self) -> (i64, i64) {
+        (BATCH * self.mean() as i64 * BYTE, BATCH * PARTS)
     }
 
     /// When it is worth asking again after there was nothing, in nanoseconds.
@@ -213,14 +224,15 @@ impl Limit {
             None => (own, None),
             Some(shared) => (self.ceiling.as_ref(), shared.bits.as_ref()),
         };
-        let latest = |buckets: [Option<&Bucket>; 4]| buckets.into_iter().flatten().map(|b| b.resume_at(now)).max();
+        let (batch, frames) = self.batch();
         let shared_frames = self.shared.as_ref().and_then(|shared| shared.frames.as_ref());
-        let at = latest([bits, self.own.frames.as_ref(), shared_frames, lent]).unwrap_or(now);
+        let buckets = [(bits, batch), (lent, batch), (self.own.frames.as_ref(), frames), (shared_frames, frames)];
+        let at = buckets.into_iter().filter_map(|(bucket, batch)| Some(bucket?.resume_at(now, batch))).max();
         // A guarantee does not wait for others; a share is looked for again soon.
         let at = match (own, lent) {
-            (Some(own), Some(_)) => at.min(own.resume_at(now)),
-            _ => at,
+            (Some(own), Some(_)) => at.unwrap_or(now).min(own.resume_at(now, batch)),
+            _ => at.unwrap_or(now),
         };
-        at.max(now + lent.map_or(0, Bucket::pause))
+        at.max(now + lent.map_or(0, |lent| lent.pause(batch)))
     }
 }

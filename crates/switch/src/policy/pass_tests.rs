@@ -170,6 +170,36 @@ fn frames_that_are_held_back_are_charged_to_their_sender_once() {
 }
 
 #[test]
+fn what_was_reserved_of_a_shared_bucket_and_could_not_be_used_is_given_back() {
+    let tenant = Arc::new(Rates { bits: Some(Bucket::new(8_000, 8_000_000)), frames: None });
+    let mut limit = Limit::new(Rates::default());
+    limit.shared = Some(Arc::clone(&tenant));
+    let policies = [
+        Policy { ingress: Some(Arc::new(limit)), ..Policy::default() },
+        Policy { egress: Some(Arc::new(Egress::new(frames(1, Excess::Wait)))), ..Policy::default() },
+    ];
+    let give = move |member: Member| {
+        let policy = policies.get(usize::from(member.owner.index())).cloned();
+        Member { policy, ..member }
+    };
+    let mut lan = Plan { change: Box::new(give), ..Plan::new(2) }.map();
+    let level = || tenant.bits.as_ref().expect("bits").level();
+    let full = level();
+    put(&mut lan, mac(1), 1000, 0..3);
+    assert_eq!(lan.pass(0).frames, 1);
+    assert_eq!(full - level(), 1000 * 8 * 1_000_000_000);
+    for _ in 0..100 {
+        // Nothing may be given; then there is nothing to send.
+        assert_eq!(lan.pass(0).frames, 0);
+    }
+    lan.offers[0] = crate::testing::Offer::new(4096);
+    for _ in 0..100 {
+        assert_eq!(lan.pass(0).frames, 0);
+    }
+    assert_eq!(full - level(), 1000 * 8 * 1_000_000_000);
+}
+
+#[test]
 fn storms_are_limited_by_class_and_nothing_else_is() {
     let rates = |burst| Rates { bits: None, frames: Some(Bucket::new(1, burst)) };
     let storm = Storm { broadcast: rates(1), multicast: rates(2), unknown_unicast: rates(3) };

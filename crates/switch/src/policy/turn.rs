@@ -52,16 +52,11 @@ impl Policy {
             from.port.counters().drop_in(DropReason::RateLimited, (batch.len() - kept) as u64);
             batch.truncate(kept);
         }
-        if batch.is_empty() {
-            self.settle(grant, 0, 0);
-        }
     }
 
-    /// After forwarding: what is left of the batch goes out, as far as it is not a storm.
+    /// After forwarding, once for every turn: what is left of the batch goes out, as far as it is not a storm.
     pub(crate) fn charge(&self, batch: &mut Batch<'_>, turn: &Turn, now: &Time) {
-        if let Turn::Limited(grant) = turn
-            && !batch.is_empty()
-        {
+        if let Turn::Limited(grant) = turn {
             let (_, bytes, frames) = measure(batch, None);
             self.settle(grant, bytes, frames);
         }
