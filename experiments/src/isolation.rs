@@ -13,7 +13,7 @@ use crate::daemon::{Daemon, Settings};
 use crate::network::Network;
 use crate::placement::{Cores, pin};
 use crate::report::{Axis, Figure, Heading, TIME};
-use crate::session::Session;
+use crate::session::{RINGWAY, Session};
 use crate::trial::Contestant;
 
 const SIZES: [usize; 2] = [60, 1514];
@@ -115,9 +115,9 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         lineup.anchor(size, size);
         for (series, keys, floods) in [
             ("alone", String::new(), false),
-            ("flooded", String::new(), true),
-            ("flooded, drops above 50 Mbit/s", limit("drop"), true),
-            ("flooded, waits above 50 Mbit/s", limit("wait"), true),
+            ("flooded without limit", String::new(), true),
+            (RINGWAY, limit("drop"), true),
+            ("ringway, waits", limit("wait"), true),
         ] {
             let keys = vec![String::new(), String::new(), keys];
             let daemon = Daemon::start(cores, &Settings { keys, ..session.settings() });
@@ -126,7 +126,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     }
     let heading = Heading {
         name: "isolation".into(),
-        title: "99.9th percentile of a round trip while a neighbour floods".into(),
+        title: "99.9th percentile of a round trip while a neighbour floods, held to 50 Mbit/s".into(),
         source: "fairness paper, section 6.2",
         x: Axis { label: "frame size", unit: "bytes", logarithmic: false },
         y: Axis { label: "round trip", ..TIME },

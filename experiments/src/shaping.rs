@@ -1,19 +1,19 @@
 //! How exact a rate limit is, against rate, frame size and number of limited ports: the fairness paper's section 4.3, which
 //! has no figure of it. Beside `tc` (tbf and htb) on the devices of a Linux bridge and Open vSwitch's policer.
 //!
-//! The sender floods. Burst is what 10 ms bring. Open vSwitch counts frames without their Ethernet header (14 bytes).
+//! The sender floods; what is more is dropped at it, or waits, or is dropped at the receiver. Burst is what 10 ms bring. Open vSwitch counts frames without their Ethernet header (14 bytes).
 
 use std::io;
 
 use ringway_traffic::{Split, VirtioOptions};
 
-use crate::daemon::{Daemon, Settings};
+use crate::daemon::{Daemon, LONG, Settings};
 use crate::limits::{Flood, Told};
 use crate::peers::linux_bridge::{LinuxBridge, Steering};
 use crate::peers::ovs_dpdk::OvsDpdk;
 use crate::peers::vhost::Vhost;
 use crate::report::{Axis, Figure, Heading};
-use crate::session::{Lineup, OVS_DPDK, Session};
+use crate::session::{Lineup, OVS_DPDK, RINGWAY, Session};
 
 /// Mbit/s.
 const RATES: [usize; 5] = [1, 10, 100, 1_000, 4_000];
@@ -77,7 +77,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
 }
 
 /// Our ways to treat what is more.
-const EXCESS: [(&str, &str); 2] = [("ringway, drops", "drop"), ("ringway, waits", "wait")];
+const EXCESS: [(&str, &str); 2] = [(RINGWAY, "drop"), ("ringway, waits", "wait")];
 
 fn ringway(
     session: &Session,
@@ -88,7 +88,7 @@ fn ringway(
     bits: f64,
 ) {
     let cores = session.cores;
-    let daemon = Daemon::start(cores, &Settings { keys, ..session.settings() });
+    let daemon = Daemon::start(cores, &Settings { keys, shape: LONG, ..session.settings() });
     lineup.add(series, x, daemon.and_then(|daemon| Flood::new(daemon, cores, sizes, Told::Error(bits))));
 }
 

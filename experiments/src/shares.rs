@@ -3,10 +3,10 @@
 
 use std::io;
 
-use crate::daemon::{Daemon, Settings};
+use crate::daemon::{Daemon, LONG, Settings};
 use crate::limits::{Flood, Told};
 use crate::report::{Axis, Figure, Heading};
-use crate::session::Session;
+use crate::session::{RINGWAY, Session};
 
 const SENDERS: [usize; 4] = [2, 4, 16, 64];
 /// Weights of the first of two senders; the second has 1.
@@ -25,15 +25,15 @@ fn sizes(number: usize) -> Vec<usize> {
 pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     let cores = session.cores;
     let ways: [(&str, &str); 3] = [
-        ("no limit", ""),
-        ("limit, drops", "egress = { rate = \"200Mbit\" }"),
-        ("limit, waits", "egress = { rate = \"200Mbit\", on_excess = \"wait\" }"),
+        ("ringway without limit", ""),
+        (RINGWAY, "egress = { rate = \"200Mbit\" }"),
+        ("ringway, waits", "egress = { rate = \"200Mbit\", on_excess = \"wait\" }"),
     ];
     let mut lineup = session.lineup();
     for senders in session.places(&SENDERS) {
         lineup.anchor(senders, 590);
         for (series, limit) in ways {
-            let settings = Settings { keys: vec![limit.to_owned()], ..session.settings() };
+            let settings = Settings { keys: vec![limit.to_owned()], shape: LONG, ..session.settings() };
             let sizes: Vec<Vec<usize>> = (0..senders).map(sizes).collect();
             let flood = Daemon::start(cores, &settings);
             lineup.add(series, senders, flood.and_then(|daemon| Flood::new(daemon, cores, &sizes, Told::Fairness)));
@@ -53,7 +53,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         lineup.anchor(weight, 590);
         for (series, limit) in &ways[1..] {
             let keys = vec![(*limit).to_owned(), format!("weight = {weight}")];
-            let settings = Settings { keys, ..session.settings() };
+            let settings = Settings { keys, shape: LONG, ..session.settings() };
             let flood = Daemon::start(cores, &settings);
             let sizes = [vec![60], vec![1514]];
             lineup.add(series, weight, flood.and_then(|daemon| Flood::new(daemon, cores, &sizes, Told::FirstToSecond)));
