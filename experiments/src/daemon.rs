@@ -24,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SWITCH: &str = "bench";
 /// Names of the vhost-user ports.
 const VHOST_PORTS: [&str; 2] = ["vm0", "vm1"];
+/// Name of a third one, for a neighbour of theirs.
+const NEIGHBOUR: &str = "vm2";
 /// Ring and buffer sizes of the ports that carry traffic.
 pub const BUSY: Shape = Shape {
     tx_rings: 1,
@@ -62,6 +64,8 @@ pub struct Settings {
     pub vhost_user: bool,
     /// Keys of the first process ports, port by port.
     pub keys: Vec<String>,
+    /// And a third.
+    pub neighbour: bool,
 }
 
 impl Settings {
@@ -70,12 +74,13 @@ impl Settings {
     pub fn spinning(program: PathBuf, cores: Cores) -> Settings {
         let core = Some(cores.switch);
         let (idle, forwarding, pacing) = ("spin", "learning", "adaptive");
-        let (isolated, vhost_user, keys) = (false, false, Vec::new());
-        Settings { program, core, idle, batch: 256, forwarding, isolated, shape: BUSY, pacing, vhost_user, keys }
+        let (isolated, vhost_user, neighbour, keys) = (false, false, false, Vec::new());
+        let shape = BUSY;
+        Settings { program, core, idle, batch: 256, forwarding, isolated, shape, pacing, vhost_user, neighbour, keys }
     }
 
     fn toml(&self) -> String {
-        let Settings { core, idle, batch, forwarding, isolated, pacing, vhost_user, .. } = self;
+        let Settings { core, idle, batch, forwarding, isolated, pacing, vhost_user, neighbour, .. } = self;
         let cores = core.map_or(String::new(), |core| core.to_string());
         let mut text = format!(
             "[engine]\ncores = [{cores}]\nidle = \"{idle}\"\nbatch = {batch}\npacing = \"{pacing}\"\n\n\
@@ -95,7 +100,7 @@ impl Settings {
             let _ = write!(text, "\n[port.p{number}]\nswitch = \"{SWITCH}\"\nkind = \"process\"\n{keys}\n");
         }
         if *vhost_user {
-            for name in VHOST_PORTS {
+            for name in VHOST_PORTS.into_iter().chain(neighbour.then_some(NEIGHBOUR)) {
                 let keys = format!("switch = \"{SWITCH}\"\nkind = \"vhost-user\"\nsocket = \"{name}.sock\"\n");
                 let _ = write!(text, "\n[port.{name}]\n{keys}");
             }
@@ -141,6 +146,12 @@ impl Daemon {
     pub fn attach_idle(&mut self, count: usize) -> io::Result<Vec<ProcessEndpoint>> {
         self.program.resume()?;
         (0..count).map(|number| self.attach_as(&format!("idle{number}"), IDLE)).collect()
+    }
+
+    /// Where the third vhost-user port listens.
+    #[must_use]
+    pub fn neighbour(&self) -> PathBuf {
+        self.scratch.path("run").join(format!("{NEIGHBOUR}.sock"))
     }
 
     /// What the daemon says of itself, as `ringway status --json` gives it.

@@ -33,6 +33,7 @@ pub mod trial;
 pub mod vhost;
 mod vhost_forwarding;
 mod vhost_latency;
+mod vhost_neighbours;
 mod vhost_notifications;
 mod vhost_utilisation;
 mod vhost_virtio_user;
@@ -58,7 +59,7 @@ pub struct Experiment {
 }
 
 /// Everything there is, in the order it is measured.
-pub const EXPERIMENTS: [Experiment; 19] = [
+pub const EXPERIMENTS: [Experiment; 20] = [
     Experiment {
         name: "headline",
         source: "VALE, section 5.1",
@@ -130,6 +131,12 @@ pub const EXPERIMENTS: [Experiment; 19] = [
         source: "VPE, figure 5",
         about: "median, 99th and 99.9th percentile of the round trip, alone and under half load",
         run: vhost_latency::run,
+    },
+    Experiment {
+        name: "neighbours",
+        source: "VPE, section 3",
+        about: "rate between two virtual machines' ports beside one that stands still, and beside one that is broken",
+        run: vhost_neighbours::run,
     },
     Experiment {
         name: "utilisation",

@@ -37,6 +37,8 @@ pub struct Load {
     pub both: bool,
     /// TCP rather than UDP.
     pub tcp: bool,
+    /// One frame of sixteen is a broadcast.
+    pub broadcasts: bool,
 }
 
 /// One driver, and what it sends and got.
@@ -124,7 +126,7 @@ impl<N: Network> Pair<N> {
             lanes,
             network,
             ring,
-            load: Load { sizes: Vec::new(), both: false, tcp: false },
+            load: Load { sizes: Vec::new(), both: false, tcp: false, broadcasts: false },
             cores,
         })))
     }
@@ -150,7 +152,11 @@ impl<N: Network> Pair<N> {
             let (own, other) = (SENDER + number as u32, SENDER + 1 - number as u32);
             let mut makers = Vec::with_capacity(load.sizes.len());
             for &size in &load.sizes {
-                let (source, destinations) = (Mac::local(own), vec![Mac::local(other)]);
+                let (source, mut destinations) = (Mac::local(own), vec![Mac::local(other)]);
+                if load.broadcasts {
+                    destinations.resize(15, Mac::local(other));
+                    destinations.push(Mac::BROADCAST);
+                }
                 let spec = FrameSpec { size, source, destinations, ..FrameSpec::default() };
                 makers.push(Frames::new(&spec).map_err(io::Error::other)?);
             }

@@ -31,7 +31,7 @@ fn with_rings<R: Ring + Send + 'static>(session: &mut Session, rings: &str) -> i
         let mut lineup = session.lineup();
         for size in session.places(&SIZES) {
             lineup.anchor(size, size);
-            switches.saturate(&mut lineup, size, &Load { sizes: vec![size], both, tcp: false });
+            switches.saturate(&mut lineup, size, &Load { sizes: vec![size], both, tcp: false, broadcasts: false });
         }
         let heading = Heading {
             name: format!("vhost-{rings}-{name}"),
@@ -46,7 +46,7 @@ fn with_rings<R: Ring + Send + 'static>(session: &mut Session, rings: &str) -> i
     for both in [false, true] {
         let directions = 1 + usize::from(both);
         lineup.anchor(directions, IMIX.iter().sum::<usize>() / IMIX.len());
-        switches.saturate(&mut lineup, directions, &Load { sizes: IMIX.to_vec(), both, tcp: false });
+        switches.saturate(&mut lineup, directions, &Load { sizes: IMIX.to_vec(), both, tcp: false, broadcasts: false });
     }
     let heading = Heading {
         name: format!("vhost-{rings}-imix"),

@@ -88,7 +88,8 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
 fn half_of<N: Network>(pair: &Shared<N>) -> io::Result<f64> {
     let mut pair = pair.borrow_mut();
     pair.network().resume()?;
-    let rate = pair.saturate(&Load { sizes: vec![FRAME], both: false, tcp: false }, Duration::from_millis(100));
+    let rate = pair
+        .saturate(&Load { sizes: vec![FRAME], both: false, tcp: false, broadcasts: false }, Duration::from_millis(100));
     pair.network().hold()?;
     Ok(rate? * 1e6 / 2.0)
 }

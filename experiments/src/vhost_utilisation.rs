@@ -99,7 +99,7 @@ impl Contestant for Utilisation {
             unpin(self.cores)?
         }
         let mut pair = self.pair.borrow_mut();
-        let load = Load { sizes: vec![HEADERS + SEGMENT * self.segments], both: false, tcp: true };
+        let load = Load { sizes: vec![HEADERS + SEGMENT * self.segments], both: false, tcp: true, broadcasts: false };
         pair.offer(&load, self.rate, span / 8)?;
         let (before, _) = pair.network().switch().times()?;
         let seconds = pair.offer(&load, self.rate, span * STRETCH)?;
