@@ -1,6 +1,6 @@
 # make demo    see a switch at work
 # make test    everything that must pass before a change lands (includes make check)
-# make nightly make test, AddressSanitizer and guests that stand still for a minute
+# make nightly make test, AddressSanitizer, ThreadSanitizer and guests that stand still for a minute
 # make guests  everything that happens to virtual machines
 # make check   format, lints, documentation
 # make deps    install what the tests and the demo need (Debian packages, as root)
@@ -11,6 +11,8 @@ CARGO ?= cargo
 LOOM_TARGET := target/loom
 # Where memory that others write is handled.
 SANITIZED := ringway-memory ringway-switch ringway-ports
+# Where threads meet.
+THREADED := ringway-memory ringway-switch ringway-engine ringway-capture ringway-ports
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # RUSTC_BOOTSTRAP lets the stable compiler take -Z. Without LTO, with overflow and debug checks.
 SANITIZE = RUSTC_BOOTSTRAP=1 $(CARGO) test --target $(HOST) $(addprefix -p ,$(SANITIZED)) --lib --tests
@@ -20,7 +22,7 @@ PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu
   dpdk librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
   tshark prometheus python3-prometheus-client curl
 
-.PHONY: all build demo deps test check unit loom asan fuzz smoke bench install guests nightly clean
+.PHONY: all build demo deps test check unit loom asan tsan fuzz smoke bench install guests nightly clean
 
 all: build
 
@@ -35,7 +37,7 @@ guests: deps
 	RINGWAY_STOPPED_SECONDS=60 $(CARGO) test --profile tests -p ringway --test guests
 
 # What takes too long for every change.
-nightly: test asan guests
+nightly: test asan tsan guests
 
 bench: deps build
 	target/release/ringway bench --json results/bench.json --plots results
@@ -66,6 +68,15 @@ loom:
 # Part of `make nightly`, as it takes minutes to build.
 asan:
 	RUSTFLAGS="-Zsanitizer=address" $(SANITIZE) --target-dir target/asan
+
+# The standard library, too, has to be built with it: otherwise its locks are not seen. `packaging/rust-src` finds its source.
+# A test that compares the process's memory before and after has to be left out.
+tsan:
+	source=$$(./packaging/rust-src target/rust-src) && \
+	  __CARGO_TESTS_ONLY_SRC_ROOT=$$source RUSTC_BOOTSTRAP=1 RUSTFLAGS="-Zsanitizer=thread" \
+	  TSAN_OPTIONS="suppressions=$(CURDIR)/packaging/tsan-suppressions" \
+	  $(CARGO) test -Zbuild-std --target $(HOST) --target-dir target/tsan $(addprefix -p ,$(THREADED)) --lib --tests -- \
+	  --skip everything_over_and_over
 
 fuzz:
 	cd fuzz && for target in $(FUZZ_TARGETS); do ./run $$target $(FUZZ_SECONDS) || exit 1; done
