@@ -165,7 +165,10 @@ fn check_metrics(program: &str, args: &[&str], metrics: &str) -> support::Said {
 
 #[test]
 fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status() {
-    let daemon = Daemon::start("[switch.lan0]\n[port.vm1]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n");
+    let daemon = Daemon::start(
+        "[bucket.t]\nrate = \"1Gbit\"\n[switch.lan0]\n[port.vm1]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n\
+         ingress = { rate = \"1Mbit\", frames = \"1kpps\" }\negress = { rate = \"1Mbit\", bucket = \"t\" }\n",
+    );
     let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
     for number in 0..3 {
         support::send(&mut a, &support::frame([0xff; 6], [2, 0, 0, 0, 0, 0xa], number));
@@ -226,6 +229,12 @@ fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status
         status["pollers"][0]["passes"].as_f64().unwrap()
     );
     assert!(value("ringway_poller_busy_seconds_total", &[("poller", "0")]) > 0.0);
+    for (direction, of, fill) in [("in", "bits", "fill"), ("in", "frames", "frames_fill"), ("out", "bits", "fill")] {
+        let labels = [("switch", "lan0"), ("port", "vm1"), ("direction", direction), ("of", of)];
+        let limit = if direction == "in" { "ingress" } else { "egress" };
+        assert_eq!(value("ringway_port_limit_fill_ratio", &labels), daemon.port("vm1")[limit][fill].as_f64().unwrap());
+    }
+    assert_eq!(value("ringway_bucket_fill_ratio", &[("bucket", "t"), ("of", "bits")]), 1.0);
     let version = status["version"].as_str().unwrap();
     assert_eq!(value("ringway_build_info", &[("version", version)]), 1.0);
 }

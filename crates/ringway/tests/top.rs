@@ -151,13 +151,30 @@ fn the_screen_shows_rates_drops_and_pollers_and_sorts_by_keys() {
     until("the order is reversed", || top.ports() == ["c", "a", "b"]);
     top.press("r\x1b[D\x1b[D\x1b[D");
     until("the order is that of names", || top.ports() == ["a", "b", "c"]);
-    // From the first column on to the last that can be sorted by.
-    top.press("<");
+    // From the first column on to the last but one that can be sorted by.
+    top.press("<<");
     until("the port that lost frames is first", || top.ports() == ["c", "a", "b"]);
     top.shows("DROPS/sv");
     top.press("\x1b[B\x1b[B");
     top.press("+");
     top.shows("every 1s");
+    top.press("q");
+    assert_eq!(top.end(), Some(0));
+}
+
+#[test]
+fn how_full_buckets_are_is_shown_for_ports_and_those_that_they_share() {
+    let limited = "kind = \"process\"\ningress = { rate = \"8kbit\", burst = \"1500B\", bucket = \"t\" }\n";
+    let daemon =
+        Daemon::start(&format!("[bucket.t]\nrate = \"1Gbit\"\n[switch.lan0]\n[port.a]\nswitch = \"lan0\"\n{limited}"));
+    let (mut a, _b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    let mut top = Terminal::start(&daemon, &["--interval", "50ms", "--sort", "fill"]);
+    top.shows("bucket t         [########################] 100.0 % full; 1Gbit for 1 ports");
+    top.shows("in 100%");
+    for number in 0..20 {
+        send(&mut a, &frame(ALL, A, number));
+    }
+    until("it is not full", || !top.text().contains("in 100%") && top.text().contains("in "));
     top.press("q");
     assert_eq!(top.end(), Some(0));
 }

@@ -121,6 +121,22 @@ impl Collector for Snapshot {
         };
         family(e, "poller_passes", "Rounds that moved frames", None, pollers(|p| p.passes))?;
         family(e, "poller_sleeps", "Times it went to sleep", None, pollers(|p| p.sleeps))?;
+        let limits = ports().flat_map(|p| {
+            let both = [("in", &p.ingress), ("out", &p.egress)];
+            let limits = both.into_iter().filter_map(|(direction, limit)| Some((direction, limit.as_ref()?)));
+            limits.flat_map(move |(direction, limit)| {
+                fills(limit.fill, limit.frames_fill).map(move |(of, fill)| {
+                    let [switch, name] = name_labels(p);
+                    ([switch, name, ("direction", direction.to_owned()), of], ConstGauge::new(fill))
+                })
+            })
+        });
+        family(e, "port_limit_fill_ratio", "How full the buckets of the port's limits are", None, limits)?;
+        let buckets = status.buckets.iter().flat_map(|bucket| {
+            fills(bucket.fill, bucket.frames_fill)
+                .map(|(of, fill)| ([("bucket", bucket.name.clone()), of], ConstGauge::new(fill)))
+        });
+        family(e, "bucket_fill_ratio", "How full the bucket is that ports share", None, buckets)?;
         let captures = |count: fn(&CaptureStatus) -> u64| {
             status.captures.iter().map(move |c| (capture_labels(c), counter(count(c))))
         };
@@ -135,6 +151,12 @@ fn counter(value: u64) -> ConstCounter<u64> {
 
 fn name_labels(port: &PortStatus) -> [(&'static str, String); 2] {
     [("switch", port.switch.clone()), ("port", port.name.clone())]
+}
+
+/// How full a bucket is, of what.
+fn fills(bits: Option<f64>, frames: Option<f64>) -> impl Iterator<Item = ((&'static str, String), f64)> {
+    let both = [("bits", bits), ("frames", frames)];
+    both.into_iter().filter_map(|(of, fill)| Some((("of", of.to_owned()), fill?)))
 }
 
 fn capture_labels(capture: &CaptureStatus) -> [(&'static str, String); 3] {

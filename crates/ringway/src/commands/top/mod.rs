@@ -21,7 +21,7 @@ use rates::{Port, Rates};
 /// Shortest and longest time between two looks.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(3600));
 
-/// Show rates per port, drops by reason and the use of the pollers, as they change
+/// Show rates per port, drops by reason, the use of pollers and how full buckets are, as they change
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Keys:
   left, right   sort by another column      r        reverse the order
@@ -130,6 +130,9 @@ fn text(rates: &Rates) -> String {
     for poller in &rates.pollers {
         text.push_str(&format!("{}\n", view::poller(poller)));
     }
+    for bucket in &rates.buckets {
+        text.push_str(&format!("{}\n", view::bucket(bucket)));
+    }
     if rates.ports.is_empty() {
         return text + "no ports\n";
     }
@@ -154,6 +157,7 @@ fn cell(port: &Port, column: Column) -> String {
         Column::Kicks => rate(port.kicks),
         Column::Calls => rate(port.calls),
         Column::Drops => rate(port.drops.values().sum()),
+        Column::Fill => port.fill.text(),
         Column::Reasons => port.reasons(),
     }
 }

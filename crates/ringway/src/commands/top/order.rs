@@ -19,13 +19,14 @@ pub enum Column {
     Kicks,
     Calls,
     Drops,
+    Fill,
     #[value(skip)]
     Reasons,
 }
 
 impl Column {
     /// All of them, from left to right.
-    pub const ALL: [Column; 11] = [
+    pub const ALL: [Column; 12] = [
         Self::Name,
         Self::Switch,
         Self::State,
@@ -36,6 +37,7 @@ impl Column {
         Self::Kicks,
         Self::Calls,
         Self::Drops,
+        Self::Fill,
         Self::Reasons,
     ];
 
@@ -52,13 +54,14 @@ impl Column {
             Self::Kicks => "KICKS/s",
             Self::Calls => "CALLS/s",
             Self::Drops => "DROPS/s",
+            Self::Fill => "BUCKETS",
             Self::Reasons => "DROPPED AS",
         }
     }
 
     /// Whether it holds words, which begin with the first of the alphabet rather than the most.
     pub const fn is_text(self) -> bool {
-        matches!(self, Self::Name | Self::Switch | Self::State | Self::Reasons)
+        matches!(self, Self::Name | Self::Switch | Self::State | Self::Fill | Self::Reasons)
     }
 
     /// The column `step` places to the right of it, among those that can be sorted by.
@@ -103,6 +106,11 @@ impl Order {
             Column::OutBits => most(|port| port.output.bits),
             Column::Kicks => most(|port| port.kicks),
             Column::Calls => most(|port| port.calls),
+            // The emptiest first, and those without any last.
+            Column::Fill => {
+                let fill = |port: &Port| port.fill.least().unwrap_or(f64::INFINITY);
+                fill(a).total_cmp(&fill(b))
+            }
             Column::Drops | Column::Reasons => most(|port| port.drops.values().sum()),
         }
     }
@@ -130,7 +138,7 @@ mod tests {
 
     #[test]
     fn going_round_the_columns_reaches_all_that_can_be_sorted_by() {
-        assert_eq!((Column::Name.beside(1), Column::Name.beside(-1)), (Column::Switch, Column::Drops));
-        assert_eq!(Column::Drops.beside(1), Column::Name);
+        assert_eq!((Column::Name.beside(1), Column::Name.beside(-1)), (Column::Switch, Column::Fill));
+        assert_eq!(Column::Fill.beside(1), Column::Name);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ringway_control::api::types::{PollerStatus, PortStatus, Status, Traffic};
+use ringway_control::api::types::{BucketStatus, LimitStatus, PollerStatus, PortStatus, Status, Traffic};
 use ringway_control::daemon::PortRef;
 use serde::Serialize;
 
@@ -18,7 +18,20 @@ pub struct Rates {
     /// Seconds between the looks, by the daemon's clock.
     pub seconds: f64,
     pub pollers: Vec<Poller>,
+    pub buckets: Vec<Bucket>,
     pub ports: Vec<Port>,
+}
+
+/// One bucket that ports share, at the last look.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Bucket {
+    pub name: String,
+    /// Bits per second, like `1Gbit`.
+    pub rate: String,
+    /// How many ports have it.
+    pub ports: usize,
+    /// How full it is, of bits or of frames, whichever is less: from 0 to 1.
+    pub fill: f64,
 }
 
 /// One poller.
@@ -52,6 +65,17 @@ pub struct Port {
     pub calls: f64,
     /// Frames lost per second, by reason; only the reasons for which any were.
     pub drops: BTreeMap<String, f64>,
+    /// How full the buckets of its limits are, at the last look.
+    pub fill: Fill,
+}
+
+/// How full a port's buckets are, of bits or of frames, whichever is less: from 0 to 1; null: no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Fill {
+    #[serde(rename = "in")]
+    pub input: Option<f64>,
+    #[serde(rename = "out")]
+    pub output: Option<f64>,
 }
 
 /// Frames in one direction, per second.
@@ -90,8 +114,40 @@ impl Rates {
             uptime: now.uptime,
             seconds,
             pollers: pollers.collect(),
+            buckets: now.buckets.iter().map(Bucket::of).collect(),
             ports: ports.collect(),
         }
+    }
+}
+
+/// The less of both, where there are both.
+fn less(bits: Option<f64>, frames: Option<f64>) -> Option<f64> {
+    bits.into_iter().chain(frames).min_by(f64::total_cmp)
+}
+
+impl Bucket {
+    fn of(status: &BucketStatus) -> Bucket {
+        let fill = less(status.fill, status.frames_fill).unwrap_or(0.0);
+        Bucket { name: status.name.clone(), rate: status.rate.clone(), ports: status.ports, fill }
+    }
+}
+
+impl Fill {
+    fn of(port: &PortStatus) -> Fill {
+        let of = |limit: &Option<LimitStatus>| limit.as_ref().and_then(|limit| less(limit.fill, limit.frames_fill));
+        Fill { input: of(&port.ingress), output: of(&port.egress) }
+    }
+
+    /// `in 12%, out 100%`.
+    pub fn text(self) -> String {
+        let named = [("in", self.input), ("out", self.output)];
+        let parts = named.into_iter().filter_map(|(name, fill)| Some(format!("{name} {:.0}%", fill? * 100.0)));
+        parts.collect::<Vec<_>>().join(", ")
+    }
+
+    /// The emptiest of them.
+    pub fn least(self) -> Option<f64> {
+        less(self.input, self.output)
     }
 }
 
@@ -124,6 +180,7 @@ impl Port {
             kicks: rate(before.kicks, now.kicks, seconds),
             calls: rate(before.calls, now.calls, seconds),
             drops: drops.filter(|(_, rate)| *rate > 0.0).collect(),
+            fill: Fill::of(now),
         }
     }
 
@@ -178,6 +235,16 @@ mod tests {
         assert_eq!((port.input.frames, port.input.bits), (2000.0, 1_600_000.0));
         assert_eq!((port.reasons().as_str(), port.drops.len()), ("receiver_full 150", 1));
         assert_eq!((rates.seconds, rates.pollers[0].busy), (2.0, 0.75));
+    }
+
+    #[test]
+    fn of_two_buckets_the_emptier_is_shown() {
+        let limit = |fill, frames_fill| Some(LimitStatus { fill, frames_fill, ..LimitStatus::default() });
+        let port =
+            PortStatus { ingress: limit(Some(0.5), Some(0.25)), egress: limit(None, None), ..PortStatus::default() };
+        assert_eq!(Fill::of(&port), Fill { input: Some(0.25), output: None });
+        let port = PortStatus { egress: limit(Some(1.0), None), ..port };
+        assert_eq!((Fill::of(&port).text().as_str(), Fill::of(&port).least()), ("in 25%, out 100%", Some(0.25)));
     }
 
     #[test]

@@ -8,11 +8,11 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState};
 
 use super::cell;
 use super::order::{Column, Order};
-use super::rates::{Poller, Port, Rates};
+use super::rates::{Bucket, Poller, Port, Rates};
 use crate::out::Scaled;
 
-/// Most pollers that have a line each; the others are behind them.
-const POLLERS_MAX: usize = 8;
+/// Most lines of pollers, and of buckets.
+const LINES_MAX: usize = 8;
 const BAR: usize = 24;
 
 /// Everything there is to show.
@@ -45,28 +45,44 @@ pub fn summary(rates: &Rates) -> String {
 
 /// A poller's line.
 pub fn poller(poller: &Poller) -> String {
-    let filled = (poller.busy * BAR as f64).round() as usize;
     format!(
-        "poller {} {:<9} [{}{}] {:>5.1} % busy; {}passes/s, {}sleeps/s",
+        "poller {} {:<9} {} {:>5.1} % busy; {}passes/s, {}sleeps/s",
         poller.poller,
         poller.core.map_or_else(String::new, |core| format!("(CPU {core})")),
-        "#".repeat(filled),
-        " ".repeat(BAR - filled.min(BAR)),
+        bar(poller.busy),
         poller.busy * 100.0,
         Scaled(poller.passes),
         Scaled(poller.sleeps),
     )
 }
 
+/// A shared bucket's line.
+pub fn bucket(bucket: &Bucket) -> String {
+    let Bucket { name, rate, ports, fill } = bucket;
+    format!("bucket {name:<9} {} {:>5.1} % full; {rate} for {ports} ports", bar(*fill), fill * 100.0)
+}
+
+/// A share from 0 to 1.
+fn bar(share: f64) -> String {
+    let filled = ((share * BAR as f64).round() as usize).min(BAR);
+    format!("[{}{}]", "#".repeat(filled), " ".repeat(BAR - filled))
+}
+
+/// A line for each, as far as there is room, and how many there are beyond.
+fn lines<T>(all: &[T], line: impl Fn(&T) -> String, what: &str) -> Vec<Line<'static>> {
+    let mut lines: Vec<Line<'_>> = all.iter().take(LINES_MAX).map(|one| Line::raw(line(one))).collect();
+    if all.len() > LINES_MAX {
+        lines.push(Line::raw(format!("and {} {what} more", all.len() - LINES_MAX)));
+    }
+    lines
+}
+
 impl View {
     /// Draws it.
     pub fn draw(&mut self, frame: &mut Frame<'_>) {
         let mut head = vec![Line::raw(summary(&self.rates))];
-        let shown = self.rates.pollers.iter().take(POLLERS_MAX);
-        head.extend(shown.map(|one| Line::raw(poller(one))));
-        if self.rates.pollers.len() > POLLERS_MAX {
-            head.push(Line::raw(format!("and {} pollers more", self.rates.pollers.len() - POLLERS_MAX)));
-        }
+        head.extend(lines(&self.rates.pollers, poller, "pollers"));
+        head.extend(lines(&self.rates.buckets, bucket, "buckets"));
         let height = u16::try_from(head.len()).unwrap_or(u16::MAX);
         let areas = Layout::vertical([Constraint::Length(height), Constraint::Min(0), Constraint::Length(1)]);
         let [top, middle, bottom] = areas.areas(frame.area());
@@ -114,6 +130,7 @@ fn table(ports: &[Port], order: Order) -> Table<'static> {
         Column::Name => longest(|port| port.name.len(), 4),
         Column::Switch => longest(|port| port.switch.len(), 6),
         Column::State => Constraint::Length(9),
+        Column::Fill => longest(|port| port.fill.text().len(), 7),
         Column::Reasons => Constraint::Min(10),
         column => Constraint::Length(u16::try_from(column.heading().len() + 1).unwrap_or(u16::MAX).max(8)),
     });
