@@ -164,9 +164,10 @@ fn the_screen_shows_rates_drops_and_pollers_and_sorts_by_keys() {
 
 #[test]
 fn how_full_buckets_are_is_shown_for_ports_and_those_that_they_share() {
-    let limited = "kind = \"process\"\ningress = { rate = \"8kbit\", burst = \"1500B\", bucket = \"t\" }\n";
-    let daemon =
-        Daemon::start(&format!("[bucket.t]\nrate = \"1Gbit\"\n[switch.lan0]\n[port.a]\nswitch = \"lan0\"\n{limited}"));
+    let daemon = Daemon::start(
+        "[bucket.t]\nrate = \"1Gbit\"\n[switch.lan0]\n[port.a]\nswitch = \"lan0\"\nkind = \"process\"\n\
+         ingress = { rate = \"8kbit\", burst = \"1514B\" }\negress = { rate = \"1Mbit\", bucket = \"t\" }\n",
+    );
     let (mut a, _b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
     let mut top = Terminal::start(&daemon, &["--interval", "50ms", "--sort", "fill"]);
     top.shows("bucket t         [########################] 100.0 % full; 1Gbit for 1 ports");
