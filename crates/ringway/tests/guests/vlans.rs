@@ -42,7 +42,7 @@ fn scene() -> (Daemon, [Guest; 2]) {
 }
 
 #[test]
-fn vlan_devices_of_linux_reach_their_own_vlan_with_segments_and_change_it_while_running() {
+fn vlan_devices_of_linux_reach_the_ports_of_their_vlan_with_segments() {
     let Some(_turn) = turn() else { return };
     let (daemon, [trunk, others]) = scene();
     let traffic = |port: &str| {
@@ -72,13 +72,4 @@ fn vlan_devices_of_linux_reach_their_own_vlan_with_segments_and_change_it_while_
         let sums = guest.ok("grep Tcp: /proc/net/snmp | tail -n 1 | tr ' ' '\\n' | tail -n 1").unwrap();
         assert_eq!(sums.trim(), "0", "segments with a wrong checksum");
     }
-
-    // The same network in two VLANs, and then in one.
-    trunk.ok("ip addr add 10.99.0.1/24 dev eth0.10").unwrap();
-    others.ok("ip addr add 10.99.0.2/24 dev eth1").unwrap();
-    pings(&trunk, "10.99.0.2", &[64]).unwrap_err();
-    daemon.ok(&["port", "set", "p20", "vlan=10"]);
-    pings(&trunk, "10.99.0.2", &[64]).unwrap();
-    daemon.ok(&["port", "set", "p20", "vlan=20"]);
-    pings(&trunk, "10.20.0.2", &[64]).unwrap();
 }
