@@ -399,6 +399,44 @@ const CASES: &[(&str, &[&str])] = &[
             each address to one port",
         ],
     ),
+    // Who a port is, and whom it may reach.
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\nip = [\"10.0.0.5/24\", \"224.0.0.1\", \"10.0.0\"]\nguard = \"on\"\n",
+        &[
+            "r.toml:4:7: key \"port.p.ip\": \"10.0.0.5/24\" has bits beyond its length; write \"10.0.0.5\" or \"10.0.0.0/24\"",
+            "r.toml:4:22: key \"port.p.ip\": 224.0.0.1 is for groups; a port's address is a single station's",
+            "r.toml:4:35: key \"port.p.ip\": \"10.0.0\" is not an IP address; write it like \"10.0.0.5\", \"10.0.0.0/24\" or \
+            \"fd00::5\"",
+            "r.toml:5:9: key \"port.p.guard\": unknown value \"on\"; write \"auto\", \"all\", \"off\" or a list of \"mac\", \"ip\", \
+            \"dhcp\", \"ra\"",
+        ],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\nguard = [\"mac\"]\nvlan = 10\ntrunk = [10, \"30-20\"]\n",
+        &[
+            "r.toml:4:9: key \"port.p.guard\": the port has no Ethernet addresses to guard; write mac = [\"ADDRESS\"]",
+            "r.toml:6:14: key \"port.p.trunk\": \"30-20\" are not VLANs; write them like 10, \"20-29\" or \"all\"",
+        ],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\nvlan = 5000\nnative = 1\n",
+        &[
+            "r.toml:4:8: key \"port.p.vlan\": 5000 is not a VLAN; write 1 to 4094",
+            "r.toml:5:1: key \"port.p.native\": only a trunk has a native VLAN; write trunk = [...], too, or vlan",
+        ],
+    ),
+    (
+        "[switch.lan0]\nlocal = \"deny\"\n",
+        &["r.toml:2:9: key \"switch.lan0.local\": unknown value \"deny\"; write \"allow\" or \"drop\""],
+    ),
+    (
+        "[attach]\ncreate = \"none\"\n[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\nallow = [\"q\"]\n\
+         uplinks = [\"r\"]\n[port.r]\nswitch = \"lan0\"\nkind = \"process\"\n",
+        &[
+            "r.toml:7:9: key \"port.p.allow\": there is no port \"q\"; write [port.q]",
+            "r.toml:8:11: key \"port.p.uplinks\": port \"r\" is no uplink; write uplink = true in [port.r]",
+        ],
+    ),
     // All at once, in the order of the text.
     (
         "[port.p]\nkind = \"process\"\nswitch = 3\nweight = 0\n[engine]\nbatch = -1\nx = 1\n",
