@@ -17,7 +17,7 @@ pub fn write(text: &str) -> io::Result<bool> {
     }
 }
 
-/// Writes a value as a line of JSON, as [`write`].
+/// Writes a value as a line of JSON, as [`write()`].
 ///
 /// # Errors
 /// It cannot be written.

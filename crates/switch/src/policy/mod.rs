@@ -1,14 +1,14 @@
 //! Policy: what a port may send, and how much (DESIGN §6). Judged on the private copies only.
 //!
-//! - [`guard`], [`claims`]: in whose name.
-//! - [`rules`], [`reach`]: who is known where, and who may reach whom.
-//! - [`vlan`], [`retag`]: broadcast domains and the tags that show them.
-//! - [`bucket`]: token buckets, exact.
-//! - [`shares`]: who may have how much of one that several draw on.
-//! - [`limit`]: what a port makes of them in one direction; [`turn`]: how a pass keeps to it.
-//! - [`egress`]: the same where frames come from several senders.
-//! - [`hold`]: frames wait in their sender's ring for room at their receiver.
-//! - [`storm`]: limits on what goes to many.
+//! - `guard`, `claims`: in whose name.
+//! - `rules`, `reach`: who is known where, and who may reach whom.
+//! - `vlan`, `retag`: broadcast domains and the tags that show them.
+//! - `bucket`: token buckets, exact.
+//! - `shares`: who may have how much of one that several draw on.
+//! - `limit`: what a port makes of them in one direction; `turn`: how a pass keeps to it.
+//! - `egress`: the same where frames come from several senders.
+//! - `hold`: frames wait in their sender's ring for room at their receiver.
+//! - `storm`: limits on what goes to many.
 
 mod bucket;
 mod claims;
