@@ -8,12 +8,12 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use ringway_memory::{Head, Mapping};
+use ringway_memory::Mapping;
 use ringway_ports::guest::{DirtyLog, GuestMemory, Region};
 use ringway_ports::virtqueue::{
     Addresses, Bounce, F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC, Receive, Ring, RingFault, Tally, Transmit,
 };
-use ringway_switch::{Accepts, BatchStorage, Frame, Gso, Offload};
+use ringway_switch::{Accepts, BatchStorage, Gso, Offload};
 
 const PAGE: usize = 4096;
 /// Bytes of the region, in a file with more before and after.
@@ -172,10 +172,11 @@ fn send<R: Ring>(guest: &Guest, mut queue: Transmit<R>, mut ring: R, choices: &[
 }
 
 fn receive<R: Ring>(guest: &Guest, mut queue: Receive<R>, choices: &[u8]) {
-    queue.set_log(Some(Arc::clone(&guest.log)));
+    // Without a log, frames take the short way where they can.
+    let is_logged = choices.first().is_some_and(|choice| choice & 1 == 0);
+    queue.set_log(is_logged.then(|| Arc::clone(&guest.log)));
     let source = Mapping::private(9000).expect("memory");
     assert!(source.whole().write(&[0xc3; 9000]));
-    let head = Head([0xc3; 128]);
     let tso = Offload { needs_csum: true, gso: Gso::Tcp4, gso_size: 1460, ..Offload::default() };
     for choice in choices.chunks_exact(8) {
         let before = guest.content();
@@ -183,14 +184,20 @@ fn receive<R: Ring>(guest: &Guest, mut queue: Receive<R>, choices: &[u8]) {
         let first = len.min(128);
         let rests = [source.view(0, (len - first) / 2), source.view(1, (len - first).div_ceil(2))]
             .map(|rest| rest.expect("inside"));
-        let rest = if len > first { &rests[..] } else { &[] };
-        let frame = Frame { len, head: &head, head_len: first, rest, offload: (choice[6] & 1 == 1).then_some(&tso) };
-        let short = Frame { len: 60, head_len: 60, rest: &[], offload: None, ..frame };
+        let mut batch = BatchStorage::new(2).into_batch();
+        batch.draft().0.0 = [0xc3; 128];
+        batch.seal(60, None);
+        let (head, views) = batch.draft();
+        head.0 = [0xc3; 128];
+        views.extend(if len > first { &rests[..] } else { &[] });
+        batch.seal(first, (choice[6] & 1 == 1).then_some(tso));
         let mut tally = Tally::default();
-        let frames = [short, frame].into_iter().cycle().take(24);
+        let frames = (0..24).map(|number| batch.frame(number % 2));
         let fault = queue.deliver(&guest.memory, frames, &mut tally).err();
         assert_eq!(tally.frames + tally.full + tally.small + tally.long, 24, "each frame is given or counted");
-        check(guest, &before, fault, |_| true);
+        if is_logged {
+            check(guest, &before, fault, |_| true);
+        }
         if fault.is_some() {
             return;
         }
