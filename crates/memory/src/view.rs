@@ -182,11 +182,10 @@ impl<'m> View<'m> {
     fn read_exact_part(&self, target: &mut [u8]) {
         debug_assert!(target.len() <= self.len);
         // SAFETY: the caller keeps `target` no longer than the view. Bytes that change during the copy end up old or new, each
-        // of which is acceptable. The empty instruction may have changed `target`, as far as the compiler knows: without it
-        // the compiler may read the source again later, taking it for the same (and does, as ThreadSanitizer shows).
+        // of which is acceptable.
         unsafe {
             ptr::copy_nonoverlapping(self.start.as_ptr().cast_const(), target.as_mut_ptr(), target.len());
-            std::arch::asm!("/* {} */", in(reg) target.as_mut_ptr(), options(nostack, preserves_flags));
+            settle(target.as_mut_ptr());
         }
     }
 
@@ -301,6 +300,18 @@ impl<'m> Pieces<'m> {
     }
 }
 
+/// Ends a copy out of memory that others write. The empty instruction may have changed what is at `target`, as far as the
+/// compiler knows: without it the compiler may read the source again later, taking it for the same (and does, as
+/// ThreadSanitizer shows).
+///
+/// # Safety
+/// `target` is where the copy went.
+#[inline(always)]
+unsafe fn settle(target: *mut u8) {
+    // SAFETY: there is no instruction.
+    unsafe { std::arch::asm!("/* {} */", in(reg) target, options(nostack, preserves_flags)) };
+}
+
 /// Copies one line out of memory that others write, reading every byte once: the compiler cannot see into it and so
 /// cannot read the source again later.
 ///
@@ -330,10 +341,11 @@ unsafe fn copy_line(from: *const u8, to: *mut u8) {
         );
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: as the caller allows. `black_box` hides where the bytes come from.
+    // SAFETY: as the caller allows.
     unsafe {
-        ptr::copy_nonoverlapping(std::hint::black_box(from), to, LINE)
-    };
+        ptr::copy_nonoverlapping(from, to, LINE);
+        settle(to);
+    }
 }
 
 /// As [`copy_line`], half a line.
@@ -358,10 +370,11 @@ unsafe fn copy_half(from: *const u8, to: *mut u8) {
         );
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: as the caller allows. `black_box` hides where the bytes come from.
+    // SAFETY: as the caller allows.
     unsafe {
-        ptr::copy_nonoverlapping(std::hint::black_box(from), to, LINE / 2)
-    };
+        ptr::copy_nonoverlapping(from, to, LINE / 2);
+        settle(to);
+    }
 }
 
 /// Copies `len` bytes, N to 2 N, as the first N and the last N.
