@@ -1,7 +1,11 @@
 //! Frames on their way through one pass.
 
+mod frame;
+
 use ringway_memory::{HEAD_BYTES, Head, View};
 
+pub use self::frame::Frame;
+use self::frame::{EMPTY, Entry, More};
 use crate::counters::DropReason;
 use crate::mac::Mac;
 use crate::offload::{self, Accepts, Offload};
@@ -59,54 +63,6 @@ impl Packed {
         }
     }
 }
-
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    len: u32,
-    /// The first of its rests, if it has any.
-    first_rest: u32,
-    destination: Packed,
-    more: More,
-}
-
-/// What most frames do not have, in one word: from the lowest bits up the place of the offload and one, pieces behind the
-/// head, and bytes of the head. Zero: the head is all there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct More(u32);
-
-impl More {
-    const NOTHING: More = More(0);
-
-    fn new(head_len: usize, rests: usize, offload: Option<usize>) -> More {
-        let offload = offload.map_or(0, |place| place as u32 + 1);
-        match (rests, offload) {
-            (0, 0) => More::NOTHING,
-            _ => More(offload | (rests as u32) << 16 | (head_len as u32) << 24),
-        }
-    }
-
-    #[inline(always)]
-    fn head_len(self, len: u32) -> usize {
-        if self == More::NOTHING { len as usize } else { (self.0 >> 24) as usize }
-    }
-
-    #[inline(always)]
-    fn rests(self) -> usize {
-        (self.0 >> 16 & 0xff) as usize
-    }
-
-    #[inline(always)]
-    fn offload(self) -> Option<usize> {
-        (self.0 & 0xffff).checked_sub(1).map(|place| place as usize)
-    }
-}
-
-const EMPTY: Entry = Entry {
-    len: 0,
-    first_rest: 0,
-    destination: Packed::new(Destination::Drop(DropReason::NoDestination)),
-    more: More::NOTHING,
-};
 
 /// Frames collected from one port: of each a private copy of its first 128 bytes, its length, and views of the rest,
 /// which is still in the client's memory.
@@ -621,59 +577,5 @@ impl<'m> Batch<'m> {
     #[must_use]
     pub fn frame(&self, index: usize) -> Frame<'_, 'm> {
         Frame { batch: self, entry: &self.entries[index], head: &self.heads[index] }
-    }
-}
-
-/// A frame to deliver: `head_len` bytes of `head` and then each of `rest`, together `len` bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Frame<'b, 'm> {
-    batch: &'b Batch<'m>,
-    entry: &'b Entry,
-    head: &'b Head,
-}
-
-impl<'b, 'm> Frame<'b, 'm> {
-    /// Bytes of the whole.
-    #[inline(always)]
-    #[must_use]
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
-        self.entry.len as usize
-    }
-
-    /// Begins with the first bytes, the ones that were judged.
-    #[inline(always)]
-    #[must_use]
-    pub fn head(&self) -> &'b Head {
-        self.head
-    }
-
-    /// How many bytes of `head` are the frame's: at most 128.
-    #[inline(always)]
-    #[must_use]
-    pub fn head_len(&self) -> usize {
-        self.entry.more.head_len(self.entry.len)
-    }
-
-    /// The others, in the source's memory.
-    #[inline(always)]
-    #[must_use]
-    pub fn rest(&self) -> &'b [View<'m>] {
-        let first = self.entry.first_rest as usize;
-        &self.batch.rests[first..first + self.entry.more.rests()]
-    }
-
-    /// What is left to do: only what the output [accepts](crate::Output::accepts).
-    #[inline(always)]
-    #[must_use]
-    pub fn offload(&self) -> Option<&'b Offload> {
-        self.entry.more.offload().and_then(|place| self.batch.offloads.get(place))
-    }
-
-    /// Whether all of it is in `head`, and nothing is left to do.
-    #[inline(always)]
-    #[must_use]
-    pub fn is_short(&self) -> bool {
-        self.entry.more == More::NOTHING
     }
 }

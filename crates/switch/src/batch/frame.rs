@@ -1,0 +1,109 @@
+//! One frame of a batch.
+
+use ringway_memory::{Head, View};
+
+use super::{Batch, Destination, Packed};
+use crate::counters::DropReason;
+use crate::offload::Offload;
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub(super) len: u32,
+    /// The first of its rests, if it has any.
+    pub(super) first_rest: u32,
+    pub(super) destination: Packed,
+    pub(super) more: More,
+}
+
+/// What most frames do not have, in one word: from the lowest bits up the place of the offload and one, pieces behind the
+/// head, and bytes of the head. Zero: the head is all there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct More(u32);
+
+impl More {
+    pub(super) const NOTHING: More = More(0);
+
+    pub(super) fn new(head_len: usize, rests: usize, offload: Option<usize>) -> More {
+        let offload = offload.map_or(0, |place| place as u32 + 1);
+        match (rests, offload) {
+            (0, 0) => More::NOTHING,
+            _ => More(offload | (rests as u32) << 16 | (head_len as u32) << 24),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn head_len(self, len: u32) -> usize {
+        if self == More::NOTHING { len as usize } else { (self.0 >> 24) as usize }
+    }
+
+    #[inline(always)]
+    pub(super) fn rests(self) -> usize {
+        (self.0 >> 16 & 0xff) as usize
+    }
+
+    #[inline(always)]
+    pub(super) fn offload(self) -> Option<usize> {
+        (self.0 & 0xffff).checked_sub(1).map(|place| place as usize)
+    }
+}
+
+pub(super) const EMPTY: Entry = Entry {
+    len: 0,
+    first_rest: 0,
+    destination: Packed::new(Destination::Drop(DropReason::NoDestination)),
+    more: More::NOTHING,
+};
+
+/// A frame to deliver: `head_len` bytes of `head` and then each of `rest`, together `len` bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'b, 'm> {
+    pub(super) batch: &'b Batch<'m>,
+    pub(super) entry: &'b Entry,
+    pub(super) head: &'b Head,
+}
+
+impl<'b, 'm> Frame<'b, 'm> {
+    /// Bytes of the whole.
+    #[inline(always)]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.entry.len as usize
+    }
+
+    /// Begins with the first bytes, the ones that were judged.
+    #[inline(always)]
+    #[must_use]
+    pub fn head(&self) -> &'b Head {
+        self.head
+    }
+
+    /// How many bytes of `head` are the frame's: at most 128.
+    #[inline(always)]
+    #[must_use]
+    pub fn head_len(&self) -> usize {
+        self.entry.more.head_len(self.entry.len)
+    }
+
+    /// The others, in the source's memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn rest(&self) -> &'b [View<'m>] {
+        let first = self.entry.first_rest as usize;
+        &self.batch.rests[first..first + self.entry.more.rests()]
+    }
+
+    /// What is left to do: only what the output [accepts](crate::Output::accepts).
+    #[inline(always)]
+    #[must_use]
+    pub fn offload(&self) -> Option<&'b Offload> {
+        self.entry.more.offload().and_then(|place| self.batch.offloads.get(place))
+    }
+
+    /// Whether all of it is in `head`, and nothing is left to do.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.entry.more == More::NOTHING
+    }
+}
