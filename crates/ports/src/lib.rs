@@ -4,6 +4,7 @@ mod copy;
 pub mod guest;
 pub mod process;
 pub mod tap;
+pub mod vfio_user;
 pub mod vhost_user;
 pub mod virtqueue;
 
