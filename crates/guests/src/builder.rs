@@ -5,12 +5,12 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 use crate::guest::Guest;
 use crate::kernel::{Kernel, Release};
 use crate::nic::Nic;
-use crate::programs::{QEMU, SETPRIV, find};
+use crate::programs::{SETPRIV, find};
+use crate::qemu::{ANY, Qemu, Version};
 use crate::{Error, at, initramfs};
 
 /// Keeps the boot short and silent. The clock is not the TSC: a busy host spoils its calibration, and the guest's seconds
@@ -87,10 +87,11 @@ impl Builder {
         self
     }
 
-    /// Starts QEMU. The guest boots while the caller goes on; the first command waits for it. QEMU ends with the thread
+    /// Starts QEMU: the host's, or a newer one where its NICs need that. The guest boots while the caller goes on; the first command waits for it. QEMU ends with the thread
     /// that calls this, if not before.
     pub fn start(&self) -> Result<Guest, Error> {
-        let qemu = find(QEMU)?;
+        let oldest = self.nics.iter().map(Nic::oldest_qemu).max().unwrap_or(ANY);
+        let qemu = Qemu::at_least(oldest)?;
         let kernel = Kernel::get(self.release)?;
         let dir = tempfile::Builder::new().prefix("ringway-guest-").tempdir().map_err(at(std::env::temp_dir()))?;
         let initramfs = dir.path().join("initramfs");
@@ -105,15 +106,15 @@ impl Builder {
 
         // It does not outlive the thread that started it, even one that is killed.
         let mut command = Command::new(find(SETPRIV)?);
-        command.args(["--pdeathsig", "KILL"]).arg(&qemu);
-        command.args(self.args(dir.path(), &kernel.image(), counts_milliseconds(&qemu)));
+        command.args(["--pdeathsig", "KILL"]).arg(&qemu.path);
+        command.args(self.args(dir.path(), &kernel.image(), qemu.version));
         // Ctrl-C is for who made the guest, which then ends it.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
-        let child = command.spawn().map_err(at(qemu))?;
+        let child = command.spawn().map_err(at(qemu.path))?;
         Guest::new(&self.name, child, dir, console, qmp)
     }
 
-    fn args(&self, dir: &Path, image: &Path, millis: bool) -> Vec<String> {
+    fn args(&self, dir: &Path, image: &Path, qemu: Version) -> Vec<String> {
         let path = |name: &str| dir.join(name).display().to_string();
         let (accel, kernel_args) = match self.accel {
             Accel::Tcg => ("tcg", KERNEL_ARGS),
@@ -162,36 +163,8 @@ impl Builder {
         if self.accel == Accel::Kvm {
             args.extend(["-cpu", "host"].map(str::to_owned));
         }
-        args.extend(self.nics.iter().enumerate().flat_map(|(number, nic)| nic.args(number, self.accel, millis)));
+        args.extend(self.nics.iter().enumerate().flat_map(|(number, nic)| nic.args(number, self.accel, qemu)));
         args.extend(self.more.iter().cloned());
         args
-    }
-}
-
-/// Whether the time to reconnect is `reconnect-ms`: since QEMU 9.2; `reconnect` is gone since 10.1.
-fn counts_milliseconds(qemu: &Path) -> bool {
-    static ANSWER: OnceLock<bool> = OnceLock::new();
-    *ANSWER.get_or_init(|| {
-        let said = Command::new(qemu).arg("--version").output().map(|output| output.stdout).unwrap_or_default();
-        version(&String::from_utf8_lossy(&said)).is_some_and(|version| version >= (9, 2))
-    })
-}
-
-/// Major and minor of "QEMU emulator version 7.2.22 (Debian …".
-fn version(text: &str) -> Option<(u32, u32)> {
-    let (_, version) = text.split_once("version ")?;
-    let mut parts = version.split('.').map(str::parse);
-    Some((parts.next()?.ok()?, parts.next()?.ok()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_version_of_qemu_is_read() {
-        assert_eq!(version("QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg)"), Some((7, 2)));
-        assert_eq!(version("QEMU emulator version 10.0.2"), Some((10, 0)));
-        assert_eq!(version("something else"), None);
     }
 }

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::builder::Builder;
 use crate::console::{Channel, Console, Output};
+use crate::nic::Nic;
 use crate::qmp::Qmp;
 use crate::{Error, at};
 
@@ -236,6 +237,22 @@ impl Guest {
             new.open = Some(console);
         }
         Ok(target)
+    }
+
+    /// Takes vfio-user NIC number `number` out, as a user of the guest's hypervisor does; returns when the guest has let it go.
+    pub fn unplug(&self, number: usize) -> Result<(), Error> {
+        let device = format!("nic{number}");
+        let deadline = Instant::now() + RUN;
+        self.monitor(deadline, |qmp| {
+            qmp.execute("device_del", json!({ "id": device }), deadline)?;
+            qmp.event(deadline, |name, data| (name == "DEVICE_DELETED" && data["device"] == *device).then_some(()))
+        })
+        .map_err(|error| self.failed(&format!("does not let {device} go"), &error))
+    }
+
+    /// Puts a vfio-user NIC in, in the place of number `number`, which was taken out.
+    pub fn plug(&self, number: usize, nic: &Nic) -> Result<(), Error> {
+        self.qmp("device_add", nic.plug(number)).map(drop)
     }
 
     /// QEMU's process.

@@ -2,14 +2,12 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::programs::{Program, SETPRIV, find};
-use crate::{Error, at};
+use crate::programs::Program;
+use crate::{Error, at, fetch};
 
 /// Fetches and unpacks a kernel. Carried along, as an installed program has no source tree beside it.
 const FETCH: &str = include_str!("../../../packaging/guest-kernel");
@@ -120,33 +118,12 @@ fn depends(module: &[u8]) -> Vec<String> {
 }
 
 fn cache() -> Result<PathBuf, Error> {
-    let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    of("RINGWAY_GUEST_KERNELS")
-        .or_else(|| of("XDG_CACHE_HOME").map(|dir| dir.join("ringway/kernels")))
-        .or_else(|| of("HOME").map(|dir| dir.join(".cache/ringway/kernels")))
-        .ok_or_else(|| Error::Kernel("no place to keep it: neither XDG_CACHE_HOME nor HOME is set".to_owned()))
+    fetch::cache("RINGWAY_GUEST_KERNELS", "kernels").map_err(Error::Kernel)
 }
 
 fn fetch(suite: &str, dir: &Path) -> Result<(), Error> {
-    let bash = find(Program::new("bash", "bash"))?;
-    for (program, package) in [("apt-get", "apt"), ("xz", "xz-utils"), ("zstd", "zstd")] {
-        find(Program::new(program, package))?;
-    }
-    // It does not outlive the thread that waits for it.
-    let mut script = Command::new(find(SETPRIV)?);
-    script.args(["--pdeathsig", "TERM"]).arg(bash).args(["-s", "--", suite]).arg(dir);
-    let mut script = script
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| Error::Kernel(format!("cannot start bash: {error}")))?;
-    if let Some(mut stdin) = script.stdin.take() {
-        // A script that ends early says why on stderr.
-        let _ = stdin.write_all(FETCH.as_bytes());
-    }
-    let done = script.wait_with_output().map_err(|error| Error::Kernel(error.to_string()))?;
-    if done.status.success() { Ok(()) } else { Err(Error::Kernel(String::from_utf8_lossy(&done.stderr).trim().into())) }
+    let needs = [("apt-get", "apt"), ("xz", "xz-utils"), ("zstd", "zstd")].map(|(name, of)| Program::new(name, of));
+    fetch::run(FETCH, &needs, &[suite, &dir.to_string_lossy()], Error::Kernel)
 }
 
 #[cfg(test)]

@@ -16,11 +16,13 @@ mod archive;
 mod builder;
 pub mod bulk;
 mod console;
+mod fetch;
 mod guest;
 mod initramfs;
 mod kernel;
 mod nic;
 mod programs;
+mod qemu;
 mod qmp;
 
 pub use builder::{Accel, Builder};
@@ -29,6 +31,7 @@ pub use guest::{Guest, Job};
 pub use kernel::{Kernel, Release};
 pub use nic::Nic;
 pub use programs::missing;
+pub use qemu::Qemu;
 
 use std::path::PathBuf;
 
@@ -46,6 +49,9 @@ pub enum Error {
     /// The kernel could not be fetched or unpacked.
     #[error("no kernel for guests: {0}")]
     Kernel(String),
+    /// A QEMU that is new enough could not be fetched or unpacked.
+    #[error("no QEMU for such guests: {0}")]
+    Qemu(String),
     /// A file or socket of the guest.
     #[error("{path}: {source}")]
     Io {
