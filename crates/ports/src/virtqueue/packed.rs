@@ -112,9 +112,15 @@ impl Packed {
         if len > 0 { lap | WRITE } else { lap }
     }
 
+    /// Flags of an available descriptor in a lap, of the two (2.8.1).
+    #[inline(always)]
+    fn available_flags(wrap: bool) -> u16 {
+        if wrap { AVAIL } else { USED }
+    }
+
     #[inline(always)]
     fn is_available(flags: u16, wrap: bool) -> bool {
-        (flags & AVAIL != 0) == wrap && (flags & USED != 0) != wrap
+        flags & (AVAIL | USED) == Self::available_flags(wrap)
     }
 
     #[inline(always)]
@@ -136,13 +142,38 @@ impl Packed {
     }
 
     #[inline(always)]
+    fn used_word(wrap: bool, id: u16, len: u32) -> u64 {
+        (u64::from(len) | u64::from(id) << 32 | u64::from(Self::used_flags(wrap, len)) << 48).to_le()
+    }
+
+    /// Holds back the first since the last publication.
+    #[inline(always)]
     fn write_used(&mut self, memory: PackedMemory<'_>, id: u16, len: u32) {
-        let flags = Self::used_flags(self.next.wrap(), len);
-        let word = (u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48).to_le();
+        let word = Self::used_word(self.next.wrap(), id, len);
         if self.held.is_none() {
             self.held = Some((self.next.slot(), word));
         } else {
             memory.descriptors[self.next.slot()][1].store(word, Ordering::Release);
+        }
+    }
+
+    /// Gives back chains of one descriptor each, at most as many as the ring has.
+    #[inline(always)]
+    fn give_back_all(&mut self, memory: PackedMemory<'_>, mut chains: impl ExactSizeIterator<Item = (u16, u32)>) {
+        if self.held.is_none()
+            && let Some((id, len)) = chains.next()
+        {
+            self.write_used(memory, id, len);
+            self.pass_by(1);
+        }
+        let (before, from) = memory.descriptors.split_at(self.next.slot());
+        // In one piece up to the ring's end, the others from its beginning in the next lap.
+        for piece in [from, before] {
+            let (wrap, count) = (self.next.wrap(), piece.len().min(chains.len()));
+            for (words, (id, len)) in piece.iter().zip(&mut chains) {
+                words[1].store(Self::used_word(wrap, id, len), Ordering::Release);
+            }
+            self.pass_by(count as u16);
         }
     }
 }
@@ -173,23 +204,26 @@ impl Ring for Packed {
 
     #[inline(always)]
     fn gather(&self, memory: PackedMemory<'_>, mut at: Place, heads: &mut [Head]) -> Result<usize, RingFault> {
-        for (step, head) in heads.iter_mut().enumerate() {
-            let words = &memory.descriptors[at.slot()];
+        // What lies in one piece, up to the ring's end: all of one lap.
+        let (descriptors, lap) =
+            (memory.descriptors.get(at.slot()..).unwrap_or_default(), Self::available_flags(at.wrap()));
+        let count = heads.len().min(descriptors.len());
+        for (step, (words, head)) in descriptors.iter().zip(heads.iter_mut()).enumerate() {
             let rest = words[1].load(Ordering::Acquire);
             let first = Descriptor::packed(words[0].load(Ordering::Relaxed), rest);
-            if !Self::is_available(first.flags(), at.wrap()) {
+            if first.flags() & (AVAIL | USED) != lap {
                 return Ok(step);
             }
             *head = Head { first, id: first.tail() };
             if first.flags() & NEXT != 0 {
                 return Ok(step + 1);
             }
-            at = self.advance(at, 1);
         }
+        at = self.advance(at, count as u16);
         for ahead in (0..heads.len().min(self.size.into())).step_by(4) {
             prefetch_read(memory.descriptors[self.advance(at, ahead as u16).slot()].as_ptr().cast());
         }
-        Ok(heads.len())
+        Ok(count)
     }
 
     fn follow(
@@ -248,8 +282,16 @@ impl Ring for Packed {
                 self.write_used(memory, last.id, 0);
                 chains.iter().for_each(|chain| self.pass_by(chain.slots));
             }
+            _ if chains.iter().all(|chain| chain.slots == 1) => {
+                self.give_back_all(memory, chains.iter().map(|chain| (chain.id, 0)));
+            }
             _ => chains.iter().for_each(|&chain| self.give_back(memory, chain, 0)),
         }
+    }
+
+    #[inline(always)]
+    fn give_back_written(&mut self, memory: PackedMemory<'_>, heads: &[Head], lens: &[u32]) {
+        self.give_back_all(memory, heads.iter().map(|head| head.id).zip(lens.iter().copied()));
     }
 
     #[inline]
