@@ -51,3 +51,53 @@ fn write_rest(room: View<'_>, mut offset: usize, rest: &[View<'_>]) {
         offset += rest.len();
     }
 }
+
+/// Where copying a frame has come to.
+pub struct Source<'f, 'b, 'm> {
+    frame: &'f Frame<'b, 'm>,
+    in_head: usize,
+    rest: usize,
+    offset: usize,
+    left: usize,
+}
+
+impl<'f, 'b, 'm> Source<'f, 'b, 'm> {
+    /// A frame from its first byte on.
+    pub fn new(frame: &'f Frame<'b, 'm>) -> Source<'f, 'b, 'm> {
+        Source { frame, in_head: 0, rest: 0, offset: 0, left: frame.len() }
+    }
+
+    /// Bytes that were not copied yet.
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
+    /// Copies as much as there is and as fits. Returns how much that was.
+    pub fn fill(&mut self, room: View<'_>) -> usize {
+        let mut done = 0;
+        while done < room.len() && self.left > 0 {
+            let (want, part);
+            if self.in_head < self.frame.head_len() {
+                want = self.frame.head_len() - self.in_head;
+                part = want.min(room.len() - done);
+                let bytes = &self.frame.head().0[self.in_head..self.in_head + part];
+                let _ = room.sub(done, part).is_some_and(|to| to.write(bytes));
+                self.in_head += part;
+            } else {
+                let Some(rest) = self.frame.rest().get(self.rest) else { break };
+                want = rest.len() - self.offset;
+                part = want.min(room.len() - done);
+                if let (Some(to), Some(from)) = (room.sub(done, part), rest.sub(self.offset, part)) {
+                    let _ = to.copy_from(from);
+                }
+                self.offset += part;
+                if part == want {
+                    (self.rest, self.offset) = (self.rest + 1, 0);
+                }
+            }
+            done += part;
+            self.left -= part;
+        }
+        done
+    }
+}

@@ -1,6 +1,8 @@
 //! Port kinds. Each is a folder with one public type that makes a port's three sides: its input, its output and its bell.
 
 mod copy;
+pub mod e1000;
+mod gather;
 pub mod guest;
 pub mod process;
 pub mod tap;

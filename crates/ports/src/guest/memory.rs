@@ -50,6 +50,26 @@ impl GuestMemory {
         self.regions.iter().find_map(|region| inside(region, region.guest(), address, len))
     }
 
+    /// `len` bytes at the guest physical address, which may lie in several regions: a view of each part, in order. False,
+    /// perhaps after some of them, unless all are in memory.
+    pub fn pieces<'m>(&'m self, mut address: u64, len: u32, mut each: impl FnMut(View<'m>)) -> bool {
+        let mut left = len as usize;
+        while left > 0 {
+            let part = self.regions.iter().find_map(|region| {
+                let offset = usize::try_from(address.checked_sub(region.guest())?).ok()?;
+                region.whole().behind(offset)
+            });
+            let Some(part) = part.and_then(|part| part.sub(0, part.len().min(left))) else { return false };
+            each(part);
+            left -= part.len();
+            address = match address.checked_add(part.len() as u64) {
+                Some(next) => next,
+                None => return left == 0,
+            };
+        }
+        true
+    }
+
     /// The guest physical address of `len` bytes at an address of the front end's; `None` unless they are all in one
     /// region.
     #[must_use]

@@ -34,16 +34,17 @@ mod receive_tests;
 #[cfg(test)]
 mod suppression_tests;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod transmit_tests;
 
+pub use crate::gather::Bounce;
 pub use fault::RingFault;
 pub use packed::Packed;
 pub use receive::{Receive, Tally};
 pub use ring::{Addresses, Ring};
 pub use split::Split;
-pub use transmit::{Bounce, Transmit};
+pub use transmit::Transmit;
 
 /// VIRTIO_F_RING_PACKED.
 pub const F_RING_PACKED: u64 = 1 << 34;

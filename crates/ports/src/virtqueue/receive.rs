@@ -7,7 +7,7 @@ use ringway_switch::{DropReason, Frame, Offload};
 
 use super::fault::RingFault;
 use super::ring::{Chain, Head, INDIRECT, LONGEST_CHAIN, NEXT, RUN, Ring, WRITE, walk};
-use crate::copy::{self, ROW, prefetch};
+use crate::copy::{self, ROW, Source, prefetch};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 
 /// What a frame pays for in descriptors of chains: so many, and one more per 16 bytes. When they are used up, frames are
@@ -241,7 +241,7 @@ impl<R: Ring> Receive<R> {
         }
         let mut seen = 0;
         self.spans.clear();
-        let mut source = Source { frame: &frame, in_head: 0, rest: 0, offset: 0, left: frame.len() };
+        let mut source = Source::new(&frame);
         let mut header = HeaderPlace { pieces: [None; MAX_HEADER], count: 0, left: self.header };
         loop {
             let mut written = 0;
@@ -262,7 +262,7 @@ impl<R: Ring> Receive<R> {
             })?;
             self.spans.push((chain, written));
             self.steps -= i64::from(seen - before);
-            if header.left == 0 && source.left == 0 {
+            if header.left == 0 && source.left() == 0 {
                 break;
             }
             let end = seen >= LONGEST_CHAIN || self.spans.len() == usize::from(self.ring.size());
@@ -348,45 +348,5 @@ impl<'m> HeaderPlace<'m> {
     /// Guest physical addresses and lengths.
     fn places(&self) -> impl Iterator<Item = (u64, u64)> {
         self.pieces[..self.count].iter().flatten().map(|(address, piece)| (*address, piece.len() as u64))
-    }
-}
-
-/// Where copying a frame has come to.
-struct Source<'f, 'b, 'm> {
-    frame: &'f Frame<'b, 'm>,
-    in_head: usize,
-    rest: usize,
-    offset: usize,
-    left: usize,
-}
-
-impl Source<'_, '_, '_> {
-    /// Copies as much as there is and as fits. Returns how much that was.
-    fn fill(&mut self, room: View<'_>) -> usize {
-        let mut done = 0;
-        while done < room.len() && self.left > 0 {
-            let (want, part);
-            if self.in_head < self.frame.head_len() {
-                want = self.frame.head_len() - self.in_head;
-                part = want.min(room.len() - done);
-                let bytes = &self.frame.head().0[self.in_head..self.in_head + part];
-                let _ = room.sub(done, part).is_some_and(|to| to.write(bytes));
-                self.in_head += part;
-            } else {
-                let Some(rest) = self.frame.rest().get(self.rest) else { break };
-                want = rest.len() - self.offset;
-                part = want.min(room.len() - done);
-                if let (Some(to), Some(from)) = (room.sub(done, part), rest.sub(self.offset, part)) {
-                    let _ = to.copy_from(from);
-                }
-                self.offset += part;
-                if part == want {
-                    (self.rest, self.offset) = (self.rest + 1, 0);
-                }
-            }
-            done += part;
-            self.left -= part;
-        }
-        done
     }
 }

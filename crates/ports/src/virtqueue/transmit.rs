@@ -2,65 +2,24 @@
 
 mod discard;
 
-use std::cell::Cell;
-use std::io;
 use std::sync::Arc;
 
-use ringway_memory::{Mapping, View, prefetch_read};
+use ringway_memory::{View, prefetch_read};
 use ringway_switch::{Accepts, Batch, DropReason, Offload};
 
 use super::fault::RingFault;
 use super::ring::{Chain, Descriptor, Head, INDIRECT, NEXT, RUN, Ring, WRITE, walk};
 use crate::copy::{ROW, prefetch};
+use crate::gather::{Bounce, Gather, MAX_FRAME, Pieces};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 use crate::vhost_user::Taken;
 
-/// Longest frame: an IPv6 header and 65,535 bytes, an Ethernet header and two VLAN tags.
-const MAX_FRAME: usize = 40 + 65_535 + 22;
 /// A batch ends after so many descriptors of chains: the ring may name the same long chain again and again.
 const MOST_STEPS: u32 = 4096;
-/// Most pieces of a frame that stay where they are; frames of more are copied together first.
-const MAX_PIECES: usize = 60;
-const BOUNCE_BYTES: usize = 4 * (MAX_FRAME + 64);
 /// The header without `num_buffers` is at most this long.
 const MAX_HEADER: usize = 12;
 /// What in a header's first word asks for something: VIRTIO_NET_HDR_F_NEEDS_CSUM and the type of segmentation.
 const ASKS: u64 = 0xff01;
-
-/// Private memory for frames that lie in very many pieces: no framing may be assumed (2.7.4.2).
-#[derive(Debug)]
-pub struct Bounce {
-    mapping: Option<Mapping>,
-    used: Cell<usize>,
-}
-
-impl Default for Bounce {
-    fn default() -> Bounce {
-        Bounce { mapping: None, used: Cell::new(0) }
-    }
-}
-
-impl Bounce {
-    /// Makes all of it free again, before a batch.
-    ///
-    /// # Errors
-    /// A frame needed it, and there is no memory for it.
-    #[inline]
-    pub fn begin(&mut self) -> io::Result<()> {
-        if self.used.replace(0) > 0 && self.mapping.is_none() {
-            self.mapping = Some(Mapping::private(BOUNCE_BYTES)?);
-        }
-        Ok(())
-    }
-
-    /// Room for one frame; `None` when this batch has used it all, or at first need: the frame is left for the next.
-    fn room(&self) -> Option<View<'_>> {
-        let at = self.used.get();
-        let room = self.mapping.as_ref().and_then(|mapping| mapping.view(at, MAX_FRAME + 1));
-        self.used.set(if room.is_some() { at + (MAX_FRAME + 1).next_multiple_of(64) } else { at.max(1) });
-        room
-    }
-}
 
 /// One transmit queue.
 #[derive(Debug)]
@@ -353,7 +312,7 @@ impl<R: Ring> Transmit<R> {
         batch: &mut Batch<'m>,
         steps: &mut u32,
     ) -> Result<Option<Chain>, RingFault> {
-        let mut gather = Gather::new(self.header, bounce);
+        let mut gather = Headed::new(self.header, bounce);
         let chain = walk(&self.ring, memory, &mut space, at, head, |space, descriptor| {
             *steps += 1;
             let (address, len, flags) = (descriptor.address, descriptor.len(), descriptor.flags());
@@ -369,24 +328,18 @@ impl<R: Ring> Transmit<R> {
         }
         let mut header = [0; 10];
         header.copy_from_slice(&gather.header[..10]);
-        match &gather.end {
-            End::Wait => return Ok(None),
-            End::TooLong if self.discard => {}
-            End::TooLong => batch.refuse(DropReason::Oversize),
-            End::Pieces => self.push(batch, &header, gather.len, |batch, offload| {
-                let pieces = gather.pieces[..gather.count].iter().flatten().copied();
+        let len = gather.frame.len();
+        match gather.frame.pieces() {
+            Pieces::Wait => return Ok(None),
+            Pieces::TooLong if self.discard => {}
+            Pieces::TooLong => batch.refuse(DropReason::Oversize),
+            Pieces::Are(pieces) => self.push(batch, &header, len, |batch, offload| {
+                let pieces = pieces.iter().copied();
                 match offload {
                     None => batch.push_pieces(pieces),
                     Some(offload) => batch.push_pieces_offloaded(pieces, offload),
                 }
             }),
-            End::Together(room) => {
-                let frame = room.sub(0, gather.len).unwrap_or(*room);
-                self.push(batch, &header, gather.len, |batch, offload| match offload {
-                    None => batch.push(frame, gather.len),
-                    Some(offload) => batch.push_offloaded(frame, gather.len, offload),
-                });
-            }
         }
         Ok(Some(chain))
     }
@@ -412,35 +365,18 @@ impl<R: Ring> Transmit<R> {
     }
 }
 
-/// Where the frame of a chain ends up.
-enum End<'m> {
-    /// In its pieces.
-    Pieces,
-    /// Copied together.
-    Together(View<'m>),
-    /// It needs to be copied together, and there is no room now.
-    Wait,
-    /// It is longer than any frame.
-    TooLong,
-}
-
 /// A chain's header and the pieces of its frame.
-struct Gather<'m> {
+struct Headed<'m> {
     header: [u8; MAX_HEADER],
     header_len: usize,
     wanted: usize,
-    pieces: [Option<View<'m>>; MAX_PIECES],
-    count: usize,
-    len: usize,
-    end: End<'m>,
-    bounce: &'m Bounce,
+    frame: Gather<'m>,
 }
 
-impl<'m> Gather<'m> {
-    fn new(wanted: usize, bounce: &'m Bounce) -> Gather<'m> {
+impl<'m> Headed<'m> {
+    fn new(wanted: usize, bounce: &'m Bounce) -> Headed<'m> {
         let wanted = wanted.min(MAX_HEADER);
-        let (header, pieces) = ([0; MAX_HEADER], [None; MAX_PIECES]);
-        Gather { header, header_len: 0, wanted, pieces, count: 0, len: 0, end: End::Pieces, bounce }
+        Headed { header: [0; MAX_HEADER], header_len: 0, wanted, frame: Gather::new(bounce) }
     }
 
     fn add(&mut self, mut view: View<'m>) {
@@ -453,39 +389,6 @@ impl<'m> Gather<'m> {
                 None => return,
             }
         }
-        if view.len() == 0 {
-            return;
-        }
-        if self.len + view.len() > MAX_FRAME {
-            self.end = End::TooLong;
-        }
-        if matches!(self.end, End::Pieces) && self.count == MAX_PIECES {
-            self.copy_together();
-        }
-        match &self.end {
-            End::Pieces => {
-                self.pieces[self.count] = Some(view);
-                self.count += 1;
-                self.len += view.len();
-            }
-            End::Together(room) => {
-                let _ = room.sub(self.len, view.len()).is_some_and(|room| room.copy_from(view));
-                self.len += view.len();
-            }
-            End::Wait | End::TooLong => {}
-        }
-    }
-
-    fn copy_together(&mut self) {
-        let Some(room) = self.bounce.room() else {
-            self.end = End::Wait;
-            return;
-        };
-        let mut at = 0;
-        for piece in self.pieces[..self.count].iter().flatten() {
-            let _ = room.sub(at, piece.len()).is_some_and(|room| room.copy_from(*piece));
-            at += piece.len();
-        }
-        self.end = End::Together(room);
+        self.frame.add(view);
     }
 }

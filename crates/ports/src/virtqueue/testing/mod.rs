@@ -11,7 +11,7 @@ mod use_device;
 pub use guest::{Guest, HIGH, LOW, LOW_BYTES};
 pub use packed::PackedDriver;
 pub use split::{SplitDriver, descriptor};
-pub use use_device::{collect, collect_some, deliver, receive_queue, transmit_queue};
+pub use use_device::{bytes_of, collect, collect_some, deliver, fill_batch, memory_for, receive_queue, transmit_queue};
 
 use super::{Addresses, Ring};
 

@@ -67,14 +67,8 @@ pub fn collect<R: Ring>(queue: &mut Transmit<R>, guest: &Guest) -> Result<Sent, 
     Ok(all)
 }
 
-/// Delivers frames, each of them in pieces of `piece` bytes behind its head.
-pub fn deliver<R: Ring>(
-    queue: &mut Receive<R>,
-    guest: &Guest,
-    frames: &[(Vec<u8>, Option<Offload>)],
-    piece: usize,
-) -> (Result<(), RingFault>, Tally) {
-    let source = Mapping::private(frames.iter().map(|(bytes, _)| bytes.len()).sum::<usize>().max(1)).expect("memory");
+/// A batch of these frames, each in pieces of `piece` bytes behind its head, which are put into `source`.
+pub fn fill_batch<'m>(source: &'m Mapping, frames: &[(Vec<u8>, Option<Offload>)], piece: usize) -> Batch<'m> {
     let (mut batch, mut at) = (BatchStorage::new(frames.len()).into_batch(), 0);
     for (bytes, offload) in frames {
         let (first, others) = bytes.split_at(bytes.len().min(HEAD_BYTES));
@@ -88,6 +82,23 @@ pub fn deliver<R: Ring>(
         }
         batch.seal(first.len(), *offload);
     }
+    batch
+}
+
+/// Private memory for what of these frames is behind their heads.
+pub fn memory_for(frames: &[(Vec<u8>, Option<Offload>)]) -> Mapping {
+    Mapping::private(frames.iter().map(|(bytes, _)| bytes.len()).sum::<usize>().max(1)).expect("memory")
+}
+
+/// Delivers frames, each of them in pieces of `piece` bytes behind its head.
+pub fn deliver<R: Ring>(
+    queue: &mut Receive<R>,
+    guest: &Guest,
+    frames: &[(Vec<u8>, Option<Offload>)],
+    piece: usize,
+) -> (Result<(), RingFault>, Tally) {
+    let source = memory_for(frames);
+    let batch = fill_batch(&source, frames, piece);
     let mut tally = Tally::default();
     let result = queue.deliver(&guest.memory, (0..frames.len()).map(|index| batch.frame(index)), &mut tally);
     (result, tally)

@@ -1,0 +1,65 @@
+//! What a driver can do wrong in a ring.
+
+/// A ring cannot be used, or no longer. The text is for users; the ring stops until it is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RingFault {
+    /// A length that no ring has.
+    #[error("a ring of {0} descriptors: it takes a multiple of 8 from 8 to 65,528")]
+    BadLength(u32),
+    /// The ring is not in memory.
+    #[error(
+        "a ring of {bytes} bytes at {base:#x}: not aligned to 16 bytes, or not in one region of the guest's memory"
+    )]
+    BadBase {
+        /// Guest physical address.
+        base: u64,
+        /// Bytes.
+        bytes: u32,
+    },
+    /// The head register is outside of the ring.
+    #[error("the head register says {head}, the ring has {count} descriptors")]
+    HeadOutOfRange {
+        /// What it says.
+        head: u32,
+        /// What the ring has.
+        count: u32,
+    },
+    /// The tail register is outside of the ring.
+    #[error("the tail register says {tail}, the ring has {count} descriptors")]
+    TailOutOfRange {
+        /// What it says.
+        tail: u32,
+        /// What the ring has.
+        count: u32,
+    },
+    /// A frame has no end.
+    #[error("a frame of more than {0} descriptors")]
+    Endless(u32),
+    /// Memory that is not the guest's.
+    #[error("a descriptor with {len} bytes at {address:#x}: not in the guest's memory")]
+    BadAddress {
+        /// Guest physical address.
+        address: u64,
+        /// Bytes.
+        len: u32,
+    },
+    /// A page cannot be had.
+    #[error("guest memory was truncated or its pages cannot be had")]
+    MemoryLost,
+}
+
+impl RingFault {
+    /// The name in `status --json` and in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BadLength(_) => "ring_bad_length",
+            Self::BadBase { .. } => "ring_bad_base",
+            Self::HeadOutOfRange { .. } => "ring_head_out_of_range",
+            Self::TailOutOfRange { .. } => "ring_tail_out_of_range",
+            Self::Endless(_) => "ring_endless_frame",
+            Self::BadAddress { .. } => "ring_bad_address",
+            Self::MemoryLost => "memory_lost",
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Descriptor rings of the 8254x family and of the 82574L (Intel: "PCI/PCI-X Family of Gigabit Ethernet Controllers
+//! Software Developer's Manual", chapter 3; "82574 GbE Controller Family Datasheet", chapter 7).
+//!
+//! - `transmit` takes frames from the driver, `receive` gives frames to it. Both are told the tail register with every call
+//!   and keep the head themselves: nothing that a driver writes moves it.
+//! - `descriptor`: where a ring is, and what its words mean.
+//!
+//! Everything in a ring is written by the driver while we look: each word is read once, and a mistake is a [`RingFault`],
+//! which stops that ring until it is started again, and nothing else.
+
+mod descriptor;
+mod fault;
+mod receive;
+mod traffic;
+mod transmit;
+
+#[cfg(test)]
+mod receive_tests;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod transmit_tests;
+
+pub use crate::gather::Bounce;
+pub use fault::RingFault;
+pub use receive::{Receive, ReceiveSettings, Received};
+pub use traffic::Traffic;
+pub use transmit::{Completed, Transmit, TransmitSettings};

@@ -1,0 +1,407 @@
+//! Frames from a driver: the transmit ring (SDM 3.3 and 3.4).
+
+use ringway_memory::{HEAD_BYTES, View, prefetch_read};
+use ringway_switch::{Batch, Discarded, DropReason};
+
+use super::descriptor::{EOP, IDE, IFCS, Kind, RS, TX_DONE, Table, Transmitted, VLE, Words};
+use super::fault::RingFault;
+use super::traffic::Traffic;
+use crate::copy::{ROW, prefetch};
+use crate::gather::{Bounce, Gather, Pieces};
+use crate::guest::{GuestMemory, Space};
+
+/// Most descriptors of a frame.
+const LONGEST_FRAME: u32 = 1024;
+/// A batch ends after so many descriptors of frames in several pieces, or of none: a turn is bounded.
+const MOST_STEPS: u32 = 4096;
+/// Shortest frame of the wire without its frame check sequence.
+const SHORTEST: usize = 60;
+/// An Ethernet header.
+const HEADER: usize = 14;
+/// Both addresses: what comes before a VLAN tag.
+const ADDRESSES: usize = 12;
+
+/// What the registers say of transmission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TransmitSettings {
+    /// The type of tags to insert where a descriptor says so (VET); `None` where CTRL.VME is clear.
+    pub vlan: Option<u16>,
+    /// Frames are padded to 60 bytes (TCTL.PSP).
+    pub pad: bool,
+    /// Longest frame without frame check sequence, segmented ones apart.
+    pub longest: usize,
+}
+
+/// What became of the descriptors of one batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Completed {
+    /// Descriptors that were given back, contexts among them.
+    pub descriptors: u32,
+    /// Some were written back: they had RS.
+    pub reported: bool,
+    /// All that were had IDE: the interrupt may be late.
+    pub delay: bool,
+    /// None is left.
+    pub empty: bool,
+    /// The frames that were sent, segments one by one.
+    pub traffic: Traffic,
+}
+
+/// A started transmit ring.
+#[derive(Debug)]
+pub struct Transmit {
+    table: Table,
+    /// The first descriptor that was not given back.
+    head: u32,
+    /// The first that was not taken.
+    next: u32,
+    /// The tail as of the last collect.
+    tail: u32,
+    /// The last frame does not end before the tail.
+    incomplete: bool,
+    traffic: Traffic,
+}
+
+/// What one step through the ring took.
+enum Step {
+    /// So many descriptors.
+    Took(u32),
+    /// Nothing: a frame has to wait for the next batch.
+    Wait,
+    /// Nothing: a frame ends behind the tail.
+    Incomplete,
+}
+
+impl Transmit {
+    /// A ring of `count` descriptors at guest physical address `base`, of which `head` is the next to send.
+    ///
+    /// # Errors
+    /// There is no such ring.
+    pub fn start(base: u64, count: u32, head: u32) -> Result<Transmit, RingFault> {
+        let table = Table::new(base, count, 1)?;
+        table.check_head(head)?;
+        Ok(Transmit { table, head, next: head, tail: head, incomplete: false, traffic: Traffic::default() })
+    }
+
+    /// The head register: the first descriptor that was not given back.
+    #[inline]
+    #[must_use]
+    pub fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// Whether there may be frames before `tail`.
+    #[inline]
+    #[must_use]
+    pub fn pending(&self, tail: u32) -> bool {
+        tail != self.next && !(self.incomplete && tail == self.tail)
+    }
+
+    /// Takes frames as long as the batch has room.
+    ///
+    /// # Errors
+    /// The ring is not as it must be. What is in the batch may be delivered.
+    #[inline]
+    pub fn collect<'m>(
+        &mut self,
+        readable: &'m GuestMemory,
+        bounce: &'m Bounce,
+        tail: u32,
+        settings: &TransmitSettings,
+        batch: &mut Batch<'m>,
+    ) -> Result<(), RingFault> {
+        if !self.pending(tail) {
+            return Ok(());
+        }
+        let words = self.begin(readable, tail)?;
+        let first = batch.len();
+        let result = self.take(words, readable, bounce, settings, batch);
+        for index in first..batch.len() {
+            self.traffic.add(batch.head(index), batch.frame_len(index), 1);
+        }
+        result
+    }
+
+    /// Takes note of the tail.
+    #[inline]
+    fn begin<'m>(&mut self, readable: &'m GuestMemory, tail: u32) -> Result<&'m [Words], RingFault> {
+        self.table.check_tail(tail)?;
+        (self.tail, self.incomplete) = (tail, false);
+        self.table.words(readable)
+    }
+
+    #[inline(always)]
+    fn take<'m>(
+        &mut self,
+        words: &[Words],
+        readable: &'m GuestMemory,
+        bounce: &'m Bounce,
+        settings: &TransmitSettings,
+        batch: &mut Batch<'m>,
+    ) -> Result<(), RingFault> {
+        let mut space = readable.space();
+        let mut row = [View::private(&mut []); ROW];
+        let mut steps = 0;
+        while self.next != self.tail && batch.room() > 0 && steps < MOST_STEPS {
+            let end = if self.tail > self.next { self.tail } else { self.table.count() };
+            let run = &words[self.next as usize..end as usize];
+            let plain = take_plain(run, &space, &mut row, settings, batch);
+            self.next = self.table.after(self.next, plain as u32);
+            if plain == run.len() {
+                continue;
+            }
+            if batch.room() == 0 {
+                break;
+            }
+            match self.take_one(words, readable, &mut space, bounce, settings, batch)? {
+                Step::Took(slots) => {
+                    self.next = self.table.after(self.next, slots);
+                    steps += slots;
+                }
+                Step::Wait => break,
+                Step::Incomplete => {
+                    self.incomplete = true;
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a frame of any kind.
+    #[inline(never)]
+    fn take_one<'m>(
+        &mut self,
+        words: &[Words],
+        readable: &'m GuestMemory,
+        space: &mut Space<'m>,
+        bounce: &'m Bounce,
+        settings: &TransmitSettings,
+        batch: &mut Batch<'m>,
+    ) -> Result<Step, RingFault> {
+        let first = Transmitted::read(&words[self.next as usize]);
+        if matches!(first.kind(), Kind::Context | Kind::Unknown) {
+            return Ok(Step::Took(1));
+        }
+        let mut buffer = |descriptor: Transmitted, add: &mut dyn FnMut(View<'m>)| {
+            let (address, len) = (descriptor.address, descriptor.len());
+            if address == 0 || len == 0 {
+                return Ok(());
+            }
+            if let Some(view) = space.view(address, len) {
+                add(view);
+                return Ok(());
+            }
+            let all = readable.pieces(address, len, add);
+            if all { Ok(()) } else { Err(RingFault::BadAddress { address, len }) }
+        };
+        let mut gather = Gather::new(bounce);
+        let (mut last, mut slots) = (first, 1);
+        buffer(first, &mut |view| gather.add(view))?;
+        let ahead = self.table.ahead(self.next, self.tail);
+        while !last.has(EOP) {
+            if slots >= LONGEST_FRAME || slots + 1 >= self.table.count() {
+                return Err(RingFault::Endless(slots));
+            }
+            if slots == ahead {
+                return Ok(Step::Incomplete);
+            }
+            let descriptor = Transmitted::read(&words[self.table.after(self.next, slots) as usize]);
+            slots += 1;
+            if matches!(descriptor.kind(), Kind::Legacy | Kind::Data) {
+                last = descriptor;
+                buffer(descriptor, &mut |view| gather.add(view))?;
+            }
+        }
+        let len = gather.len();
+        match gather.pieces() {
+            Pieces::Wait => return Ok(Step::Wait),
+            Pieces::TooLong => batch.refuse(DropReason::Oversize),
+            Pieces::Are(pieces) => push(pieces, len, last, settings, batch),
+        }
+        Ok(Step::Took(slots))
+    }
+
+    /// Gives the descriptors of the last collect back.
+    ///
+    /// # Errors
+    /// The ring cannot be written.
+    #[inline]
+    pub fn release(&mut self, writable: &GuestMemory) -> Result<Completed, RingFault> {
+        let descriptors = self.table.ahead(self.head, self.next);
+        let mut completed = Completed { descriptors, empty: self.next == self.tail, ..Completed::default() };
+        completed.traffic = std::mem::take(&mut self.traffic);
+        if descriptors == 0 {
+            return Ok(completed);
+        }
+        let words = self.table.words(writable)?;
+        let (mut reported, mut all) = (0, IDE);
+        let mut report = |words: &[Words]| {
+            for words in words {
+                let word = u64::from_le(words[1].load(std::sync::atomic::Ordering::Relaxed));
+                if word & RS != 0 {
+                    words[1].store((word | TX_DONE).to_le(), std::sync::atomic::Ordering::Release);
+                    (reported, all) = (reported + 1, all & word);
+                }
+            }
+        };
+        let (from, to) = (self.head as usize, self.next as usize);
+        if to > from {
+            report(&words[from..to]);
+        } else {
+            report(&words[from..]);
+            report(&words[..to]);
+        }
+        (completed.reported, completed.delay) = (reported > 0, reported > 0 && all != 0);
+        self.head = self.next;
+        if writable.is_lost() { Err(RingFault::MemoryLost) } else { Ok(completed) }
+    }
+
+    /// Takes up to `most` frames without looking into them; they are given back by the next release.
+    ///
+    /// # Errors
+    /// The ring is not as it must be.
+    pub fn discard(
+        &mut self,
+        readable: &GuestMemory,
+        tail: u32,
+        most: usize,
+        discarded: &mut Discarded,
+    ) -> Result<(), RingFault> {
+        if !self.pending(tail) {
+            return Ok(());
+        }
+        let words = self.begin(readable, tail)?;
+        let (mut frames, mut steps) = (0, 0);
+        let (mut at, mut slots, mut bytes) = (self.next, 0, 0);
+        while at != tail && frames < most && steps < MOST_STEPS {
+            let descriptor = Transmitted::read(&words[at as usize]);
+            (at, slots, steps) = (self.table.after(at, 1), slots + 1, steps + 1);
+            match descriptor.kind() {
+                Kind::Context | Kind::Unknown if slots == 1 => (self.next, slots) = (at, 0),
+                Kind::Context | Kind::Unknown => {}
+                Kind::Legacy | Kind::Data => {
+                    bytes += u64::from(descriptor.len());
+                    if descriptor.has(EOP) {
+                        frames += usize::from(bytes > 0);
+                        discarded.frames += u64::from(bytes > 0);
+                        discarded.bytes += bytes;
+                        (self.next, slots, bytes) = (at, 0, 0);
+                    } else if slots >= LONGEST_FRAME || slots + 1 >= self.table.count() {
+                        return Err(RingFault::Endless(slots));
+                    }
+                }
+            }
+        }
+        self.incomplete = at == tail && slots > 0;
+        Ok(())
+    }
+}
+
+/// Takes frames as long as each is in one descriptor of the region that was used last, and asks for nothing. Returns how
+/// many.
+#[inline(always)]
+fn take_plain<'m>(
+    run: &[Words],
+    space: &Space<'m>,
+    row: &mut [View<'m>; ROW],
+    settings: &TransmitSettings,
+    batch: &mut Batch<'m>,
+) -> usize {
+    let shortest = if settings.pad { SHORTEST } else { HEADER };
+    let mut taken = 0;
+    loop {
+        let mut found = 0;
+        for (words, place) in run[taken..].iter().zip(row.iter_mut()) {
+            let descriptor = Transmitted::read(words);
+            let len = descriptor.len() as usize;
+            let Some(view) = space.near(descriptor.address, descriptor.len()) else { break };
+            if !descriptor.is_plain() || len < shortest || len > settings.longest {
+                break;
+            }
+            prefetch(view, |line| prefetch_read(line));
+            *place = view;
+            found += 1;
+        }
+        if found == 0 {
+            return taken;
+        }
+        let mut views = row[..found].iter();
+        let filled = batch.fill(|| views.next().copied());
+        taken += filled;
+        if filled < ROW {
+            return taken;
+        }
+    }
+}
+
+/// Adds a frame of any kind to the batch.
+fn push<'m>(
+    pieces: &[View<'m>],
+    mut len: usize,
+    last: Transmitted,
+    settings: &TransmitSettings,
+    batch: &mut Batch<'m>,
+) {
+    if len == 0 {
+        return;
+    }
+    if !last.has(IFCS) {
+        // The driver made the frame check sequence itself.
+        len = len.saturating_sub(4);
+    }
+    if len < HEADER {
+        return batch.refuse(DropReason::Runt);
+    }
+    if len > settings.longest {
+        return batch.refuse(DropReason::Oversize);
+    }
+    let tag = settings.vlan.filter(|_| last.has(VLE)).map(|kind| tag(kind, last.special()));
+    let (head_len, _) = draft(pieces, len, tag, settings.pad, batch);
+    batch.seal(head_len, None);
+}
+
+fn tag(kind: u16, special: u16) -> [u8; 4] {
+    let ([a, b], [c, d]) = (kind.to_be_bytes(), special.to_be_bytes());
+    [a, b, c, d]
+}
+
+/// Drafts the first `len` bytes of a frame's pieces, with the tag and the padding that it gets. Returns the bytes in the
+/// private head and in all.
+fn draft<'m>(
+    pieces: &[View<'m>],
+    len: usize,
+    tag: Option<[u8; 4]>,
+    pad: bool,
+    batch: &mut Batch<'m>,
+) -> (usize, usize) {
+    let (head, rests) = batch.draft();
+    let (mut at, mut left) = (0, len);
+    for piece in pieces {
+        let mut used = 0;
+        while used < piece.len().min(HEAD_BYTES) && left > 0 && at < HEAD_BYTES {
+            // The tag comes behind both addresses.
+            let end = if at < ADDRESSES && tag.is_some() { ADDRESSES } else { HEAD_BYTES };
+            let part = (piece.len() - used).min(left).min(end - at);
+            if !piece.sub(used, part).is_some_and(|part_of| part_of.read(&mut head.0[at..at + part])) {
+                break;
+            }
+            (at, used, left) = (at + part, used + part, left - part);
+            if let (ADDRESSES, Some(tag)) = (at, tag) {
+                head.0[at..at + tag.len()].copy_from_slice(&tag);
+                at += tag.len();
+            }
+        }
+        let part = (piece.len() - used).min(left);
+        if let Some(rest) = piece.sub(used, part).filter(|rest| rest.len() > 0) {
+            rests.push(rest);
+            left -= part;
+        }
+    }
+    let len = len + tag.map_or(0, |tag| tag.len());
+    if pad && len < SHORTEST {
+        head.0[len..SHORTEST].fill(0);
+        return (SHORTEST, SHORTEST);
+    }
+    (at, len)
+}
