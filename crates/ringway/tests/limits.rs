@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ringway_traffic::{Endpoint, Packed, Ring, Split, VirtioEndpoint, VirtioOptions};
 use serde_json::Value;
 use support::{Daemon, receive, send, until};
 
@@ -60,6 +61,36 @@ impl Drop for Flooder {
     }
 }
 
+/// As [`client`] that sends, as the driver of a virtual machine's port; its frames are numbered.
+fn driver<R: Ring + 'static>(daemon: &Daemon, from: u8, to: [u8; 6], len: usize) -> Flooder {
+    let socket = daemon.runtime_dir().join(format!("p{from}.sock"));
+    let mut port = VirtioEndpoint::<R>::attach(&socket, &VirtioOptions::default()).expect("the port takes a front end");
+    let frame = frame(to, from, len);
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let thread = std::thread::spawn(move || {
+        let mut number = 0u32;
+        while !stopped.load(Ordering::Relaxed) {
+            let mut sent = false;
+            for _ in 0..64 {
+                let fill = |bytes: &mut [u8]| {
+                    bytes.copy_from_slice(&frame);
+                    bytes[14..18].copy_from_slice(&number.to_be_bytes());
+                };
+                if !port.tx_push(len, fill) {
+                    break;
+                }
+                (number, sent) = (number.wrapping_add(1), true);
+            }
+            port.tx_flush();
+            if !sent {
+                std::thread::yield_now();
+            }
+        }
+    });
+    Flooder { stop, thread: Some(thread) }
+}
+
 fn count(port: &Value, direction: &str, what: &str) -> u64 {
     port[direction][what].as_u64().unwrap()
 }
@@ -81,6 +112,15 @@ fn is_roughly(rate: f64, wanted: f64) {
     assert!((rate - wanted).abs() < wanted / 4.0, "{rate} for {wanted}");
 }
 
+/// No window has more than is allowed, and one has it: in others, other tests may have the processors.
+fn reaches(daemon: &Daemon, port: &str, wanted: f64) {
+    until("the rate is reached", || {
+        let rate = rate(daemon, port);
+        assert!(rate < wanted * 1.25, "{rate} for {wanted}");
+        rate > wanted * 0.75
+    });
+}
+
 fn config(ports: &[&str]) -> String {
     let port = |(number, keys): (usize, &&str)| {
         format!("[port.p{}]\nswitch = \"lan0\"\nkind = \"process\"\n{keys}\n", number + 1)
@@ -98,7 +138,7 @@ fn a_flood_passes_at_its_rate_and_every_frame_beyond_is_counted() {
     let receiver = client(&daemon, 2, address(1), &[]);
     let flooder = client(&daemon, 1, address(2), &[60, 1514, 590]);
     until("it is limited", || drops(&daemon, "p1", "rate_limited") > 0);
-    is_roughly(rate(&daemon, "p2"), 80e6);
+    reaches(&daemon, "p2", 80e6);
     assert!(daemon.port("p1")["ingress"]["fill"].as_f64().unwrap() < 0.5);
     drop(flooder);
     drop(receiver);
@@ -136,7 +176,7 @@ fn senders_to_one_limited_port_share_it_by_weight_whatever_their_frames() {
     let receiver = client(&daemon, 1, address(2), &[]);
     let senders = [client(&daemon, 2, address(1), &[60]), client(&daemon, 3, address(1), &[1514])];
     until("it is limited", || drops(&daemon, "p1", "egress_limited") > 0);
-    is_roughly(rate(&daemon, "p1"), 200e6);
+    reaches(&daemon, "p1", 200e6);
     // Receiving by hand: how much comes from whom.
     drop((senders, receiver));
     until("all are gone", || daemon.port("p1")["state"] == "waiting" && daemon.port("p3")["state"] == "waiting");
@@ -154,6 +194,37 @@ fn senders_to_one_limited_port_share_it_by_weight_whatever_their_frames() {
     }
     is_roughly(bytes[1] as f64 / bytes[0] as f64, 3.0);
     drop(senders);
+}
+
+#[test]
+fn virtual_machines_wait_for_a_receiver_that_has_them_wait_and_nothing_is_lost() {
+    let vms =
+        "[port.p2]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n[port.p3]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n";
+    let daemon = Daemon::start(&(config(&["egress = { rate = \"40Mbit\", on_excess = \"wait\" }"]) + vms));
+    let mut receiver = daemon.attach("lan0:p1").unwrap();
+    send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
+    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
+    let senders = [driver::<Split>(&daemon, 2, address(1), 60), driver::<Packed>(&daemon, 3, address(1), 1514)];
+    let (mut bytes, mut numbers, mut missing) = ([0usize; 2], [0u32; 2], 0);
+    let mut take = |bytes: &mut [usize; 2]| {
+        receiver.rx().drain(1024, |frame| {
+            let who = usize::from(frame[11] == 3);
+            let number = u32::from_be_bytes(frame[14..18].try_into().unwrap());
+            missing += u64::from(number.checked_sub(numbers[who]).expect("they come in order"));
+            (numbers[who], bytes[who]) = (number + 1, bytes[who] + frame.len());
+        });
+    };
+    until("enough has come", || {
+        take(&mut bytes);
+        bytes[0] + bytes[1] > 10_000_000
+    });
+    is_roughly(bytes[1] as f64 / bytes[0] as f64, 1.0);
+    drop(senders);
+    until("both are gone", || daemon.port("p2")["state"] == "waiting" && daemon.port("p3")["state"] == "waiting");
+    take(&mut bytes);
+    // This test may not be given the processor in time.
+    assert!(missing <= drops(&daemon, "p1", "receiver_full"));
+    assert_eq!(drops(&daemon, "p1", "egress_limited"), 0);
 }
 
 #[test]
@@ -179,9 +250,9 @@ fn limits_change_under_a_flood_by_command_and_by_file_and_go_again() {
     let daemon = Daemon::start(&limited);
     let _receiver = client(&daemon, 2, address(1), &[]);
     let _flooder = client(&daemon, 1, address(2), &[1514]);
-    is_roughly(rate(&daemon, "p2"), 40e6);
+    reaches(&daemon, "p2", 40e6);
     daemon.ok(&["port", "set", "p1", "ingress={rate=\"160Mbit\",on_excess=\"wait\"}"]);
-    is_roughly(rate(&daemon, "p2"), 160e6);
+    reaches(&daemon, "p2", 160e6);
     assert_eq!(daemon.port("p1")["ingress"]["rate"], "160Mbit");
     daemon.ok(&["port", "set", "p1", "ingress={}", "egress={frames=\"1Mpps\"}", "storm={broadcast=\"10pps\"}"]);
     until("it is not limited any more", || rate(&daemon, "p2") > 400e6);
@@ -190,11 +261,11 @@ fn limits_change_under_a_flood_by_command_and_by_file_and_go_again() {
     let shared = "[bucket.tenant]\nrate = \"80Mbit\"\n".to_owned();
     daemon.reload(&(shared + &config(&["ingress = { bucket = \"tenant\", ceiling = \"400Mbit\" }", ""])));
     until("the file is in force", || daemon.status()["buckets"][0]["name"] == "tenant");
-    is_roughly(rate(&daemon, "p2"), 80e6);
+    reaches(&daemon, "p2", 80e6);
     assert_eq!(daemon.status()["buckets"][0]["ports"], 1);
     daemon.reload(&limited);
     until("the file is in force", || daemon.status()["buckets"] == serde_json::json!([]));
-    is_roughly(rate(&daemon, "p2"), 40e6);
+    reaches(&daemon, "p2", 40e6);
 }
 
 #[test]

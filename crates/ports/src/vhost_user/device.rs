@@ -64,6 +64,9 @@ pub(super) struct InputSide {
     pub(super) kicks: Vec<Option<OwnedFd>>,
     /// The queue to begin the next batch with.
     pub(super) next: usize,
+    /// The queue that the last batch began with, and whether an announcement was before its frames.
+    pub(super) first: usize,
+    pub(super) announced: bool,
     /// A kick is wanted.
     pub(super) armed: bool,
     pub(super) bounce: Bounce,

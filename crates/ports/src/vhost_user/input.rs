@@ -37,7 +37,9 @@ impl Input for VhostInput {
         if side.fault.is_some() {
             return Ok(());
         }
-        if let Some(mac) = side.announce.take() {
+        let announce = side.announce.take();
+        side.announced = announce.is_some();
+        if let Some(mac) = announce {
             let whole = self.announcement.whole();
             if whole.write(&rarp(mac)) {
                 batch.push(whole, RARP_BYTES);
@@ -48,6 +50,7 @@ impl Input for VhostInput {
         }
         let count = side.queues.len();
         let first = side.next;
+        side.first = first;
         side.next = if first + 1 < count { first + 1 } else { 0 };
         let bounce = &side.bounce;
         let (before, from) = side.queues.split_at_mut(first);
@@ -61,6 +64,23 @@ impl Input for VhostInput {
             }
         }
         Ok(())
+    }
+
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    fn keep(&mut self, frames: usize) {
+        let Some(side) = &mut self.held else { return };
+        // An announcement that has to wait is lost: the guest's own frames tell where it is, too.
+        let mut left = frames.saturating_sub(side.announced.into());
+        let (before, from) = {
+            let first = side.first;
+            side.queues.split_at_mut(first)
+        };
+        for queue in from.iter_mut().chain(before).flatten() {
+            left -= queue.keep(left);
+        }
     }
 
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {

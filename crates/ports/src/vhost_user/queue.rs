@@ -61,6 +61,10 @@ impl TransmitQueue {
         either!(&mut self.queue, queue => queue.collect(memory, bounce, batch))
     }
 
+    pub(super) fn keep(&mut self, frames: usize) -> usize {
+        either!(&mut self.queue, queue => queue.keep(frames))
+    }
+
     pub(super) fn discard(&mut self, most: usize, discarded: &mut Discarded) -> Result<(), RingFault> {
         let memory = &*self.memory;
         either!(&mut self.queue, queue => queue.discard(memory, most, discarded))

@@ -1,13 +1,14 @@
-//! What a driver sends beyond its limit goes back to it unseen, whatever descriptors it is in.
+//! What a driver sends beyond its limit goes back to it unseen, whatever descriptors it is in, or stays where it is.
 
-use ringway_switch::Discarded;
+use ringway_switch::{BatchStorage, Discarded};
 
 use super::testing::{Driver, Guest, HIGH, Piece, both, collect, transmit_queue};
-use super::{F_IN_ORDER, F_INDIRECT_DESC, RingFault};
+use super::{Bounce, F_IN_ORDER, F_INDIRECT_DESC, RingFault};
 
 both!(
     frames_of_any_framing_are_skipped_in_order_and_the_next_arrives,
     addresses_are_not_followed_and_what_is_no_transmit_chain_is_a_fault,
+    what_has_to_wait_stays_in_the_ring_and_comes_again_in_order,
 );
 
 const HEADER: usize = 12;
@@ -54,4 +55,35 @@ fn addresses_are_not_followed_and_what_is_no_transmit_chain_is_a_fault<D: Driver
     assert_eq!(discarded, Discarded { frames: 2, bytes: 60 });
     driver.send(&guest, &[Piece::write(guest.place(&[0; 80]), 80)]);
     assert_eq!(queue.discard(&guest.memory, 9, &mut discarded), Err(RingFault::WritableInTransmit));
+}
+
+fn what_has_to_wait_stays_in_the_ring_and_comes_again_in_order<D: Driver>() {
+    for features in [F_INDIRECT_DESC, F_INDIRECT_DESC | F_IN_ORDER] {
+        let guest = Guest::new();
+        let mut driver = D::new(&guest, 64, features);
+        let mut queue = transmit_queue(&guest, &driver);
+        let bounce = Bounce::default();
+        for round in 0..50 {
+            let mut ids = Vec::new();
+            for number in 0..4u8 {
+                let place = guest.place(&[&[0; HEADER][..], &[number; 60]].concat());
+                let pieces = [Piece::read(place, HEADER + 20), Piece::read(place + HEADER as u64 + 20, 40)];
+                let direct = [2, 0][usize::from(number) % 2];
+                ids.push((driver.put(&guest, &pieces, direct).expect("room"), 0));
+            }
+            driver.publish(&guest);
+            let mut storage = Some(BatchStorage::new(256));
+            for (kept, from) in [(0, 0), (1, 0), (2, 1), (9, 3)] {
+                let mut batch = storage.take().expect("it comes back").into_batch();
+                queue.collect(&guest.memory, &bounce, &mut batch).expect("nothing is wrong");
+                assert_eq!(batch.len(), 4 - from, "round {round}");
+                assert_eq!(batch.frame(0).head().0[0], from as u8);
+                storage = Some(batch.into_storage());
+                let taken = kept.min(4 - from);
+                assert_eq!(queue.keep(kept), taken);
+                queue.release(&guest.memory).expect("nothing is wrong");
+                assert_eq!(driver.all_used(&guest), ids[from..from + taken]);
+            }
+        }
+    }
 }

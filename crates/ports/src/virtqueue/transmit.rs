@@ -344,6 +344,16 @@ impl<R: Ring> Transmit<R> {
         Ok(Some(chain))
     }
 
+    /// Of the frames of the last collect, of which none was refused, takes only the first `frames`; returns how many there
+    /// were of these.
+    pub fn keep(&mut self, frames: usize) -> usize {
+        if self.discard {
+            return 0;
+        }
+        self.taken.truncate(frames);
+        self.taken.len()
+    }
+
     /// Gives the chains of the last collect back.
     ///
     /// # Errors
