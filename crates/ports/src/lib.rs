@@ -2,6 +2,7 @@
 
 mod copy;
 pub mod e1000;
+mod front_end;
 mod gather;
 pub mod guest;
 pub mod process;

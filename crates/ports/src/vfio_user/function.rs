@@ -87,7 +87,8 @@ pub trait Function: Send + Sync {
     /// The memory has changed. When this returns, what was there before is in use by nobody.
     fn set_memory(&self, memory: Dma);
 
-    /// The front end unmasked INTx: if its cause persists, it is to be triggered again.
+    /// The front end unmasked INTx, or said what else to write for an interrupt: if there is a cause still, it is to be triggered
+    /// again.
     fn unmasked(&self);
 
     /// The front end resets the function (VFIO_USER_DEVICE_RESET).

@@ -1,9 +1,11 @@
 //! The interrupts of a function: eventfds that the front end gives, written by whoever has news for the guest.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
+use ringway_engine::Called;
 
 use super::Mode;
 
@@ -12,11 +14,13 @@ use super::Mode;
 pub struct Interrupts {
     mode: AtomicU8,
     inner: Mutex<Inner>,
+    /// Written when a call did not return by itself.
+    blocked: OnceLock<OwnedFd>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    vectors: Vec<Option<OwnedFd>>,
+    vectors: Vec<Option<Arc<OwnedFd>>>,
     /// The pin was triggered and not unmasked since, or the front end masked it.
     masked: bool,
 }
@@ -35,17 +39,55 @@ impl Interrupts {
     }
 
     /// Triggers an interrupt (0 for the pin), from any thread. False: the front end wants none of this number, or the pin is
-    /// masked; [`Function::unmasked`](super::Function::unmasked) follows then.
+    /// masked; [`Function::unmasked`](super::Function::unmasked) follows when that changes.
     pub fn trigger(&self, vector: usize) -> bool {
-        let pin = self.mode() == Mode::Intx;
-        let mut inner = self.inner.lock();
-        if pin && inner.masked {
-            return false;
+        let call = {
+            let mut inner = self.inner.lock();
+            let pin = self.mode() == Mode::Intx;
+            if pin && inner.masked {
+                return false;
+            }
+            let Some(Some(call)) = inner.vectors.get(vector) else { return false };
+            let call = Arc::clone(call);
+            inner.masked = pin;
+            call
+        };
+        // Without the lock, as the front end can make this last; a full counter is as good as a write.
+        if ringway_engine::call(call.as_fd()) == Called::Blocked
+            && let Some(blocked) = self.blocked.get()
+        {
+            let _ = rustix::io::write(blocked, &1u64.to_ne_bytes());
         }
-        let Some(Some(call)) = inner.vectors.get(vector) else { return false };
-        // A full counter is as good as a write.
-        let _ = rustix::io::write(call, &1u64.to_ne_bytes());
-        inner.masked = pin;
         true
+    }
+
+    /// Where to report that a call did not return by itself.
+    pub(super) fn report_blocked_to(&self, eventfd: OwnedFd) {
+        let _ = self.blocked.set(eventfd);
+    }
+
+    /// What to write for the interrupts from `first` on; `most` is how many the function has of this kind.
+    pub(super) fn set(&self, mode: Mode, most: usize, first: usize, calls: impl Iterator<Item = Option<OwnedFd>>) {
+        let mut inner = self.inner.lock();
+        if self.mode() != mode {
+            *inner = Inner::default();
+            self.mode.store(mode as u8, Ordering::Release);
+        }
+        inner.vectors.resize(most, None);
+        for (vector, call) in inner.vectors.iter_mut().skip(first).zip(calls) {
+            *vector = call.map(Arc::new);
+        }
+    }
+
+    /// Masks or unmasks the pin.
+    pub(super) fn mask(&self, masked: bool) {
+        self.inner.lock().masked = masked;
+    }
+
+    /// As without a connection.
+    pub(super) fn clear(&self) {
+        let mut inner = self.inner.lock();
+        *inner = Inner::default();
+        self.mode.store(Mode::None as u8, Ordering::Release);
     }
 }

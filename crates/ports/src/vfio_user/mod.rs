@@ -1,10 +1,31 @@
 //! PCI devices for stock hypervisors, by the vfio-user protocol (QEMU, docs/interop/vfio-user.rst).
 //!
-//! - `function`: what a device is to this module.
+//! - `function`: what a device is to this module; `pci`: the configuration space of one.
 //! - `interrupts`: what reaches the guest.
+//! - `message`, `version`: the protocol's messages, decoded from bytes and descriptors; `reply`: their answers.
+//! - `session`: one connection: what has been said (`dma`: of memory), and what follows from it; `refusal`: or not.
+//! - `server`: the port's own thread: connections come and go, messages arrive.
+//!
+//! A front end that breaks the rules loses its connection, and the port waits for the next.
 
+mod dma;
 mod function;
 mod interrupts;
+mod message;
+pub mod pci;
+mod refusal;
+mod reply;
+mod server;
+mod session;
+mod unmask;
+mod version;
 
+#[cfg(test)]
+mod server_tests;
+#[cfg(any(test, fuzzing))]
+mod testing;
+
+pub use crate::front_end::Observer;
 pub use function::{BadAccess, CONFIG_REGION, Dma, Function, Irqs, MapArea, Mode, REGIONS, RegionInfo};
 pub use interrupts::Interrupts;
+pub use server::{Server, ServerSettings};

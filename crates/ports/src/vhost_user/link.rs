@@ -4,27 +4,22 @@
 //! that waits for ever. Whatever ends a connection resets the device, and the port waits for the next.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::thread::JoinHandleExt;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver as Done, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fs::OFlags;
 
 use super::device::Device;
 use super::end::SessionEnd;
-use super::message::{Header, Request};
+use super::message::{Header, MessageError, Messages, Request};
 use super::reply::Reply;
 use super::session::Session;
-use super::socket::{self, Listener, MESSAGE_WITHIN, Received, Receiver, Sent, SocketError};
 use super::{Observer, Role, Settings};
+use crate::front_end::{Answered, Listener, Received, Receiver, SocketError, Stop, Thread, too_slow, unread, wait};
 
-/// A client tries to connect this often.
-const TRY_EVERY: Duration = Duration::from_millis(100);
 /// Between a connection and the next, so that one that ends at once costs nobody a core.
 const BETWEEN: Duration = Duration::from_millis(10);
 /// The same after a fault, for a server, and at first for a client, which waits twice as long each time.
@@ -38,9 +33,7 @@ const AT_A_TIME: usize = 64;
 
 /// The running thread. Ends when dropped, and its connection and socket with it.
 pub struct Link {
-    end: Arc<OwnedFd>,
-    done: Done<()>,
-    thread: Option<JoinHandle<()>>,
+    _thread: Thread,
 }
 
 impl Link {
@@ -53,27 +46,11 @@ impl Link {
             Role::Server => Way::Listen(Listener::bind(&settings.socket)?),
             Role::Client => Way::Connect(settings.socket.clone()),
         };
-        let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        let (alive, done) = channel();
         let after_fault = AFTER_FAULT_CLIENT;
-        let port = PortThread { way, device, observer, end: Arc::clone(&end), after_fault, _alive: alive };
-        let name = settings.label.chars().take(15).filter(|&c| c != '\0').collect();
-        let thread = std::thread::Builder::new().name(name).spawn(move || port.run())?;
-        Ok(Link { end, done, thread: Some(thread) })
-    }
-}
-
-impl Drop for Link {
-    fn drop(&mut self) {
-        // Only this process has the descriptor; a full counter is as good as a write.
-        let _ = rustix::io::write(&*self.end, &1u64.to_ne_bytes());
-        let Some(thread) = self.thread.take() else { return };
-        // A front end can make its error eventfd block a write: the signal that interrupts pollers ends that, too.
-        while self.done.recv_timeout(Duration::from_millis(20)) == Err(RecvTimeoutError::Timeout) {
-            // SAFETY: the thread has not been joined, so that its handle is valid.
-            unsafe { libc::pthread_kill(thread.as_pthread_t(), libc::SIGURG) };
-        }
-        let _ = thread.join();
+        let thread = Thread::start(&settings.label, move |stop| {
+            PortThread { way, device, observer, stop, after_fault }.run();
+        })?;
+        Ok(Link { _thread: thread })
     }
 }
 
@@ -99,13 +76,9 @@ impl From<SessionEnd> for Ended {
     }
 }
 
-impl From<SocketError> for Ended {
-    fn from(error: SocketError) -> Ended {
-        let name = match error {
-            SocketError::Message(_) => "bad_message",
-            SocketError::Descriptors => "too_many_descriptors",
-        };
-        Ended::Fault(name, error.to_string())
+impl From<SocketError<MessageError>> for Ended {
+    fn from(error: SocketError<MessageError>) -> Ended {
+        Ended::Fault(error.name(), error.to_string())
     }
 }
 
@@ -113,11 +86,9 @@ struct PortThread {
     way: Way,
     device: Arc<Device>,
     observer: Arc<dyn Observer>,
-    end: Arc<OwnedFd>,
+    stop: Stop,
     /// How long a client waits after the next fault.
     after_fault: Duration,
-    /// Dropped when the thread ends.
-    _alive: Sender<()>,
 }
 
 impl PortThread {
@@ -145,7 +116,7 @@ impl PortThread {
                 signal(error);
             }
             drop(session);
-            if self.stops_within(rest) {
+            if self.stop.within(rest) {
                 return;
             }
         }
@@ -163,50 +134,11 @@ impl PortThread {
         rest
     }
 
-    /// Waits; true when the port is to go.
-    fn stops_within(&self, time: Duration) -> bool {
-        let until = Instant::now() + time;
-        loop {
-            let mut fds = [PollFd::new(&*self.end, PollFlags::IN)];
-            wait(&mut fds, Some(until));
-            if !fds[0].revents().is_empty() {
-                return true;
-            }
-            if Instant::now() >= until {
-                return false;
-            }
-        }
-    }
-
     /// The next front end; `None` when the port is to go.
     fn next_connection(&self) -> Option<OwnedFd> {
-        loop {
-            match &self.way {
-                Way::Connect(path) => {
-                    if let Ok(socket) = socket::connect(path) {
-                        return Some(socket);
-                    }
-                    if self.stops_within(TRY_EVERY) {
-                        return None;
-                    }
-                }
-                Way::Listen(listener) => {
-                    let mut fds = [PollFd::new(&*self.end, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
-                    wait(&mut fds, None);
-                    if !fds[0].revents().is_empty() {
-                        return None;
-                    }
-                    if fds[1].revents().is_empty() {
-                        continue;
-                    }
-                    match listener.accept() {
-                        Ok(socket) => return Some(socket),
-                        // Out of descriptors, mostly: the front end waits, and so do we.
-                        Err(_) if self.stops_within(TRY_EVERY) => return None,
-                        Err(_) => {}
-                    }
-                }
-            }
+        match &self.way {
+            Way::Connect(path) => self.stop.or_connect(path),
+            Way::Listen(listener) => self.stop.or_accept(listener),
         }
     }
 
@@ -223,7 +155,7 @@ impl PortThread {
             let later = matches!(self.way, Way::Listen(_)) && listener.is_none();
             let until = [receiver.deadline(), settle_at, later.then_some(turn_away_from)];
             let mut fds = vec![
-                PollFd::new(&*self.end, PollFlags::IN),
+                PollFd::new(&self.stop, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.device.broken(), PollFlags::IN),
                 PollFd::new(socket, PollFlags::IN),
             ];
@@ -251,8 +183,7 @@ impl PortThread {
             }
             let now = Instant::now();
             if receiver.deadline().is_some_and(|deadline| now >= deadline) {
-                let text = format!("a message was not whole within {MESSAGE_WITHIN:?}");
-                return Ended::Fault("message_too_slow", text);
+                return Ended::Fault("message_too_slow", too_slow());
             }
             if settle_at.is_some_and(|at| now >= at) {
                 settle_at = None;
@@ -268,7 +199,7 @@ impl PortThread {
     }
 
     /// Follows the requests that have come.
-    fn hear(&self, socket: &OwnedFd, session: &mut Session, receiver: &mut Receiver) -> Result<(), Ended> {
+    fn hear(&self, socket: &OwnedFd, session: &mut Session, receiver: &mut Receiver<Messages>) -> Result<(), Ended> {
         for _ in 0..AT_A_TIME {
             let header: Header = match receiver.receive(socket)? {
                 Received::Message(header) => header,
@@ -286,33 +217,13 @@ impl PortThread {
 
     /// Sends an answer, to a front end that may have to read earlier ones first.
     fn answer(&self, socket: &OwnedFd, request: u32, reply: &Reply) -> Result<(), Ended> {
-        let until = Instant::now() + MESSAGE_WITHIN;
-        loop {
-            match socket::send(socket, request, reply) {
-                Sent::Done => return Ok(()),
-                Sent::Gone => return Err(Ended::Gone),
-                Sent::Full => {}
-            }
-            let mut fds = [PollFd::new(&*self.end, PollFlags::IN), PollFd::new(socket, PollFlags::OUT)];
-            wait(&mut fds, Some(until));
-            if !fds[0].revents().is_empty() {
-                return Err(Ended::Stop);
-            }
-            if Instant::now() >= until {
-                let text = format!("the front end did not read what it asked for within {MESSAGE_WITHIN:?}");
-                return Err(Ended::Fault("replies_unread", text));
-            }
+        let (bytes, file) = reply.encode(request);
+        match self.stop.or_send(socket, &bytes, file.map(AsFd::as_fd)) {
+            Answered::Done => Ok(()),
+            Answered::Gone => Err(Ended::Gone),
+            Answered::Stop => Err(Ended::Stop),
+            Answered::Unread => Err(Ended::Fault("replies_unread", unread())),
         }
-    }
-}
-
-/// Waits until one of the descriptors is ready or it is `until`.
-fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) {
-    let left = until.map(|until| until.saturating_duration_since(Instant::now()) + Duration::from_micros(100));
-    let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
-    if poll(fds, left.as_ref()).is_err() {
-        // Interrupted: nothing is ready that the next look will not find.
-        fds.iter_mut().for_each(PollFd::clear_revents);
     }
 }
 

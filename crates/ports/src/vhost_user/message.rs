@@ -7,6 +7,8 @@
 
 use std::os::fd::OwnedFd;
 
+use crate::front_end::Framing;
+
 /// Bytes of a message's header.
 pub const HEADER_BYTES: usize = 12;
 /// Most memory regions of a front end: what GET_MAX_MEM_SLOTS says, and the longest memory table.
@@ -108,6 +110,22 @@ impl Header {
         bytes[4..8].copy_from_slice(&(VERSION | REPLY).to_ne_bytes());
         bytes[8..].copy_from_slice(&(size as u32).to_ne_bytes());
         bytes
+    }
+}
+
+/// How messages are told apart.
+pub struct Messages;
+
+impl Framing for Messages {
+    type Header = Header;
+    type Error = MessageError;
+    const HEADER_BYTES: usize = HEADER_BYTES;
+    const MOST_BODY_BYTES: usize = MOST_BODY_BYTES;
+    const MOST_FDS: usize = MOST_FDS;
+
+    fn decode(header: &[u8]) -> Result<(Header, usize), MessageError> {
+        let bytes = header.first_chunk().ok_or(MessageError::Version(0))?;
+        Header::decode(bytes).map(|header| (header, header.size))
     }
 }
 

@@ -10,7 +10,6 @@
 //! the port waits for the next.
 
 mod bell;
-mod descriptor;
 mod device;
 mod end;
 mod features;
@@ -23,7 +22,6 @@ mod output;
 mod queue;
 mod reply;
 mod session;
-mod socket;
 mod steer;
 mod vring;
 
@@ -45,6 +43,7 @@ use std::sync::Arc;
 use ringway_engine::Signal;
 
 use crate::Sides;
+pub use crate::front_end::Observer;
 use bell::VhostBell;
 use device::Device;
 pub use inflight::Taken;
@@ -84,20 +83,6 @@ pub struct Settings {
 
 /// Most queue pairs of a port.
 pub const MOST_QUEUES: u16 = 8;
-
-/// Who is told what becomes of a port. Called on the port's own thread.
-pub trait Observer: Send + Sync {
-    /// A front end came, or went.
-    fn connected(&self, on: bool);
-
-    /// A front end broke the rules and lost its connection.
-    fn fault(&self, reason: &'static str, detail: String);
-
-    /// A front end asked for what it cannot have, was told, and goes on without. At most once for each connection.
-    fn refused(&self, reason: &'static str, detail: String) {
-        let _ = (reason, detail);
-    }
-}
 
 /// How far a port's front end has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

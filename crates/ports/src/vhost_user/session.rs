@@ -7,7 +7,6 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::descriptor::is_eventfd;
 use super::device::{Device, StartError};
 use super::end::SessionEnd;
 use super::features::{LOG_ALL, PROTOCOL_FEATURES};
@@ -15,6 +14,7 @@ use super::inflight::{ANY_RING, Inflight, Taken};
 use super::message::{Area, Header, InflightAt, MOST_REGIONS, RegionAt, Request, VringAddress, VringFile, VringState};
 use super::reply::Reply;
 use super::vring::Vring;
+use crate::front_end::is_eventfd;
 use crate::guest::{DirtyLog, GuestMemory, Region};
 use crate::virtqueue::F_RING_PACKED;
 

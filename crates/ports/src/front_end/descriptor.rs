@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 ///
 /// # Errors
 /// There is no `/proc` to tell.
-pub fn is_eventfd(file: &OwnedFd) -> std::io::Result<bool> {
+pub(crate) fn is_eventfd(file: &OwnedFd) -> std::io::Result<bool> {
     let name = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::with_capacity(64))?;
     Ok(name.as_bytes() == b"anon_inode:[eventfd]")
 }

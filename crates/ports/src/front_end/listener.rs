@@ -1,0 +1,94 @@
+//! The socket: listening and connecting.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
+
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+fn new_socket() -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?)
+}
+
+/// Connects to whoever listens at `path`, without waiting for a busy one.
+///
+/// # Errors
+/// Nobody listens, or the kernel refuses.
+pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
+    let socket = new_socket()?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket)
+}
+
+/// A socket that front ends connect to. Its path goes when it does.
+pub(crate) struct Listener {
+    socket: OwnedFd,
+    path: PathBuf,
+    /// Device and inode, to know it by.
+    identity: Option<(u64, u64)>,
+}
+
+impl Listener {
+    /// Listens at `path`, for the owner alone. A socket that a dead process left there is replaced.
+    ///
+    /// # Errors
+    /// Somebody listens there, something else is there, or the kernel refuses.
+    pub(crate) fn bind(path: &Path) -> io::Result<Listener> {
+        let (socket, address) = (new_socket()?, SocketAddrUnix::new(path)?);
+        // A socket gets its mode when it is bound: there is no moment in which others may connect (unix(7) is silent; net/unix).
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+        match bind(&socket, &address) {
+            Err(Errno::ADDRINUSE) => {
+                remove_dead(path)?;
+                bind(&socket, &address)?;
+            }
+            result => result?,
+        }
+        listen(&socket, 8)?;
+        let identity = identity(path);
+        Ok(Listener { socket, path: path.to_owned(), identity })
+    }
+
+    /// The next front end that waits.
+    ///
+    /// # Errors
+    /// There is none after all, or no descriptors are left.
+    pub(crate) fn accept(&self) -> io::Result<OwnedFd> {
+        Ok(accept_with(&self.socket, FLAGS)?)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.path) == self.identity {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Removes a socket behind which nobody listens.
+fn remove_dead(path: &Path) -> io::Result<()> {
+    let here = path.display();
+    if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
+        return Err(io::Error::new(ErrorKind::AlreadyExists, format!("{here} exists and is not a socket")));
+    }
+    match connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        _ => Err(io::Error::new(ErrorKind::AddrInUse, format!("somebody listens at {here} already"))),
+    }
+}

@@ -1,0 +1,117 @@
+//! What memory the front end has mapped for the device.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::Dma;
+use super::message::{MapAt, UnmapAt};
+use super::refusal::Refusal;
+use crate::guest::{GuestMemory, Region};
+
+/// Most pieces at once (`max_dma_maps`).
+pub const MOST_MAPS: usize = 256;
+
+const READABLE: u32 = 1 << 0;
+const WRITABLE: u32 = 1 << 1;
+/// Flags of DMA_UNMAP.
+const WITH_BITMAP: u32 = 1 << 0;
+const ALL: u32 = 1 << 1;
+
+/// One piece.
+struct Piece {
+    address: u64,
+    size: u64,
+    writable: bool,
+    readable: bool,
+    /// Nothing if it came without a file: then the device cannot use it.
+    region: Option<Arc<Region>>,
+}
+
+impl Piece {
+    /// Its last address. No piece is empty or wraps.
+    fn last(&self) -> u64 {
+        self.address + (self.size - 1)
+    }
+}
+
+/// The pieces, none of which overlap.
+#[derive(Default)]
+pub struct DmaTable {
+    pieces: Vec<Piece>,
+    changed: bool,
+}
+
+impl DmaTable {
+    /// Adds a piece.
+    ///
+    /// # Errors
+    /// It cannot be had, or something is there.
+    pub fn map(&mut self, at: MapAt, file: Option<OwnedFd>) -> Result<(), Refusal> {
+        let MapAt { flags, offset, address, size } = at;
+        if flags & !(READABLE | WRITABLE) != 0 || flags == 0 {
+            return Err(Refusal::MapFlags(flags));
+        }
+        if size == 0 || address.checked_add(size - 1).is_none() {
+            return Err(Refusal::MapRange { address, size });
+        }
+        let last = address + (size - 1);
+        if self.pieces.iter().any(|piece| piece.address <= last && address <= piece.last()) {
+            return Err(Refusal::Overlap(address));
+        }
+        if self.pieces.len() >= MOST_MAPS {
+            return Err(Refusal::TooManyMaps);
+        }
+        // The front end's own address is not said: nothing is looked up by it.
+        let region = file.map(|file| Region::map(&file, address, size, 0, offset)).transpose()?.map(Arc::new);
+        self.changed |= region.is_some();
+        let (readable, writable) = (flags & READABLE != 0, flags & WRITABLE != 0);
+        self.pieces.push(Piece { address, size, readable, writable, region });
+        Ok(())
+    }
+
+    /// Removes the pieces in a range; front ends with an IOMMU name several at once. They are unmapped when [`Dma`] of before
+    /// goes.
+    ///
+    /// # Errors
+    /// There are none, or one is in it by half.
+    pub fn unmap(&mut self, at: UnmapAt) -> Result<(), Refusal> {
+        let UnmapAt { flags, address, size, .. } = at;
+        if flags & WITH_BITMAP != 0 {
+            return Err(Refusal::NoBitmap);
+        }
+        let everything = flags & ALL != 0;
+        if flags & !ALL != 0 || (everything && (address, size) != (0, 0)) {
+            return Err(Refusal::UnmapFlags(flags));
+        }
+        let last = match size {
+            _ if everything => u64::MAX,
+            0 => return Err(Refusal::MapRange { address, size }),
+            _ => address.checked_add(size - 1).ok_or(Refusal::MapRange { address, size })?,
+        };
+        let touches = |piece: &Piece| piece.address <= last && address <= piece.last();
+        if self.pieces.iter().any(|piece| touches(piece) && (piece.address < address || last < piece.last())) {
+            return Err(Refusal::Bisects(address));
+        }
+        let before = self.pieces.len();
+        self.changed |= self.pieces.iter().any(|piece| touches(piece) && piece.region.is_some());
+        self.pieces.retain(|piece| !touches(piece));
+        if self.pieces.len() == before && !everything { Err(Refusal::NotMapped(address)) } else { Ok(()) }
+    }
+
+    /// Whether the guest has memory, and none of it came with a file.
+    pub fn is_without_files(&self) -> bool {
+        self.pieces.iter().all(|piece| piece.region.is_none()) && self.pieces.iter().any(|piece| piece.writable)
+    }
+
+    /// What there is now, if that changed since this was asked last.
+    pub fn take_change(&mut self) -> Option<Dma> {
+        if !std::mem::take(&mut self.changed) {
+            return None;
+        }
+        let of = |wanted: fn(&Piece) -> bool| {
+            let pieces = self.pieces.iter().filter(|piece| wanted(piece));
+            Arc::new(GuestMemory::new(pieces.filter_map(|piece| piece.region.clone()).collect()))
+        };
+        Some(Dma { readable: of(|piece| piece.readable), writable: of(|piece| piece.writable) })
+    }
+}

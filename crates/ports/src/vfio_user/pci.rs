@@ -1,0 +1,181 @@
+//! A function's configuration space (PCI Local Bus 3.0, chapter 6 and appendix H; PCI Bus Power Management 1.2, chapter 3).
+//!
+//! Bytes, and which bits of each can be written: sizes of base addresses are found out by that alone.
+
+use super::BadAccess;
+
+/// Bytes of a conventional configuration space.
+pub const CONFIG_BYTES: usize = 256;
+
+const COMMAND: usize = 0x04;
+const STATUS: usize = 0x06;
+const BARS: usize = 0x10;
+const CAPABILITIES: usize = 0x34;
+const LINE: usize = 0x3c;
+const PIN: usize = 0x3d;
+/// Of the status: there is a list of capabilities.
+const HAS_LIST: u8 = 1 << 4;
+
+/// What a function says it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PciIds {
+    /// Who made it.
+    pub vendor: u16,
+    /// What it is.
+    pub device: u16,
+    /// Which version of it.
+    pub revision: u8,
+    /// Base class, sub-class and programming interface, from the highest of 24 bits.
+    pub class: u32,
+    /// Who made the card.
+    pub subsystem_vendor: u16,
+    /// What card it is.
+    pub subsystem: u16,
+}
+
+/// A base address: of a size that is a power of two.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bar {
+    /// None.
+    #[default]
+    None,
+    /// 32-bit memory, of so many bytes (16 at least).
+    Memory(u32),
+    /// I/O ports, of so many bytes (4 at least).
+    Io(u32),
+}
+
+/// An entry of the list of capabilities: what its bytes are, and which bits of them can be written. The first is its number,
+/// the second is set when it is listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capability {
+    at: u8,
+    bytes: Vec<u8>,
+    writable: Vec<u8>,
+}
+
+impl Capability {
+    /// MSI with 64-bit addresses and `1 << log2` messages, at `at`.
+    #[must_use]
+    pub fn msi(at: u8, log2: u8) -> Capability {
+        const WIDE: u8 = 1 << 7;
+        let mut bytes = vec![0; 14];
+        (bytes[0], bytes[2]) = (0x05, WIDE | log2 << 1);
+        let mut writable = vec![0; 14];
+        // Enable, and how many messages are in use.
+        writable[2] = 0x71;
+        writable[4..].fill(0xff);
+        writable[4] = 0xfc;
+        Capability { at, bytes, writable }
+    }
+
+    /// MSI-X with `vectors` entries, at `at`. Table and pending bits are in a memory base address, at offsets that are multiples
+    /// of 8.
+    #[must_use]
+    pub fn msi_x(at: u8, vectors: u16, table: (u8, u32), pending: (u8, u32)) -> Capability {
+        let mut bytes = vec![0; 12];
+        bytes[0] = 0x11;
+        bytes[2..4].copy_from_slice(&(vectors.saturating_sub(1) & 0x7ff).to_le_bytes());
+        let place = |(bar, offset): (u8, u32)| (offset & !7 | u32::from(bar & 7)).to_le_bytes();
+        bytes[4..8].copy_from_slice(&place(table));
+        bytes[8..].copy_from_slice(&place(pending));
+        let mut writable = vec![0; 12];
+        // Enable, and mask for all.
+        writable[3] = 0xc0;
+        Capability { at, bytes, writable }
+    }
+
+    /// Power management with the states D0 and D3, without wake-up, at `at`.
+    #[must_use]
+    pub fn power(at: u8) -> Capability {
+        const VERSION: u8 = 2;
+        // Leaving D3 keeps the configuration.
+        const NO_SOFT_RESET: u8 = 1 << 3;
+        Capability { at, bytes: vec![1, 0, VERSION, 0, NO_SOFT_RESET, 0, 0, 0], writable: vec![0, 0, 0, 0, 3, 0, 0, 0] }
+    }
+}
+
+/// A configuration space.
+#[derive(Clone, Debug)]
+pub struct ConfigSpace {
+    bytes: [u8; CONFIG_BYTES],
+    writable: [u8; CONFIG_BYTES],
+    /// As after power on.
+    reset: [u8; CONFIG_BYTES],
+}
+
+impl ConfigSpace {
+    /// As after power on, with an interrupt pin (INTA#).
+    #[must_use]
+    pub fn new(ids: &PciIds, bars: &[Bar], capabilities: &[Capability]) -> ConfigSpace {
+        let mut bytes = [0; CONFIG_BYTES];
+        let mut writable = [0; CONFIG_BYTES];
+        bytes[..2].copy_from_slice(&ids.vendor.to_le_bytes());
+        bytes[2..4].copy_from_slice(&ids.device.to_le_bytes());
+        bytes[8] = ids.revision;
+        bytes[9..12].copy_from_slice(&ids.class.to_le_bytes()[..3]);
+        bytes[0x2c..0x2e].copy_from_slice(&ids.subsystem_vendor.to_le_bytes());
+        bytes[0x2e..0x30].copy_from_slice(&ids.subsystem.to_le_bytes());
+        // I/O, memory, bus master, invalidate, parity; system errors, pin disabled.
+        (writable[COMMAND], writable[COMMAND + 1]) = (0x57, 0x05);
+        writable[0x0c] = 0xff;
+        (writable[LINE], bytes[PIN]) = (0xff, 1);
+        for (at, bar) in (BARS..).step_by(4).zip(bars.iter().take(6)) {
+            let (kind, size, fixed) = match *bar {
+                Bar::None => continue,
+                Bar::Memory(size) => (0, size, 0xf),
+                Bar::Io(size) => (1, size, 0x3),
+            };
+            bytes[at] = kind;
+            let mask = !(size.next_power_of_two() - 1) & !fixed;
+            writable[at..at + 4].copy_from_slice(&mask.to_le_bytes());
+        }
+        let mut link = CAPABILITIES;
+        for capability in capabilities {
+            let at = usize::from(capability.at);
+            let end = (at + capability.bytes.len()).min(CONFIG_BYTES);
+            bytes[at..end].copy_from_slice(&capability.bytes[..end - at]);
+            writable[at..end].copy_from_slice(&capability.writable[..end - at]);
+            bytes[link] = capability.at;
+            bytes[STATUS] |= HAS_LIST;
+            link = at + 1;
+        }
+        ConfigSpace { bytes, writable, reset: bytes }
+    }
+
+    /// Reads from `offset` on.
+    ///
+    /// # Errors
+    /// There are fewer bytes.
+    pub fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), BadAccess> {
+        let start = usize::try_from(offset).map_err(|_| BadAccess)?;
+        let end = start.checked_add(data.len()).ok_or(BadAccess)?;
+        data.copy_from_slice(self.bytes.get(start..end).ok_or(BadAccess)?);
+        Ok(())
+    }
+
+    /// Writes what can be written of the bytes from `offset` on.
+    ///
+    /// # Errors
+    /// There are fewer bytes.
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), BadAccess> {
+        let start = usize::try_from(offset).map_err(|_| BadAccess)?;
+        let end = start.checked_add(data.len()).ok_or(BadAccess)?;
+        let (bytes, masks) = (self.bytes.get_mut(start..end).ok_or(BadAccess)?, &self.writable[start..end]);
+        for ((byte, mask), new) in bytes.iter_mut().zip(masks).zip(data) {
+            *byte = *byte & !mask | new & mask;
+        }
+        Ok(())
+    }
+
+    /// As after power on.
+    pub fn reset(&mut self) {
+        self.bytes = self.reset;
+    }
+
+    /// The command register.
+    #[must_use]
+    pub fn command(&self) -> u16 {
+        u16::from_le_bytes([self.bytes[COMMAND], self.bytes[COMMAND + 1]])
+    }
+}

@@ -1,0 +1,187 @@
+//! A port's own thread: front ends come and go, one at a time.
+//!
+//! While one is connected, another is turned away at once. Whatever ends a connection leaves the function as after power
+//! on, and the port waits for the next.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+
+use super::message::{MessageError, Messages};
+use super::session::{Session, SessionEnd};
+use super::{Function, Interrupts};
+use crate::front_end::{
+    Answered, Listener, Observer, Received, Receiver, SocketError, Stop, Thread, too_slow, unread, wait,
+};
+
+/// Between a connection and the next, so that one that ends at once costs nobody a core.
+const BETWEEN: Duration = Duration::from_millis(10);
+/// The same after a fault.
+const AFTER_FAULT: Duration = Duration::from_millis(100);
+/// Messages that are followed before anything else is looked at.
+const AT_A_TIME: usize = 64;
+
+/// What a server is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// `SWITCH:PORT`, for the thread's name.
+    pub label: String,
+    /// The socket's path.
+    pub socket: PathBuf,
+}
+
+/// The running thread. Ends when dropped, and its connection and socket with it.
+pub struct Server {
+    _thread: Thread,
+}
+
+impl Server {
+    /// Listens, and serves `function` to whoever connects.
+    ///
+    /// # Errors
+    /// The socket cannot be had, or the kernel has no descriptors or threads left.
+    pub fn start(
+        settings: &ServerSettings,
+        function: Arc<dyn Function>,
+        interrupts: Arc<Interrupts>,
+        observer: Arc<dyn Observer>,
+    ) -> io::Result<Server> {
+        let listener = Listener::bind(&settings.socket)?;
+        let blocked = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        interrupts.report_blocked_to(blocked.try_clone()?);
+        let thread = Thread::start(&settings.label, move |stop| {
+            PortThread { listener, function, interrupts, observer, stop, blocked }.run();
+        })?;
+        Ok(Server { _thread: thread })
+    }
+}
+
+/// What ended a connection.
+enum Ended {
+    /// The port is to go.
+    Stop,
+    /// The front end went.
+    Gone,
+    /// It broke the rules: the reason's name and its text.
+    Fault(&'static str, String),
+}
+
+impl From<SessionEnd> for Ended {
+    fn from(end: SessionEnd) -> Ended {
+        Ended::Fault(end.name(), end.to_string())
+    }
+}
+
+impl From<SocketError<MessageError>> for Ended {
+    fn from(error: SocketError<MessageError>) -> Ended {
+        Ended::Fault(error.name(), error.to_string())
+    }
+}
+
+struct PortThread {
+    listener: Listener,
+    function: Arc<dyn Function>,
+    interrupts: Arc<Interrupts>,
+    observer: Arc<dyn Observer>,
+    stop: Stop,
+    /// Readable when an interrupt could not be written.
+    blocked: OwnedFd,
+}
+
+impl PortThread {
+    fn run(self) {
+        while let Some(socket) = self.stop.or_accept(&self.listener) {
+            let _ = rustix::io::read(&self.blocked, &mut [0; 8]);
+            self.observer.connected(true);
+            let ended = self.serve(socket);
+            let rest = match ended {
+                Ended::Stop => return,
+                Ended::Gone => BETWEEN,
+                Ended::Fault(name, text) => {
+                    self.observer.fault(name, text);
+                    AFTER_FAULT
+                }
+            };
+            self.observer.connected(false);
+            if self.stop.within(rest) {
+                return;
+            }
+        }
+    }
+
+    /// Serves one connection to its end.
+    fn serve(&self, socket: OwnedFd) -> Ended {
+        let mut session = match Session::new(Arc::clone(&self.function), Arc::clone(&self.interrupts)) {
+            Ok(session) => session,
+            Err(error) => return Ended::Fault("out_of_resources", error.to_string()),
+        };
+        let mut receiver = Receiver::new();
+        let (mut turn_away_from, mut refusal_told) = (Instant::now(), false);
+        loop {
+            let now = Instant::now();
+            let others = (now >= turn_away_from).then_some(&self.listener);
+            let until = [receiver.deadline(), others.is_none().then_some(turn_away_from)];
+            let mut fds = vec![
+                PollFd::new(&self.stop, PollFlags::IN),
+                PollFd::new(&socket, PollFlags::IN),
+                PollFd::new(&self.blocked, PollFlags::IN),
+                PollFd::new(session.unmask(), PollFlags::IN),
+            ];
+            fds.extend(others.map(|listener| PollFd::new(listener, PollFlags::IN)));
+            wait(&mut fds, until.into_iter().flatten().min());
+            let ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+            let (stop, heard, blocked, unmasked, other) = (ready(0), ready(1), ready(2), ready(3), ready(4));
+            if stop {
+                return Ended::Stop;
+            }
+            if blocked {
+                let text = "the front end made an interrupt's eventfd blocking and filled it".into();
+                return Ended::Fault("call_blocked", text);
+            }
+            if unmasked {
+                session.look_at_unmask();
+            }
+            if heard {
+                if let Err(ended) = self.hear(&socket, &mut session, &mut receiver) {
+                    return ended;
+                }
+                if let Some(refusal) = session.take_refusal().filter(|_| !refusal_told) {
+                    refusal_told = true;
+                    self.observer.refused(refusal.name().unwrap_or("refused"), refusal.to_string());
+                }
+            }
+            if receiver.deadline().is_some_and(|deadline| Instant::now() >= deadline) {
+                return Ended::Fault("message_too_slow", too_slow());
+            }
+            if other {
+                drop(self.listener.accept());
+                turn_away_from = Instant::now() + BETWEEN;
+            }
+        }
+    }
+
+    /// Follows the messages that have come.
+    fn hear(&self, socket: &OwnedFd, session: &mut Session, receiver: &mut Receiver<Messages>) -> Result<(), Ended> {
+        for _ in 0..AT_A_TIME {
+            let header = match receiver.receive(socket)? {
+                Received::Message(header) => header,
+                Received::Nothing => break,
+                Received::Gone => return Err(Ended::Gone),
+            };
+            let (body, fds) = receiver.take();
+            let Some((bytes, file)) = session.handle(header, body, fds)? else { continue };
+            match self.stop.or_send(socket, &bytes, file) {
+                Answered::Done => {}
+                Answered::Gone => return Err(Ended::Gone),
+                Answered::Stop => return Err(Ended::Stop),
+                Answered::Unread => return Err(Ended::Fault("replies_unread", unread())),
+            }
+        }
+        session.settle();
+        Ok(())
+    }
+}

@@ -1,0 +1,323 @@
+//! One connection: what the front end has said, and what follows from it.
+//!
+//! A session judges a request before it changes anything. What cannot be had is answered by errno, and the front end may
+//! go on; only what is no message, or out of order, ends the connection.
+
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use super::dma::DmaTable;
+use super::message::{Access, Header, MOST_DATA, MessageError, Query, Request, SetIrqs, Writes};
+use super::refusal::Refusal;
+use super::reply::{self, IRQ_KINDS, REGION_INFO_BYTES, Reply};
+use super::unmask::Unmask;
+use super::{Dma, Function, Interrupts, Irqs, Mode, REGIONS, RegionInfo};
+use crate::front_end::is_eventfd;
+
+/// What a front end did that ends its connection. The text is for users.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionEnd {
+    /// Not a message of this protocol.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// Something else than a version at first.
+    #[error("{0} before VERSION: the version is agreed on first")]
+    NoVersion(&'static str),
+}
+
+impl SessionEnd {
+    /// The reason's name in status and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Message(_) => "bad_message",
+            Self::NoVersion(_) => "out_of_order",
+        }
+    }
+}
+
+/// An answer: its bytes, and the descriptor beside them.
+pub type Encoded<'a> = (Vec<u8>, Option<BorrowedFd<'a>>);
+
+/// What there is to answer.
+enum Answer {
+    Plain(Reply<'static>),
+    /// About a region.
+    Region(Query),
+}
+
+/// One connection. Its memory and interrupts go when it is dropped.
+pub struct Session {
+    function: Arc<dyn Function>,
+    interrupts: Arc<Interrupts>,
+    regions: [RegionInfo; REGIONS],
+    irqs: Irqs,
+    dma: DmaTable,
+    agreed: bool,
+    unmask: Unmask,
+    refused: Option<Refusal>,
+}
+
+impl Session {
+    /// A new connection.
+    ///
+    /// # Errors
+    /// The kernel has no descriptors left.
+    pub fn new(function: Arc<dyn Function>, interrupts: Arc<Interrupts>) -> io::Result<Session> {
+        let unmask = Unmask::new()?;
+        function.connected(true);
+        let (regions, irqs) = (function.regions(), function.irqs());
+        let dma = DmaTable::default();
+        Ok(Session { function, interrupts, regions, irqs, dma, agreed: false, unmask, refused: None })
+    }
+
+    /// Follows a message. The answer: its bytes, and the descriptor beside them.
+    ///
+    /// # Errors
+    /// The connection must end, and why.
+    pub fn handle(
+        &mut self,
+        header: Header,
+        body: &[u8],
+        fds: Vec<OwnedFd>,
+    ) -> Result<Option<Encoded<'_>>, SessionEnd> {
+        let request = Request::decode(header, body, fds)?;
+        if !self.agreed && !matches!(request, Request::Version(_)) {
+            return Err(SessionEnd::NoVersion(super::message::name(header.command)));
+        }
+        if !matches!(request, Request::DmaMap(..) | Request::DmaUnmap(_)) {
+            self.settle();
+        }
+        let refusal = match self.follow(request) {
+            Ok(_) if header.no_reply => return Ok(None),
+            Ok(Answer::Plain(reply)) => return Ok(Some(reply.encode(header))),
+            Ok(Answer::Region(query)) => {
+                let info = &self.regions[query.index as usize];
+                return Ok(Some(Reply::region(query, info).encode(header)));
+            }
+            Err(refusal) => refusal,
+        };
+        let answer = header.answer(0, Some(refusal.errno())).to_vec();
+        if refusal.name().is_some() {
+            self.refused.get_or_insert(refusal);
+        }
+        Ok((!header.no_reply).then_some((answer, None)))
+    }
+
+    /// The first request of which its front end should know that it was refused, once.
+    pub fn take_refusal(&mut self) -> Option<Refusal> {
+        self.refused.take()
+    }
+
+    /// No further message is there now: the memory is what has been said.
+    pub fn settle(&mut self) {
+        if let Some(dma) = self.dma.take_change() {
+            self.function.set_memory(dma);
+        }
+    }
+
+    /// Readable when the pin may have been unmasked by eventfd.
+    pub fn unmask(&self) -> &Unmask {
+        &self.unmask
+    }
+
+    /// Finds out.
+    pub fn look_at_unmask(&self) {
+        if self.unmask.take() {
+            self.unmasked();
+        }
+    }
+
+    fn unmasked(&self) {
+        self.interrupts.mask(false);
+        self.function.unmasked();
+    }
+
+    fn follow(&mut self, request: Request<'_>) -> Result<Answer, Refusal> {
+        let reply = match request {
+            Request::Version(_) if self.agreed => return Err(Refusal::Again),
+            Request::Version(version) => {
+                self.agreed = true;
+                Reply::version(&version.answer())
+            }
+            Request::DmaMap(at, file) => {
+                self.dma.map(at, file)?;
+                Reply::empty()
+            }
+            Request::DmaUnmap(at) => {
+                self.dma.unmap(at)?;
+                // When this is answered nobody may be using it.
+                self.settle();
+                Reply::unmapped(at)
+            }
+            Request::GetInfo if self.dma.is_without_files() => return Err(Refusal::NotShared),
+            Request::GetInfo => Reply::info(),
+            Request::GetRegionInfo(query) => {
+                let right = REGION_INFO_BYTES as u32;
+                index("DEVICE_GET_REGION_INFO", query, REGIONS as u32, right)?;
+                return Ok(Answer::Region(query));
+            }
+            Request::GetRegionIoFds(query) => {
+                index("DEVICE_GET_REGION_IO_FDS", query, REGIONS as u32, 16)?;
+                Reply::no_io_fds(query)
+            }
+            Request::GetIrqInfo(query) => {
+                index("DEVICE_GET_IRQ_INFO", query, IRQ_KINDS, 16)?;
+                Reply::irq(query, self.irqs)
+            }
+            Request::SetIrqs(set) => {
+                self.set_irqs(set)?;
+                Reply::empty()
+            }
+            Request::RegionRead(access) => {
+                let region = self.place(access)?;
+                Reply::read(access, |data| self.function.read(region, access.offset, data))?
+            }
+            Request::RegionWrite(access, data) => {
+                self.write(access, data)?;
+                Reply::written(access)
+            }
+            Request::RegionWriteMulti(writes) => Reply::all_written(self.write_all(writes)),
+            Request::Reset => {
+                self.function.reset();
+                Reply::empty()
+            }
+            Request::DeviceFeature => return Err(Refusal::NoFeature),
+            Request::Unknown(command) => return Err(Refusal::Unsupported(command)),
+        };
+        Ok(Answer::Plain(reply))
+    }
+
+    /// The region of an access that is inside it.
+    fn place(&self, access: Access) -> Result<usize, Refusal> {
+        let Access { offset, region, count } = access;
+        let nowhere = Refusal::Access { region, offset, count };
+        let Some((at, info)) = usize::try_from(region).ok().and_then(|at| Some((at, self.regions.get(at)?))) else {
+            return Err(nowhere);
+        };
+        let inside = offset.checked_add(count.into()).is_some_and(|end| end <= info.size);
+        let fits = usize::try_from(count).is_ok_and(|count| (1..=MOST_DATA).contains(&count));
+        if info.access && inside && fits { Ok(at) } else { Err(nowhere) }
+    }
+
+    fn write(&self, access: Access, data: &[u8]) -> Result<(), Refusal> {
+        let region = self.place(access)?;
+        Ok(self.function.write(region, access.offset, data)?)
+    }
+
+    /// Does the writes that can be done, as if each had come by itself. How many those were.
+    fn write_all(&mut self, writes: Writes<'_>) -> u64 {
+        let mut done = 0;
+        for (access, data) in writes.iter() {
+            let result = match usize::try_from(access.count) {
+                Ok(count) if count == data.len() => self.write(access, data),
+                _ => Err(Refusal::Access { region: access.region, offset: access.offset, count: access.count }),
+            };
+            match result {
+                Ok(()) => done += 1,
+                Err(refusal) if refusal.name().is_some() => {
+                    self.refused.get_or_insert(refusal);
+                }
+                Err(_) => {}
+            }
+        }
+        done
+    }
+
+    fn set_irqs(&mut self, set: SetIrqs<'_>) -> Result<(), Refusal> {
+        let SetIrqs { flags, index, start, count, .. } = set;
+        let data = flags & (SetIrqs::NONE | SetIrqs::BOOL | SetIrqs::EVENTFD);
+        let action = flags & (SetIrqs::MASK | SetIrqs::UNMASK | SetIrqs::TRIGGER);
+        if data.count_ones() != 1 || action.count_ones() != 1 || flags != data | action {
+            return Err(Refusal::IrqFlags(flags));
+        }
+        let has = reply::count(self.irqs, index);
+        let nowhere = Refusal::NoIrq { index, start, count, has };
+        let mode = match index {
+            0 => Mode::Intx,
+            1 => Mode::Msi,
+            2 => Mode::MsiX,
+            _ => return Err(nowhere),
+        };
+        let used = self.interrupts.mode();
+        if (data, action, start, count) == (SetIrqs::NONE, SetIrqs::TRIGGER, 0, 0) {
+            if used == mode {
+                self.unmask.set(None)?;
+                self.interrupts.clear();
+            }
+            return Ok(());
+        }
+        if count == 0 || start.checked_add(count).is_none_or(|end| end > has) || (used != mode && used != Mode::None) {
+            return Err(nowhere);
+        }
+        let mut vectors = chosen(&set);
+        match (data, action) {
+            (SetIrqs::EVENTFD, SetIrqs::TRIGGER) => return self.set_calls(mode, has, set),
+            (SetIrqs::EVENTFD, SetIrqs::UNMASK) if mode == Mode::Intx => {
+                set.fds.iter().try_for_each(eventfd)?;
+                self.unmask.set(set.fds.into_iter().next())?;
+            }
+            (SetIrqs::NONE | SetIrqs::BOOL, SetIrqs::TRIGGER) if used == mode => {
+                for vector in vectors {
+                    self.interrupts.trigger(vector);
+                }
+            }
+            (SetIrqs::NONE | SetIrqs::BOOL, SetIrqs::MASK) if mode == Mode::Intx => {
+                if vectors.next().is_some() {
+                    self.interrupts.mask(true);
+                }
+            }
+            (SetIrqs::NONE | SetIrqs::BOOL, SetIrqs::UNMASK) if mode == Mode::Intx => {
+                if vectors.next().is_some() {
+                    self.unmasked();
+                }
+            }
+            _ => return Err(Refusal::IrqAction { index, flags }),
+        }
+        Ok(())
+    }
+
+    /// Takes over what to write for a range of interrupts; nothing, where nothing was given.
+    fn set_calls(&mut self, mode: Mode, has: u32, set: SetIrqs<'_>) -> Result<(), Refusal> {
+        set.fds.iter().try_for_each(eventfd)?;
+        let (start, count, given) = (set.start as usize, set.count as usize, !set.fds.is_empty());
+        let calls = set.fds.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
+        self.interrupts.set(mode, has as usize, start, calls.take(count));
+        if given {
+            // What happened while nobody could be told.
+            self.function.unmasked();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.interrupts.clear();
+        self.function.set_memory(Dma::default());
+        self.function.connected(false);
+    }
+}
+
+/// The interrupts that a request without descriptors means.
+fn chosen<'a>(set: &SetIrqs<'a>) -> impl Iterator<Item = usize> + use<'a> {
+    let (bools, all) = (set.bools, set.flags & SetIrqs::NONE != 0);
+    let range = set.start as usize..set.start as usize + set.count as usize;
+    range.enumerate().filter(move |(at, _)| all || bools.get(*at).is_some_and(|&on| on != 0)).map(|(_, vector)| vector)
+}
+
+/// Checks that an index is one of `indices`, and that there is room for an answer of `right` bytes.
+fn index(name: &'static str, query: Query, indices: u32, right: u32) -> Result<(), Refusal> {
+    let Query { argsz, index } = query;
+    if index >= indices {
+        return Err(Refusal::NoIndex { name, index });
+    }
+    if argsz < right {
+        return Err(Refusal::Argsz { name, argsz, right });
+    }
+    Ok(())
+}
+
+fn eventfd(file: &OwnedFd) -> Result<(), Refusal> {
+    if is_eventfd(file)? { Ok(()) } else { Err(Refusal::NotEventfd) }
+}

@@ -1,0 +1,384 @@
+//! A function and a front end for tests: a card whose registers are memory, and a client that can send anything.
+
+// Tests and the fuzzer each use their part.
+#![allow(dead_code)]
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::MemfdFlags;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+
+use super::pci::{Bar, CONFIG_BYTES, Capability, ConfigSpace, PciIds};
+use super::{
+    BadAccess, CONFIG_REGION, Dma, Function, Interrupts, Irqs, MapArea, Observer, REGIONS, RegionInfo, Server,
+    ServerSettings,
+};
+
+/// Bytes of the card's registers.
+pub const BAR: u64 = 0x4000;
+/// What of them can be mapped.
+pub const AREA: MapArea = MapArea { offset: 0x1000, size: 0x2000 };
+/// An offset where nothing can be accessed.
+pub const HOLE: u64 = 0x3ff0;
+/// Interrupts of the card.
+pub const IRQS: Irqs = Irqs { intx: 1, msi: 4, msi_x: 5 };
+
+pub fn memfd(bytes: u64) -> OwnedFd {
+    let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("a memfd");
+    rustix::fs::ftruncate(&file, bytes).expect("a length");
+    file
+}
+
+pub fn new_eventfd() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd")
+}
+
+/// How often it was written since it was last asked.
+pub fn count(eventfd: &OwnedFd) -> u64 {
+    let mut count = [0; 8];
+    rustix::io::read(eventfd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+}
+
+/// What happened to a card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happened {
+    Connected(bool),
+    /// Pieces that can be read and written: address and size.
+    Memory(Vec<(u64, u64)>, Vec<(u64, u64)>),
+    Wrote(u64, Vec<u8>),
+    Unmasked,
+    Reset,
+    Fault(&'static str, String),
+    Refused(&'static str, String),
+    /// The port waits for the next front end.
+    Gone,
+}
+
+struct State {
+    registers: Vec<u8>,
+    config: ConfigSpace,
+    memory: Dma,
+    happened: Vec<Happened>,
+}
+
+/// A card of which everything is known.
+pub struct Card {
+    state: Mutex<State>,
+    news: Condvar,
+    pub area: OwnedFd,
+    pub interrupts: Arc<Interrupts>,
+}
+
+pub fn config() -> ConfigSpace {
+    let (vendor, device, subsystem_vendor, subsystem) = (0x8086, 0x10d3, 0x8086, 0xa01f);
+    let ids = PciIds { vendor, device, revision: 3, class: 0x02_0000, subsystem_vendor, subsystem };
+    let bars = [Bar::Memory(BAR as u32), Bar::None, Bar::Io(32)];
+    ConfigSpace::new(
+        &ids,
+        &bars,
+        &[Capability::power(0xc8), Capability::msi(0xd0, 2), Capability::msi_x(0xa0, 5, (0, 0x3000), (0, 0x3800))],
+    )
+}
+
+impl Card {
+    pub fn new() -> Arc<Card> {
+        let state =
+            State { registers: vec![0; BAR as usize], config: config(), memory: Dma::default(), happened: Vec::new() };
+        let (area, interrupts) = (memfd(BAR), Arc::default());
+        Arc::new(Card { state: Mutex::new(state), news: Condvar::new(), area, interrupts })
+    }
+
+    fn note(&self, event: Happened) {
+        self.state.lock().happened.push(event);
+        self.news.notify_all();
+    }
+
+    /// What happened since this was asked last.
+    pub fn happened(&self) -> Vec<Happened> {
+        std::mem::take(&mut self.state.lock().happened)
+    }
+
+    pub fn memory(&self) -> Dma {
+        self.state.lock().memory.clone()
+    }
+
+    /// Waits for an event that `wanted` wants; those before it are forgotten.
+    pub fn wait_for(&self, wanted: impl Fn(&Happened) -> bool) -> Happened {
+        let mut state = self.state.lock();
+        let until = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(at) = state.happened.iter().position(&wanted) {
+                return state.happened.drain(..=at).next_back().expect("an event");
+            }
+            let late = self.news.wait_until(&mut state, until).timed_out();
+            assert!(!late, "it did not happen; this did: {:?}", state.happened);
+        }
+    }
+
+    /// Waits until the front end has lost its connection; why.
+    pub fn wait_for_fault(&self) -> (&'static str, String) {
+        let fault = self.wait_for(|event| matches!(event, Happened::Fault(..)));
+        let Happened::Fault(name, text) = fault else { unreachable!() };
+        self.wait_for(|event| *event == Happened::Gone);
+        (name, text)
+    }
+}
+
+impl Function for Card {
+    fn regions(&self) -> [RegionInfo; REGIONS] {
+        let mut regions: [RegionInfo; REGIONS] = Default::default();
+        let memory = self.area.as_fd().try_clone_to_owned().ok();
+        regions[0] = RegionInfo { size: BAR, access: true, areas: vec![AREA], memory };
+        regions[2] = RegionInfo { size: 32, access: true, ..RegionInfo::default() };
+        regions[4] = RegionInfo { size: 4096, access: false, ..RegionInfo::default() };
+        regions[CONFIG_REGION] = RegionInfo { size: CONFIG_BYTES as u64, access: true, ..RegionInfo::default() };
+        regions
+    }
+
+    fn irqs(&self) -> Irqs {
+        IRQS
+    }
+
+    fn read(&self, region: usize, offset: u64, data: &mut [u8]) -> Result<(), BadAccess> {
+        let state = self.state.lock();
+        match region {
+            CONFIG_REGION => state.config.read(offset, data),
+            _ if offset >= HOLE => Err(BadAccess),
+            _ => {
+                data.copy_from_slice(&state.registers[offset as usize..][..data.len()]);
+                Ok(())
+            }
+        }
+    }
+
+    fn write(&self, region: usize, offset: u64, data: &[u8]) -> Result<(), BadAccess> {
+        {
+            let mut state = self.state.lock();
+            match region {
+                CONFIG_REGION => state.config.write(offset, data)?,
+                _ if offset >= HOLE => return Err(BadAccess),
+                _ => state.registers[offset as usize..][..data.len()].copy_from_slice(data),
+            }
+        }
+        self.note(Happened::Wrote(offset, data.to_vec()));
+        Ok(())
+    }
+
+    fn set_memory(&self, memory: Dma) {
+        let places = |memory: &crate::guest::GuestMemory| {
+            let mut places: Vec<_> = memory.regions().iter().map(|region| (region.guest(), region.size())).collect();
+            places.sort_unstable();
+            places
+        };
+        let event = Happened::Memory(places(&memory.readable), places(&memory.writable));
+        let before = std::mem::replace(&mut self.state.lock().memory, memory);
+        drop(before);
+        self.note(event);
+    }
+
+    fn unmasked(&self) {
+        self.note(Happened::Unmasked);
+    }
+
+    fn reset(&self) {
+        self.note(Happened::Reset);
+    }
+
+    fn connected(&self, on: bool) {
+        self.note(Happened::Connected(on));
+    }
+}
+
+impl Observer for Card {
+    fn connected(&self, on: bool) {
+        if !on {
+            self.note(Happened::Gone);
+        }
+    }
+
+    fn fault(&self, reason: &'static str, detail: String) {
+        self.note(Happened::Fault(reason, detail));
+    }
+
+    fn refused(&self, reason: &'static str, detail: String) {
+        self.note(Happened::Refused(reason, detail));
+    }
+}
+
+/// A card, served on a socket.
+pub struct Served {
+    pub card: Arc<Card>,
+    pub socket: PathBuf,
+    server: Option<Server>,
+    _folder: tempfile::TempDir,
+}
+
+impl Served {
+    pub fn new() -> Served {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (card, socket) = (Card::new(), folder.path().join("vm.sock"));
+        let settings = ServerSettings { label: "lan0:vm".into(), socket: socket.clone() };
+        let interrupts = Arc::clone(&card.interrupts);
+        let observer = Arc::clone(&card) as Arc<dyn Observer>;
+        let function = Arc::clone(&card) as Arc<dyn Function>;
+        let server = Server::start(&settings, function, interrupts, observer).expect("a server");
+        Served { card, socket, server: Some(server), _folder: folder }
+    }
+
+    /// Ends the port.
+    pub fn end(&mut self) {
+        self.server = None;
+    }
+
+    /// A front end that has agreed on a version.
+    pub fn attach(&self) -> Raw {
+        let mut front = Raw::connect(&self.socket);
+        let answer = front.ask(1, &version("{\"capabilities\":{\"write_multiple\":true}}"));
+        assert_eq!(answer.error, None, "a version");
+        front
+    }
+}
+
+/// The body of VERSION 0.0.
+pub fn version(text: &str) -> Vec<u8> {
+    [&[0; 4], text.as_bytes(), &[0]].concat()
+}
+
+/// Words of 32 bits.
+pub fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// The body of DMA_MAP.
+pub fn map(flags: u32, offset: u64, address: u64, size: u64) -> Vec<u8> {
+    let numbers = [offset, address, size].map(u64::to_ne_bytes).concat();
+    [words(&[32, flags]), numbers].concat()
+}
+
+/// The body of DMA_UNMAP.
+pub fn unmap(flags: u32, address: u64, size: u64) -> Vec<u8> {
+    [words(&[24, flags]), [address, size].map(u64::to_ne_bytes).concat()].concat()
+}
+
+/// The body of REGION_READ, and with data of REGION_WRITE.
+pub fn access(region: u32, offset: u64, count: u32, data: &[u8]) -> Vec<u8> {
+    [&offset.to_ne_bytes()[..], &words(&[region, count]), data].concat()
+}
+
+/// A message with its header.
+pub fn message(id: u16, command: u16, flags: u32, body: &[u8]) -> Vec<u8> {
+    let size = 16 + body.len() as u32;
+    [&id.to_ne_bytes()[..], &command.to_ne_bytes(), &words(&[size, flags, 0]), body].concat()
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub id: u16,
+    pub command: u16,
+    /// The errno.
+    pub error: Option<u32>,
+    pub body: Vec<u8>,
+    pub files: Vec<OwnedFd>,
+}
+
+impl Answer {
+    pub fn words(&self) -> Vec<u32> {
+        self.body.chunks_exact(4).map(|word| u32::from_ne_bytes(word.try_into().expect("4 bytes"))).collect()
+    }
+}
+
+/// A front end that says what it is told to.
+pub struct Raw {
+    pub socket: UnixStream,
+    id: u16,
+}
+
+impl Raw {
+    pub fn connect(path: &Path) -> Raw {
+        let socket = UnixStream::connect(path).expect("a connection");
+        socket.set_read_timeout(Some(Duration::from_secs(30))).expect("a time");
+        Raw { socket, id: 0xfff0 }
+    }
+
+    pub fn send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) {
+        assert_eq!(self.try_send(bytes, files), Ok(bytes.len()));
+    }
+
+    pub fn try_send(&self, bytes: &[u8], files: &[BorrowedFd<'_>]) -> rustix::io::Result<usize> {
+        let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+        let mut beside = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() {
+            assert!(beside.push(SendAncillaryMessage::ScmRights(files)));
+        }
+        sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL)
+    }
+
+    /// Sends a command. Its number.
+    pub fn tell(&mut self, command: u16, flags: u32, body: &[u8], files: &[BorrowedFd<'_>]) -> u16 {
+        self.id = self.id.wrapping_add(1);
+        self.send(&message(self.id, command, flags, body), files);
+        self.id
+    }
+
+    /// Sends a command, and receives the answer to it.
+    pub fn ask(&mut self, command: u16, body: &[u8]) -> Answer {
+        self.ask_with(command, body, &[])
+    }
+
+    pub fn ask_with(&mut self, command: u16, body: &[u8], files: &[BorrowedFd<'_>]) -> Answer {
+        let id = self.tell(command, 0, body, files);
+        let answer = self.answer().expect("an answer");
+        assert_eq!((answer.id, answer.command), (id, command), "an answer to this question");
+        answer
+    }
+
+    /// The next answer; `None` when the connection has ended.
+    pub fn answer(&mut self) -> Option<Answer> {
+        let (header, mut files) = self.receive(16)?;
+        let half = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
+        let word = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().expect("4 bytes"));
+        let (size, flags) = (word(4) as usize, word(8));
+        assert_eq!(flags & !0x20, 1, "a reply");
+        let (body, more) = self.receive(size - 16)?;
+        files.extend(more);
+        let error = (flags & 0x20 != 0).then(|| word(12));
+        assert!(error.is_none() || body.is_empty(), "an error has no body");
+        Some(Answer { id: half(0), command: half(2), error, body, files })
+    }
+
+    fn receive(&self, bytes: usize) -> Option<(Vec<u8>, Vec<OwnedFd>)> {
+        let (mut into, mut have, mut files) = (vec![0; bytes], 0, Vec::new());
+        while have < bytes {
+            let mut space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+            let mut beside = RecvAncillaryBuffer::new(&mut space);
+            let mut slices = [IoSliceMut::new(&mut into[have..])];
+            let received = match recvmsg(&self.socket, &mut slices, &mut beside, RecvFlags::CMSG_CLOEXEC) {
+                Ok(received) => received.bytes,
+                Err(rustix::io::Errno::CONNRESET) => 0,
+                Err(error) => panic!("no answer: {error}"),
+            };
+            for message in beside.drain() {
+                if let RecvAncillaryMessage::ScmRights(given) = message {
+                    files.extend(given);
+                }
+            }
+            if received == 0 {
+                return None;
+            }
+            have += received;
+        }
+        Some((into, files))
+    }
+}

@@ -1,0 +1,53 @@
+//! The eventfd that unmasks the pin (KVM writes it), behind a descriptor that stays.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+
+/// Readable after the eventfd was written. Edges are waited for, so that the eventfd itself need not be read: a read could
+/// last as long as the front end likes.
+pub struct Unmask {
+    epoll: OwnedFd,
+    eventfd: Option<OwnedFd>,
+}
+
+impl Unmask {
+    /// Without an eventfd.
+    ///
+    /// # Errors
+    /// The kernel has no descriptors left.
+    pub fn new() -> io::Result<Unmask> {
+        Ok(Unmask { epoll: epoll::create(CreateFlags::CLOEXEC)?, eventfd: None })
+    }
+
+    /// From now on waits for this one instead.
+    ///
+    /// # Errors
+    /// The kernel cannot wait for it; there is none then.
+    pub fn set(&mut self, eventfd: Option<OwnedFd>) -> io::Result<()> {
+        if let Some(before) = self.eventfd.take() {
+            // Others may have it still, so that closing it is not enough.
+            let _ = epoll::delete(&self.epoll, &before);
+        }
+        if let Some(eventfd) = eventfd {
+            epoll::add(&self.epoll, &eventfd, EventData::new_u64(0), EventFlags::IN | EventFlags::ET)?;
+            self.eventfd = Some(eventfd);
+        }
+        Ok(())
+    }
+
+    /// Whether it was written since this was asked last.
+    pub fn take(&self) -> bool {
+        let mut events = Vec::with_capacity(1);
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&now)).is_ok_and(|count| count > 0)
+    }
+}
+
+impl AsFd for Unmask {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}

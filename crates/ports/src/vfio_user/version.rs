@@ -1,0 +1,70 @@
+//! Versions and capabilities (docs/interop/vfio-user.rst of QEMU, "VFIO_USER_VERSION").
+
+use serde_json::{Map, Value, json};
+
+use super::dma::MOST_MAPS;
+use super::message::{MOST_DATA, MOST_FDS};
+
+/// The version that is spoken: 0.1.
+const MAJOR: u16 = 0;
+const MINOR: u16 = 1;
+
+/// Not a proposal that can be answered. The text is for users.
+#[derive(Debug, thiserror::Error)]
+pub enum BadVersion {
+    /// Another protocol.
+    #[error("VERSION {0}.{1}: versions {MAJOR}.x are spoken here")]
+    Other(u16, u16),
+    /// Not what it should be made of.
+    #[error("VERSION with capabilities that are not as the specification has them: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The same.
+    #[error("VERSION with capabilities that are not an object")]
+    NotObject,
+}
+
+/// What the front end proposes.
+#[derive(Debug)]
+pub struct Version {
+    minor: u16,
+    capabilities: Map<String, Value>,
+}
+
+impl Version {
+    /// From the numbers and the text behind them, which ends in a NUL.
+    ///
+    /// # Errors
+    /// Another version, or a text that is none of capabilities.
+    pub fn decode(major: u16, minor: u16, text: &[u8]) -> Result<Version, BadVersion> {
+        if major != MAJOR {
+            return Err(BadVersion::Other(major, minor));
+        }
+        let text = text.strip_suffix(&[0]).unwrap_or(text);
+        let mut said: Map<String, Value> = if text.is_empty() { Map::new() } else { serde_json::from_slice(text)? };
+        match said.remove("capabilities") {
+            None => Ok(Version { minor, capabilities: Map::new() }),
+            Some(Value::Object(capabilities)) => Ok(Version { minor, capabilities }),
+            Some(_) => Err(BadVersion::NotObject),
+        }
+    }
+
+    /// The answer: of what was proposed, what there is here.
+    #[must_use]
+    pub fn answer(&self) -> Vec<u8> {
+        let ours = [
+            ("max_msg_fds", json!(MOST_FDS)),
+            ("max_data_xfer_size", json!(MOST_DATA)),
+            ("max_dma_maps", json!(MOST_MAPS)),
+            ("pgsizes", json!(4096)),
+            ("write_multiple", json!(true)),
+        ];
+        let common = ours.into_iter().filter(|(name, _)| self.capabilities.contains_key(*name));
+        let common: Map<String, Value> = common.map(|(name, value)| (name.to_owned(), value)).collect();
+        let mut answer = Vec::with_capacity(160);
+        answer.extend_from_slice(&MAJOR.to_ne_bytes());
+        answer.extend_from_slice(&self.minor.min(MINOR).to_ne_bytes());
+        answer.extend_from_slice(json!({ "capabilities": common }).to_string().as_bytes());
+        answer.push(0);
+        answer
+    }
+}
