@@ -30,7 +30,9 @@
 
 #![deny(unsafe_code)]
 
+mod area;
 mod check;
+pub mod e1000;
 mod endpoint;
 mod frame;
 mod latency;
@@ -49,6 +51,7 @@ mod virtio;
 mod wire;
 
 pub use check::{Checker, Level, MAX_TRACKED, Origin, WINDOW};
+pub use e1000::{E1000Endpoint, E1000Error, E1000Mode, E1000Options};
 pub use endpoint::Endpoint;
 pub use frame::{FrameSpec, FrameSpecError, Frames, MAX_FLOWS, MAX_FRAME, MIN_FRAME, Payload};
 pub use latency::{MIN_PING, PingOptions, PongOptions, ping, ping_pair, pong};

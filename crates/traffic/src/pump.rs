@@ -173,6 +173,11 @@ impl<E: Endpoint> Pump<E> {
         self.station_reports(&vec![Default::default(); self.seats.len()], 0.0)
     }
 
+    /// The endpoints, in the stations' order.
+    pub fn endpoints(&self) -> impl Iterator<Item = &E> {
+        self.seats.iter().map(|seat| &seat.station.endpoint)
+    }
+
     /// Gives the endpoints back.
     #[must_use]
     pub fn into_stations(self) -> Vec<Station<E>> {

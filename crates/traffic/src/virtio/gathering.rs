@@ -1,8 +1,8 @@
 //! Mergeable receive buffers (virtio 1.3, 5.1.6.4).
 
 use super::HEADER;
-use super::area::Buffers;
 use super::ring::Misuse;
+use crate::area::Buffers;
 
 /// A received frame over several buffers, as far as it has come.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl Gathering {
         take: &mut impl FnMut(&[u8]),
     ) -> Result<bool, Misuse> {
         let wrong = || wrong_length(buffers, written);
-        let piece = buffers.all(id, written as usize).ok_or_else(wrong)?;
+        let piece = buffers.all(id, HEADER, written as usize).ok_or_else(wrong)?;
         if self.missing > 0 {
             self.bytes.extend_from_slice(piece);
             self.missing -= 1;

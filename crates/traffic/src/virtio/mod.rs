@@ -7,14 +7,12 @@
 //! | file | holds |
 //! |---|---|
 //! | `frontend.rs` | the vhost-user dialogue |
-//! | `area.rs` | the memory: words of the rings, bytes of the buffers |
 //! | `ring.rs` | what a kind of ring has to do |
 //! | `split.rs`, `packed.rs` | the rings as the device sees them |
 //! | `queue.rs` | a ring with its buffers: who has which |
 //! | `gathering.rs` | received frames over several buffers |
 //! | `options.rs`, `endpoint.rs` | the [`Endpoint`](crate::Endpoint) |
 
-mod area;
 mod endpoint;
 mod frontend;
 mod gathering;

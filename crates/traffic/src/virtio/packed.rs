@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ringway_memory::Mapping;
 
-use super::area::{Words, words32, words64};
 use super::ring::{Direction, Misuse, Order, Parts, Place, Ring, Used};
+use crate::area::{Words, words32, words64};
 
 /// Flags of a descriptor, in its second word.
 const WRITE: u64 = 1 << (48 + 1);

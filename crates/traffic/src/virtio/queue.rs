@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ringway_memory::Mapping;
 
-use super::HEADER;
-use super::area::Buffers;
 use super::ring::{Misuse, Order, Place, Ring, Used};
+use super::{FRAME_AT, HEADER};
+use crate::area::Buffers;
 
 /// Buffers ahead of the one at hand whose first line is prefetched.
 const PREFETCH_AHEAD: u32 = 12;
@@ -43,7 +43,7 @@ impl<R: Ring> Queue<R> {
         Ok(Queue {
             ring: R::new(mapping, place)?,
             order: Order::new(size, len),
-            buffers: Buffers::new(mapping, place.buffers, size, place.capacity)?,
+            buffers: Buffers::new(mapping, place.buffers, size, FRAME_AT, place.capacity)?,
             size,
             head: 0,
             published: 0,

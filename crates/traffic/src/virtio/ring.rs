@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ringway_memory::Mapping;
 
-use super::area::Table;
 use super::{FRAME_AT, HEADER_AT};
+use crate::area::Table;
 
 /// What the driver does with a queue's buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

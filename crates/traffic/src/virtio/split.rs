@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ringway_memory::Mapping;
 
-use super::area::{Words, words16, words32, words64};
 use super::ring::{Direction, Misuse, Order, Parts, Place, Ring, Used};
+use crate::area::{Words, words16, words32, words64};
 
 const DESC_F_WRITE: u64 = 2;
 const AVAIL_F_NO_INTERRUPT: u16 = 1;

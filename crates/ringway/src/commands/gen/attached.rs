@@ -4,7 +4,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-use ringway_traffic::{Endpoint, Mac, Packed, ProcessEndpoint, Ring, Split, VirtioEndpoint};
+use ringway_traffic::e1000::Counters;
+use ringway_traffic::{E1000Endpoint, Endpoint, Mac, Packed, ProcessEndpoint, Ring, Split, VirtioEndpoint};
 
 use super::Trouble;
 
@@ -15,6 +16,11 @@ pub trait Attached: Endpoint {
 
     /// The address that the switch binds to it.
     fn bound(&mut self) -> Option<Mac> {
+        None
+    }
+
+    /// What driving its device has taken, where that is counted.
+    fn driver(&self) -> Option<Counters> {
         None
     }
 
@@ -43,6 +49,20 @@ impl<R: Ring> Attached for VirtioEndpoint<R> {
     }
 }
 
+impl Attached for E1000Endpoint {
+    fn end(&mut self) -> io::Result<OwnedFd> {
+        E1000Endpoint::connection(self).as_fd().try_clone_to_owned()
+    }
+
+    fn bound(&mut self) -> Option<Mac> {
+        Some(self.mac())
+    }
+
+    fn driver(&self) -> Option<Counters> {
+        Some(self.counters())
+    }
+}
+
 /// One of all kinds.
 #[allow(clippy::large_enum_variant, reason = "there are one or two of them")]
 pub enum AnyPort {
@@ -52,6 +72,8 @@ pub enum AnyPort {
     Split(VirtioEndpoint<Split>),
     /// A virtio-net driver with packed rings.
     Packed(VirtioEndpoint<Packed>),
+    /// A driver of an e1000.
+    E1000(E1000Endpoint),
 }
 
 /// Does the same with whatever is there.
@@ -61,6 +83,7 @@ macro_rules! each {
             AnyPort::Process($port) => $do,
             AnyPort::Split($port) => $do,
             AnyPort::Packed($port) => $do,
+            AnyPort::E1000($port) => $do,
         }
     };
 }
@@ -103,5 +126,9 @@ impl Attached for AnyPort {
 
     fn bound(&mut self) -> Option<Mac> {
         each!(self, port => port.bound())
+    }
+
+    fn driver(&self) -> Option<Counters> {
+        each!(self, port => port.driver())
     }
 }

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use ringway_client::Shape;
+use ringway_traffic::e1000::Counters;
 use ringway_traffic::report::StationReport;
 use ringway_traffic::{
     CheckReport, Ended, Fill as PumpFill, FrameSpec, Frames, Mac, Origin, ProcessEndpoint, Pump, PumpOptions, Station,
@@ -40,13 +41,16 @@ Examples, with \"ringway run\" in another terminal:
 
 Between vhost-user ports of any switch, as the driver of their virtio-net devices:
   ringway gen loop --vhost-user /run/ringway/vm1.sock --vhost-user /run/ringway/vm2.sock --fill once --duration 5s
-  ringway gen loop lan0:a --vhost-user /run/ringway/vm1.sock --both --check full --duration 5s")]
+  ringway gen loop lan0:a --vhost-user /run/ringway/vm1.sock --both --check full --duration 5s
+
+Between the e1000s of a switch, as their driver:
+  ringway gen loop --e1000 /run/ringway/vm1.sock --e1000 /run/ringway/vm2.sock --e1000-mode csb --duration 5s")]
 pub struct Args {
     /// The port to send from; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user")]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000"])]
     from: Option<String>,
     /// The port to receive at; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user")]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000"])]
     to: Option<String>,
     /// Send in both directions
     #[arg(long)]
@@ -80,7 +84,7 @@ pub struct Args {
 pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let targets = args.common.targets(args.from.iter().chain(&args.to).map(String::as_str));
     let &[from, to] = &targets[..] else {
-        let what = "give two ports: each a SWITCH:PORT or a --vhost-user SOCKET";
+        let what = "give two ports: each a SWITCH:PORT, a --vhost-user SOCKET or an --e1000 SOCKET";
         return Err(Trouble::Usage(what.to_owned()));
     };
     args.common.holds(&targets, args.size)?;
@@ -100,6 +104,7 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
         (AnyPort::Process(near), AnyPort::Process(far)) => go(names, [near, far], check, &args, stop),
         (AnyPort::Split(near), AnyPort::Split(far)) => go(names, [near, far], check, &args, stop),
         (AnyPort::Packed(near), AnyPort::Packed(far)) => go(names, [near, far], check, &args, stop),
+        (AnyPort::E1000(near), AnyPort::E1000(far)) => go(names, [near, far], check, &args, stop),
         (near, far) => go(names, [near, far], check, &args, stop),
     }
 }
@@ -112,7 +117,7 @@ fn go<E: Attached>(names: [String; 2], ports: [E; 2], check: Check, args: &Args,
     let connections = std::mem::take(&mut looped.connections);
     let duration = args.duration.unwrap_or(Duration::MAX);
     let result = supervised(stop, &connections, |watch| looped.run(duration, watch))?;
-    report(&result, args.common.json);
+    report(&result, None, args.common.json);
     if result.is_altered() {
         Err(Trouble::Failed("frames did not arrive as sent".to_owned()))
     } else if args.strict && result.lost > 0 {
@@ -202,12 +207,13 @@ impl<E: Attached> Loop<E> {
 
     /// Each port's part up to now.
     fn stations(&self) -> Vec<LoopStation> {
-        let totals = self.names.iter().zip(self.pump.totals());
-        let station = |(name, total): (&String, StationReport)| LoopStation {
+        let totals = self.names.iter().zip(self.pump.totals()).zip(self.pump.endpoints());
+        let station = |((name, total), endpoint): ((&String, StationReport), &E)| LoopStation {
             port: name.clone(),
             sent: total.sent.frames,
             received: total.received.frames,
             check: total.check,
+            driver: endpoint.driver(),
         };
         totals.map(station).collect()
     }
@@ -283,6 +289,9 @@ pub struct LoopStation {
     pub received: u64,
     /// What they turned out to be.
     pub check: CheckReport,
+    /// What driving its device has taken, where that is counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub driver: Option<Counters>,
 }
 
 impl LoopReport {
@@ -300,6 +309,11 @@ impl fmt::Display for LoopReport {
         write!(f, "of {sent} frames sent, {} were lost", self.lost)?;
         for station in self.stations.iter().filter(|station| station.check.frames > 0) {
             write!(f, "\n{}: {} received; {}", station.port, station.received, station.check)?;
+        }
+        for station in &self.stations {
+            if let Some(driver) = &station.driver {
+                write!(f, "\n{}: {driver}", station.port)?;
+            }
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! `ringway gen`: makes, sends, receives and checks traffic on process ports and, as a virtio-net driver, on vhost-user
-//! ports.
+//! `ringway gen`: makes, sends, receives and checks traffic on process ports and, as a driver, on virtual machines' ports.
 
 mod attached;
 mod check;
+mod e1000;
 mod frames;
 mod r#loop;
 mod once;
@@ -17,6 +17,7 @@ mod virtio;
 use std::process::ExitCode;
 
 use clap::Subcommand;
+use ringway_traffic::e1000::Counters;
 use serde::Serialize;
 
 use super::{Context, USAGE, complain};
@@ -79,7 +80,18 @@ pub enum Trouble {
     Failed(String),
 }
 
-/// Writes a result, for people or for programs.
-fn report<R: Serialize + std::fmt::Display>(report: &R, json: bool) {
-    let _ = if json { out::print_json(report) } else { out::print(&format!("{report}\n")) };
+/// Writes a result, for people or for programs, with what driving a device has taken where that is counted.
+fn report<R: Serialize + std::fmt::Display>(result: &R, driver: Option<Counters>, json: bool) {
+    #[derive(Serialize)]
+    struct Driven<'r, R> {
+        #[serde(flatten)]
+        result: &'r R,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        driver: Option<Counters>,
+    }
+    let _ = match driver {
+        _ if json => out::print_json(&Driven { result, driver }),
+        Some(driver) => out::print(&format!("{result}\n{driver}\n")),
+        None => out::print(&format!("{result}\n")),
+    };
 }

@@ -20,7 +20,7 @@ Between vhost-user ports of any switch, with \"ringway gen pong --vhost-user /ru
   ringway gen ping --vhost-user /run/ringway/vm1.sock --dst /run/ringway/vm2.sock --count 10k")]
 pub struct Args {
     /// The port to send from; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user")]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000"])]
     port: Option<String>,
     /// Where to: an address, broadcast, or SWITCH:PORT for the address that gen uses there
     #[arg(long, value_name = "MAC", default_value = "broadcast", value_parser = port::destination)]
@@ -68,7 +68,7 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     };
     let connection = endpoint.connection()?;
     let times = supervised(stop, &[connection], |watch| ping(&mut endpoint, &spec, &options, watch))?;
-    report(&times, args.common.json);
+    report(&times, endpoint.driver(), args.common.json);
     if times.sent > 0 && times.received == 0 {
         return Err(Trouble::Failed(format!("nobody answers at {}: is \"ringway gen pong\" running?", args.dst)));
     }

@@ -17,7 +17,7 @@ use crate::commands::Context;
   ringway gen pong --vhost-user /run/ringway/vm2.sock     # as the driver of a virtio-net device")]
 pub struct Args {
     /// The port to answer at; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user")]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000"])]
     port: Option<String>,
     /// Address to answer from when a frame came to a group [default: the address bound to the port, else one made from its
     /// name]
@@ -50,6 +50,6 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let connection = endpoint.connection()?;
     let returned = supervised(stop, &[connection], |watch| pong(&mut endpoint, &options, watch))?;
     let settled = port::settle(&mut endpoint, room);
-    report(&returned, args.common.json);
+    report(&returned, endpoint.driver(), args.common.json);
     settled
 }

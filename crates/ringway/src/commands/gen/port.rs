@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use ringway_client::{AttachError, MAX_SLOTS, Port, Shape};
 use ringway_control::config::{Name, units};
 use ringway_control::runtime_dir::ATTACH_SOCKET;
-use ringway_traffic::{Endpoint, MAX_RING, Mac, Patience, ProcessEndpoint, VirtioOptions};
+use ringway_traffic::{E1000Options, Endpoint, MAX_RING, Mac, Patience, ProcessEndpoint, VirtioOptions};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::Trouble;
 use super::attached::{AnyPort, Attached};
+use super::e1000::E1000Args;
 use super::virtio::VirtioArgs;
 use crate::commands::Context;
 
@@ -24,10 +25,11 @@ const SETTLE: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Port options")]
 pub struct PortArgs {
-    /// Slots of each ring: 4 to 32768; descriptors, a power of two, with --vhost-user [default: 512, with --vhost-user 256]
+    /// Slots of each ring: 4 to 32768; descriptors, a power of two, of a driver [default: 512, of a driver 256]
     #[arg(long, value_name = "N", visible_alias = "ring")]
     slots: Option<u32>,
-    /// Bytes of each buffer, a multiple of 64 [default: 2112, with --vhost-user 2304]
+    /// Bytes of each buffer, a multiple of 64; with --e1000 a power of two [default: 2112, with --vhost-user 2304, with --e1000
+    /// 2048]
     #[arg(long, value_name = "BYTES")]
     buffer_size: Option<u32>,
     /// Stay on this CPU
@@ -41,6 +43,8 @@ pub struct PortArgs {
     pub json: bool,
     #[command(flatten)]
     pub virtio: VirtioArgs,
+    #[command(flatten)]
+    pub e1000: E1000Args,
 }
 
 /// What is named on the command line.
@@ -49,7 +53,9 @@ pub enum Target<'a> {
     /// `SWITCH:PORT`.
     Port(&'a str),
     /// The socket of a vhost-user back end.
-    Socket(&'a Path),
+    VhostUser(&'a Path),
+    /// The socket of a vfio-user server.
+    E1000(&'a Path),
 }
 
 impl Target<'_> {
@@ -57,7 +63,7 @@ impl Target<'_> {
     pub fn name(&self) -> String {
         match self {
             Target::Port(name) => (*name).to_owned(),
-            Target::Socket(path) => path.display().to_string(),
+            Target::VhostUser(path) | Target::E1000(path) => path.display().to_string(),
         }
     }
 }
@@ -72,13 +78,15 @@ impl PortArgs {
     pub fn target<'a>(&'a self, port: Option<&'a str>) -> Result<Target<'a>, Trouble> {
         match self.targets(port.into_iter())[..] {
             [target] => Ok(target),
-            _ => Err(Trouble::Usage("give one SWITCH:PORT, or one --vhost-user SOCKET".to_owned())),
+            _ => Err(Trouble::Usage("give one SWITCH:PORT, or one --vhost-user or --e1000 SOCKET".to_owned())),
         }
     }
 
     /// All that were named, ports first.
     pub fn targets<'a>(&'a self, ports: impl Iterator<Item = &'a str>) -> Vec<Target<'a>> {
-        ports.map(Target::Port).chain(self.virtio.vhost_user.iter().map(|path| Target::Socket(path))).collect()
+        let vhost_user = self.virtio.vhost_user.iter().map(|path| Target::VhostUser(path));
+        let e1000 = self.e1000.e1000.iter().map(|path| Target::E1000(path));
+        ports.map(Target::Port).chain(vhost_user).chain(e1000).collect()
     }
 
     /// Attaches, and moves this thread to its CPU.
@@ -106,9 +114,13 @@ impl PortArgs {
                 let rx_slots = rx_ring.min(MAX_SLOTS.max(ring));
                 attach(name, context, Shape { rx_slots, ..self.shape() }).map(AnyPort::Process)
             }
-            Target::Socket(path) => {
+            Target::VhostUser(path) => {
                 let rx_ring = rx_ring.min(MAX_RING.max(ring));
                 self.virtio.attach(path, ring, rx_ring, self.buffer_of(target))
+            }
+            Target::E1000(path) => {
+                let rx_ring = rx_ring.min(MAX_RING.max(ring));
+                self.e1000.attach(path, ring, rx_ring, self.buffer_of(target))
             }
         }
     }
@@ -117,7 +129,8 @@ impl PortArgs {
     fn ring_of(&self, target: Target<'_>) -> u32 {
         self.slots.unwrap_or(match target {
             Target::Port(_) => Shape::default().tx_slots,
-            Target::Socket(_) => VirtioOptions::default().tx_ring,
+            Target::VhostUser(_) => VirtioOptions::default().tx_ring,
+            Target::E1000(_) => E1000Options::default().tx_ring,
         })
     }
 
@@ -125,7 +138,8 @@ impl PortArgs {
     fn buffer_of(&self, target: Target<'_>) -> u32 {
         self.buffer_size.unwrap_or(match target {
             Target::Port(_) => Shape::default().buffer_size,
-            Target::Socket(_) => VirtioOptions::default().buffer_size,
+            Target::VhostUser(_) => VirtioOptions::default().buffer_size,
+            Target::E1000(_) => E1000Options::default().buffer_size,
         })
     }
 
@@ -139,7 +153,7 @@ impl PortArgs {
     pub fn holds(&self, targets: &[Target<'_>], frame: usize) -> Result<(), Trouble> {
         targets.iter().try_for_each(|target| match target {
             Target::Port(_) => self.slots_hold(frame),
-            Target::Socket(_) => {
+            Target::VhostUser(_) | Target::E1000(_) => {
                 let size = self.buffer_of(*target);
                 let what = format!("a frame of {frame} bytes, a buffer of {size}: raise --buffer-size");
                 if frame <= size as usize { Ok(()) } else { Err(Trouble::Usage(what)) }

@@ -24,7 +24,7 @@ At the vhost-user port of any switch, as the driver of a virtio-net device:
   ringway gen rx --vhost-user /run/ringway/vm1.sock --announce")]
 pub struct Args {
     /// The port to receive at; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user")]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000"])]
     port: Option<String>,
     /// What is checked
     #[arg(long, value_enum, default_value_t = Check::Sequence)]
@@ -83,7 +83,7 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let received = supervised(stop, &[connection], |watch| {
         receive(&mut endpoint, &mut checker, recorder.as_mut(), &options, watch)
     })?;
-    report(&received, args.common.json);
+    report(&received, endpoint.driver(), args.common.json);
     if args.strict { judge(&received, args.count) } else { Ok(()) }
 }
 

@@ -26,7 +26,7 @@ To the vhost-user port of any switch, as the driver of a virtio-net device:
   ringway gen tx --vhost-user /run/ringway/vm1.sock --packed --rate 1Mpps")]
 pub struct Args {
     /// The port to send from; it is made if need be
-    #[arg(value_name = "SWITCH:PORT", required_unless_present = "vhost_user")]
+    #[arg(value_name = "SWITCH:PORT", required_unless_present_any = ["vhost_user", "e1000"])]
     port: Option<String>,
     /// Bytes of a frame without FCS: 60, or several by turns as in 60,1514 and 60-128, or imix
     #[arg(long, value_name = "SIZE", default_value = "60", value_parser = Sizes::parse)]
@@ -125,7 +125,7 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
         }
     };
     let settled = if sent.ended == Ended::Stalled { Ok(()) } else { port::settle(&mut endpoint, room) };
-    report(&sent, args.common.json);
+    report(&sent, endpoint.driver(), args.common.json);
     match sent.ended {
         Ended::Stalled => Err(Trouble::Failed(sent.ended.to_string())),
         _ => settled,

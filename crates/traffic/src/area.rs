@@ -1,4 +1,4 @@
-//! The driver's memory: words that the device reads and writes too, and the bytes of buffers.
+//! A driver's memory: words that the device reads and writes too, and the bytes of buffers.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -7,8 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
 use ringway_memory::{Mapping, View, prefetch_read, prefetch_write};
-
-use super::{FRAME_AT, HEADER};
 
 /// A power of two of words; places beyond the last count from the first again.
 #[derive(Debug)]
@@ -110,9 +108,13 @@ impl<T: Copy> Table<T> {
 /// never learns from the device.
 #[derive(Debug)]
 pub struct Buffers {
+    /// The first buffer's frame.
     start: NonNull<u8>,
     mask: usize,
+    /// Bytes from one buffer to the next.
     stride: usize,
+    /// Bytes of each buffer in front of its frame.
+    front: usize,
     /// Most bytes of a frame.
     capacity: usize,
     _mapping: Arc<Mapping>,
@@ -122,13 +124,13 @@ pub struct Buffers {
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// `count` buffers at `at`, each with room for `capacity` bytes of frame.
-    pub fn new(mapping: &Arc<Mapping>, at: usize, count: u32, capacity: usize) -> io::Result<Buffers> {
-        let stride = FRAME_AT + capacity;
+    /// `count` buffers at `at`, each with `front` bytes for something else and then room for `capacity` bytes of frame.
+    pub fn new(mapping: &Arc<Mapping>, at: usize, count: u32, front: usize, capacity: usize) -> io::Result<Buffers> {
+        let stride = front + capacity;
         let view = part(mapping, at, count as usize * stride).filter(|_| count.is_power_of_two());
-        let start = view.and_then(|view| NonNull::new(view.as_ptr()));
+        let start = view.and_then(|view| view.behind(front)).and_then(|view| NonNull::new(view.as_ptr()));
         let start = start.ok_or_else(|| io::Error::other("the buffers have no place in the memory"))?;
-        Ok(Buffers { start, mask: count as usize - 1, stride, capacity, _mapping: Arc::clone(mapping) })
+        Ok(Buffers { start, mask: count as usize - 1, stride, front, capacity, _mapping: Arc::clone(mapping) })
     }
 
     /// Most bytes of a frame.
@@ -137,11 +139,11 @@ impl Buffers {
         self.capacity
     }
 
-    /// Where a buffer's frame begins, with its header in front.
+    /// Where a buffer's frame begins.
     #[inline]
     fn find(&self, id: u16) -> NonNull<u8> {
-        // SAFETY: `mask + 1` buffers of `stride` bytes begin at `start`.
-        unsafe { self.start.add((usize::from(id) & self.mask) * self.stride + FRAME_AT) }
+        // SAFETY: there are `mask + 1` buffers of `stride` bytes, and `start` is the frame of the first.
+        unsafe { self.start.add((usize::from(id) & self.mask) * self.stride) }
     }
 
     /// The `len` bytes of frame in a buffer that the driver has; `None` when it is shorter.
@@ -164,13 +166,13 @@ impl Buffers {
         Some(unsafe { std::slice::from_raw_parts_mut(self.find(id).as_ptr(), len) })
     }
 
-    /// The first `len` bytes from the header on; `None` when there are less.
-    pub fn all(&self, id: u16, len: usize) -> Option<&[u8]> {
-        if len > HEADER + self.capacity {
+    /// The first `len` bytes of the `header` bytes in front of the frame and of the frame; `None` when there are less.
+    pub fn all(&self, id: u16, header: usize, len: usize) -> Option<&[u8]> {
+        if header > self.front || len > header + self.capacity {
             return None;
         }
         // SAFETY: as in `frame`; the header is in front of the frame, in the same buffer.
-        Some(unsafe { std::slice::from_raw_parts(self.find(id).sub(HEADER).as_ptr(), len) })
+        Some(unsafe { std::slice::from_raw_parts(self.find(id).sub(header).as_ptr(), len) })
     }
 
     /// Starts to bring the first line of a frame near, for reading.

@@ -1,0 +1,295 @@
+//! From a connection to a NIC that is about to work: what a hypervisor and then the Linux drivers do.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::client::VfioUser;
+use super::message::{IRQ_INTX, IRQ_MSI};
+use super::options::{E1000Error, E1000Mode, E1000Options};
+use super::receive::Format;
+use super::registers::{Registers, register as reg};
+use crate::Mac;
+
+/// Causes that the driver wants interrupts for.
+pub const CAUSES: u32 = reg::TXDW | reg::LSC | reg::RXSEQ | reg::RXDMT0 | reg::RXT0;
+
+const INTEL: u16 = 0x8086;
+/// The subsystem that says that there can be a communication status block.
+const PARAVIRTUAL: u16 = 0x1101;
+
+// The configuration space (PCI 3.0, 6.1 and 6.8.1).
+const VENDOR: u64 = 0x00;
+const DEVICE: u64 = 0x02;
+const COMMAND: u64 = 0x04;
+const STATUS: u64 = 0x06;
+const SUBSYSTEM: u64 = 0x2e;
+const CAPABILITIES: u64 = 0x34;
+/// Memory space, bus master.
+const COMMAND_ON: u16 = 1 << 1 | 1 << 2;
+/// The pin is not used.
+const COMMAND_NO_PIN: u16 = 1 << 10;
+const STATUS_CAPABILITIES: u16 = 1 << 4;
+const MSI: u16 = 0x05;
+
+/// Which NIC it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// 82540EM, which Linux drives by e1000.
+    Pro1000,
+    /// 82574L, which Linux drives by e1000e.
+    Express,
+}
+
+impl Kind {
+    /// How received frames are described.
+    pub fn format(self) -> Format {
+        if self == Kind::Express { Format::Extended } else { Format::Legacy }
+    }
+}
+
+/// A NIC that has been reset and knows its address.
+#[derive(Debug)]
+pub struct Nic {
+    /// Its registers.
+    pub registers: Registers,
+    /// Which it is.
+    pub kind: Kind,
+    /// Written at each interrupt.
+    pub bell: OwnedFd,
+    /// Whether interrupts are the pin's, which has to be unmasked after each.
+    pub pin: bool,
+    /// Whether received frames come with their check sequence.
+    pub with_fcs: bool,
+    /// Its address.
+    pub mac: Mac,
+    within: Duration,
+}
+
+/// Where a ring is as the device sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct RingAt {
+    /// Address.
+    pub address: u64,
+    /// Descriptors.
+    pub size: u32,
+}
+
+impl Nic {
+    /// Meets the server at `path`, and finds a NIC that can do what the mode needs.
+    pub fn meet(path: &Path, options: &E1000Options) -> Result<Nic, E1000Error> {
+        let lacks = |what: String| E1000Error::Lacks { path: path.to_owned(), what };
+        let mut registers = Registers::new(VfioUser::connect(path, options.within)?);
+        let kind = match (registers.config(VENDOR)?, registers.config(DEVICE)?) {
+            (INTEL, 0x100e) => Kind::Pro1000,
+            (INTEL, 0x10d3) => Kind::Express,
+            (vendor, device) => {
+                let what = format!("is {vendor:04x}:{device:04x}: 8086:100e (82540EM) or 8086:10d3 (82574L) is needed");
+                return Err(lacks(what));
+            }
+        };
+        let subsystem = registers.config(SUBSYSTEM)?;
+        if options.mode == E1000Mode::Csb && subsystem != PARAVIRTUAL {
+            let what = format!("offers no communication status block: its subsystem is {subsystem:04x}, not 1101");
+            return Err(lacks(what));
+        }
+        if options.mode == E1000Mode::Mapped {
+            registers.map()?;
+            if !registers.is_mapped(reg::TDT) || !registers.is_mapped(reg::RDT) {
+                return Err(lacks("lets no ring registers be mapped (registers = \"mapped\" would)".to_owned()));
+            }
+        }
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from)?;
+        let pin = kind == Kind::Pro1000;
+        let (mac, within) = (Mac([0; 6]), options.within);
+        let with_fcs = kind == Kind::Pro1000 && options.mode != E1000Mode::Csb;
+        let mut nic = Nic { registers, kind, bell, pin, with_fcs, mac, within };
+        nic.switch_on()?;
+        nic.reset()?;
+        nic.mac = nic.read_address()?;
+        Ok(nic)
+    }
+
+    /// What a hypervisor and the PCI layer do.
+    fn switch_on(&mut self) -> Result<(), E1000Error> {
+        let bell = self.bell.try_clone()?;
+        let index = if self.pin { IRQ_INTX } else { IRQ_MSI };
+        if self.registers.client().irqs(index)? == 0 {
+            return Err(self.odd(format!("has no interrupt of kind {index}")));
+        }
+        self.registers.client().trigger(index, 0, &[bell.as_fd()])?;
+        let no_pin = if self.pin { 0 } else { COMMAND_NO_PIN };
+        self.registers.set_config(COMMAND, COMMAND_ON | no_pin)?;
+        if self.pin {
+            return Ok(());
+        }
+        let mut at = if self.registers.config(STATUS)? & STATUS_CAPABILITIES == 0 { 0 } else { CAPABILITIES };
+        at = if at == 0 { 0 } else { u64::from(self.registers.config(at)? & 0xfc) };
+        // There are at most as many as fit.
+        for _ in 0..48 {
+            if at == 0 {
+                break;
+            }
+            let capability = self.registers.config(at)?;
+            if capability & 0xff == MSI {
+                let control = self.registers.config(at + 2)?;
+                return self.registers.set_config(at + 2, control | 1);
+            }
+            at = u64::from(capability >> 8 & 0xfc);
+        }
+        Err(self.odd("has message-signalled interrupts but no capability that says so".to_owned()))
+    }
+
+    fn reset(&mut self) -> Result<(), E1000Error> {
+        let registers = &mut self.registers;
+        registers.write(reg::IMC, u32::MAX)?;
+        registers.write(reg::RCTL, 0)?;
+        registers.write(reg::TCTL, reg::TCTL_PSP)?;
+        registers.read(reg::STATUS)?;
+        let control = registers.read(reg::CTRL)?;
+        registers.write(reg::CTRL, control | reg::CTRL_RST)?;
+        self.until("does not end its reset", |registers| Ok(registers.read(reg::CTRL)? & reg::CTRL_RST == 0))?;
+        self.registers.write(reg::IMC, u32::MAX)?;
+        self.registers.read(reg::ICR)?;
+        Ok(())
+    }
+
+    /// The address in the EEPROM (8254x manual, 5.6.1 and 13.4.4; 82574 datasheet, 10.2.2.4).
+    fn read_address(&mut self) -> Result<Mac, E1000Error> {
+        let (done, shift) = if self.kind == Kind::Pro1000 { (1 << 4, 8) } else { (1 << 1, 2) };
+        let mut mac = [0; 6];
+        for (word, bytes) in mac.chunks_exact_mut(2).enumerate() {
+            self.registers.write(reg::EERD, (word as u32) << shift | 1)?;
+            let mut value = 0;
+            self.until("does not read its EEPROM", |registers| {
+                value = registers.read(reg::EERD)?;
+                Ok(value & done != 0)
+            })?;
+            bytes.copy_from_slice(&((value >> 16) as u16).to_le_bytes());
+        }
+        Ok(Mac(mac))
+    }
+
+    /// Sets it up, up to where it may send and receive. `csb` is a block's address.
+    pub fn start(
+        &mut self,
+        options: &E1000Options,
+        tx: RingAt,
+        rx: RingAt,
+        csb: Option<u64>,
+    ) -> Result<(), E1000Error> {
+        let registers = &mut self.registers;
+        let Mac(mac) = self.mac;
+        registers.write(reg::RAL0, u32::from_le_bytes([mac[0], mac[1], mac[2], mac[3]]))?;
+        registers.write(reg::RAH0, u32::from_le_bytes([mac[4], mac[5], 0, 0]) | reg::RAH_AV)?;
+        (0..128).try_for_each(|word| registers.write(reg::MTA + word * 4, 0))?;
+        let control = registers.read(reg::CTRL)?;
+        registers.write(reg::CTRL, control | reg::CTRL_SLU | reg::CTRL_ASDE)?;
+
+        for (register, value) in [
+            (reg::TDLEN, tx.size * 16),
+            (reg::TDBAH, (tx.address >> 32) as u32),
+            (reg::TDBAL, tx.address as u32),
+            (reg::TDT, 0),
+            (reg::TDH, 0),
+            (reg::TIPG, 8 | 8 << 10 | 6 << 20),
+            (reg::TIDV, 0),
+            (reg::TADV, 0),
+            (reg::TCTL, reg::TCTL_EN | reg::TCTL_PSP | 15 << reg::TCTL_CT | 64 << reg::TCTL_COLD),
+            (reg::RDTR, 0),
+            (reg::RADV, 0),
+            (reg::ITR, options.throttle()),
+        ] {
+            registers.write(register, value)?;
+        }
+        if self.kind == Kind::Express {
+            // Interrupts mask themselves when their causes are read.
+            let extended = registers.read(reg::CTRL_EXT)?;
+            registers.write(reg::IAM, u32::MAX)?;
+            registers.write(reg::CTRL_EXT, extended | reg::CTRL_EXT_IAME)?;
+            registers.write(reg::RFCTL, reg::RFCTL_EXTEN)?;
+        }
+        for (register, value) in [
+            (reg::RDLEN, rx.size * 16),
+            (reg::RDBAH, (rx.address >> 32) as u32),
+            (reg::RDBAL, rx.address as u32),
+            (reg::RDT, 0),
+            (reg::RDH, 0),
+        ] {
+            registers.write(register, value)?;
+        }
+        if let Some(address) = csb {
+            registers.write(reg::CSBAH, (address >> 32) as u32)?;
+            registers.write(reg::CSBAL, address as u32)?;
+        }
+        let strip = if self.with_fcs { 0 } else { reg::RCTL_SECRC };
+        registers.write(reg::RCTL, receive_control(options) | strip)
+    }
+
+    /// Lets interrupts come, has the device make one, as Linux does, and waits until it is there and the link is up.
+    pub fn awaken(&mut self) -> Result<(), E1000Error> {
+        self.registers.write(reg::IMS, CAUSES)?;
+        self.registers.read(reg::STATUS)?;
+        self.registers.write(reg::ICS, reg::LSC)?;
+        let timeout = Timespec::try_from(self.within).ok();
+        let rung = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], timeout.as_ref()).map_err(io::Error::from)?;
+        if rung == 0 {
+            return Err(self.odd(format!("makes no interrupt within {:?}", self.within)));
+        }
+        self.until("has no link", |registers| Ok(registers.read(reg::STATUS)? & reg::STATUS_LU != 0))
+    }
+
+    fn until(
+        &mut self,
+        otherwise: &str,
+        mut done: impl FnMut(&mut Registers) -> Result<bool, E1000Error>,
+    ) -> Result<(), E1000Error> {
+        let deadline = Instant::now() + self.within;
+        while !done(&mut self.registers)? {
+            if Instant::now() >= deadline {
+                return Err(self.odd(format!("{otherwise} within {:?}", self.within)));
+            }
+            // Registers cannot be waited for.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn odd(&self, what: String) -> E1000Error {
+        E1000Error::Device { path: self.registers.connection().path().to_owned(), what }
+    }
+}
+
+/// The receive control register.
+fn receive_control(options: &E1000Options) -> u32 {
+    let (size, long) = match options.buffer_size {
+        256 => (3, 0),
+        512 => (2, 0),
+        1024 => (1, 0),
+        4096 => (3, reg::RCTL_BSEX | reg::RCTL_LPE),
+        8192 => (2, reg::RCTL_BSEX | reg::RCTL_LPE),
+        16_384 => (1, reg::RCTL_BSEX | reg::RCTL_LPE),
+        _ => (0, 0),
+    };
+    let all = if options.promiscuous { reg::RCTL_UPE | reg::RCTL_MPE } else { 0 };
+    reg::RCTL_EN | reg::RCTL_BAM | size << reg::RCTL_BSIZE | long | all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffer_sizes_are_those_of_the_manual() {
+        let of = |buffer_size| receive_control(&E1000Options { buffer_size, ..E1000Options::default() });
+        let field = |buffer_size| of(buffer_size) >> reg::RCTL_BSIZE & 3;
+        assert_eq!([256, 512, 1024, 2048, 4096, 8192, 16_384].map(field), [3, 2, 1, 0, 3, 2, 1]);
+        for (size, long) in [(2048, false), (4096, true)] {
+            assert_eq!(of(size) & reg::RCTL_BSEX != 0, long);
+            assert_eq!(of(size) & reg::RCTL_LPE != 0, long);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What driving the device took.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What happened since the device was set up. The field names are part of the command's JSON output: don't rename them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// Frames sent and received.
+    pub frames: u64,
+    /// vfio-user commands without an answer.
+    pub posted: u64,
+    /// vfio-user commands with an answer, each a round trip.
+    pub answered: u64,
+    /// Registers read by messages.
+    pub register_reads: u64,
+    /// Registers written by messages.
+    pub register_writes: u64,
+    /// Of these, the transmit ring's tail.
+    pub tx_tail_writes: u64,
+    /// Of these, the receive ring's tail.
+    pub rx_tail_writes: u64,
+    /// Registers read or written as memory.
+    pub mapped_accesses: u64,
+    /// Interrupts from the device.
+    pub interrupts: u64,
+    /// Times the driver was woken and looked for causes.
+    pub handled: u64,
+}
+
+impl Counters {
+    /// vfio-user commands.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        self.posted + self.answered
+    }
+}
+
+impl fmt::Display for Counters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = |count: u64| count as f64 / self.frames.max(1) as f64;
+        write!(
+            f,
+            "per frame: {:.3} messages ({:.3} answered), {:.3} register writes ({:.3} tail writes), {:.3} register reads, \
+             {:.4} interrupts",
+            each(self.messages()),
+            each(self.answered),
+            each(self.register_writes),
+            each(self.tx_tail_writes + self.rx_tail_writes),
+            each(self.register_reads),
+            each(self.interrupts)
+        )
+    }
+}

@@ -1,0 +1,391 @@
+//! The driver as an endpoint.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ringway_memory::SharedMemory;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Misuse;
+use super::bring_up::{Nic, RingAt};
+use super::counters::Counters;
+use super::csb::{CSB_BYTES, Csb};
+use super::options::{E1000Error, E1000Mode, E1000Options};
+use super::receive::Receive;
+use super::registers::register as reg;
+use super::transmit::{Place, Transmit};
+use crate::{Endpoint, Mac};
+
+/// Where guest memory begins, as descriptors give addresses: not 0, so that nobody takes one for an offset.
+const GUEST: u64 = 0x1_0000_0000;
+/// A multiple of every page size.
+const PAGE: usize = 65_536;
+/// Bytes between two buffers: an odd number of cache lines from one to the next.
+const GAP: usize = 64;
+/// Buffers that Linux gives back to the device at a time.
+const GIVE_BACK: u32 = 16;
+
+/// A driver whose device is an e1000 behind a vfio-user server.
+///
+/// It runs when it is called: an interrupt that comes meanwhile is seen at the next call.
+#[derive(Debug)]
+pub struct E1000Endpoint {
+    pub(super) nic: Nic,
+    pub(super) mode: E1000Mode,
+    pub(super) tx: Transmit,
+    rx: Receive,
+    pub(super) csb: Option<Csb>,
+    /// Interrupts are masked, and what the device has done is looked at.
+    pub(super) polling: bool,
+    /// An interrupt is to come that frames may wait for.
+    pub(super) expecting: bool,
+    /// Somebody takes what is received.
+    receives: bool,
+    /// Then nothing moves any more, and the next wait tells.
+    broken: Option<String>,
+    _memory: SharedMemory,
+}
+
+impl E1000Endpoint {
+    /// Meets the server at `socket`, and sets its device up.
+    ///
+    /// # Errors
+    /// There is none, or its device cannot do what is wanted.
+    pub fn attach(socket: &Path, options: &E1000Options) -> Result<E1000Endpoint, E1000Error> {
+        options.check()?;
+        let mut nic = Nic::meet(socket, options)?;
+        let mut end = 0;
+        let mut reserve = |bytes: usize| {
+            let at = end;
+            end = (at + bytes).next_multiple_of(CSB_BYTES);
+            at
+        };
+        let csb_at = reserve(CSB_BYTES);
+        let capacity = options.buffer_size as usize;
+        let [tx_at, rx_at] = [options.tx_ring, options.rx_ring].map(|size| {
+            let ring = reserve(size as usize * 16);
+            let mut place = Place { size, ring, buffers: 0, capacity, gap: GAP, guest: GUEST };
+            place.buffers = reserve(place.bytes());
+            place
+        });
+        let bytes = end.next_multiple_of(PAGE);
+        let memory = SharedMemory::create("ringway-gen-e1000", bytes)?;
+        let mode = options.mode;
+        let csb = (mode == E1000Mode::Csb).then(|| Csb::new(memory.mapping(), csb_at)).transpose()?;
+        // With a status block the device says there how far it is.
+        let tx = Transmit::new(memory.mapping(), &tx_at, csb.is_none())?;
+        let rx = Receive::new(memory.mapping(), &rx_at, nic.kind.format(), nic.with_fcs)?;
+
+        nic.registers.client().map(GUEST, memory.file(), 0, bytes as u64)?;
+        let ring = |place: &Place| RingAt { address: GUEST + place.ring as u64, size: place.size };
+        let block = csb.as_ref().map(|_| GUEST + csb_at as u64);
+        nic.start(options, ring(&tx_at), ring(&rx_at), block)?;
+        let (polling, expecting, receives) = (false, false, false);
+        let mut endpoint =
+            E1000Endpoint { nic, mode, tx, rx, csb, polling, expecting, receives, broken: None, _memory: memory };
+        endpoint.tell_receive()?;
+        let tail = endpoint.rx.tail();
+        endpoint.nic.registers.write(reg::RDT, tail)?;
+        endpoint.nic.awaken()?;
+        if endpoint.rung() {
+            endpoint.handle()?;
+        }
+        if endpoint.polling {
+            endpoint.complete()?;
+        }
+        if let Some(csb) = &endpoint.csb {
+            csb.want_received(false);
+        }
+        endpoint.nic.registers.count_from_here();
+        Ok(endpoint)
+    }
+
+    /// The NIC's address.
+    #[must_use]
+    pub fn mac(&self) -> Mac {
+        self.nic.mac
+    }
+
+    /// What driving it has taken since it was set up.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.nic.registers.counters()
+    }
+
+    /// Ends when the server does: readable then.
+    #[must_use]
+    pub fn connection(&self) -> &UnixStream {
+        self.nic.registers.connection().connection()
+    }
+
+    #[cold]
+    fn fail(&mut self, error: &E1000Error) {
+        self.broken.get_or_insert(error.to_string());
+    }
+
+    #[cold]
+    fn blame(&mut self, misuse: Misuse) {
+        let path = self.nic.registers.connection().path().display();
+        self.broken = Some(format!("the device at {path}: {misuse}"));
+    }
+
+    fn whole(&self) -> io::Result<()> {
+        match &self.broken {
+            None => Ok(()),
+            Some(what) => Err(io::Error::other(what.clone())),
+        }
+    }
+
+    /// Tells the device of all frames queued, in the mode's way.
+    #[inline]
+    pub(super) fn tell_transmit(&mut self) -> Result<(), E1000Error> {
+        let tail = self.tx.tell();
+        if self.csb.as_ref().is_none_or(|csb| csb.tell_transmit(tail)) {
+            self.nic.registers.write(reg::TDT, tail)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the device of all buffers given back.
+    #[inline]
+    fn tell_receive(&mut self) -> Result<(), E1000Error> {
+        let (tail, rx) = (self.rx.tail(), &self.rx);
+        let wanted = self.csb.as_ref().is_none_or(|csb| csb.tell_receive(tail, |at| rx.crosses(at)));
+        self.rx.tell();
+        if wanted {
+            self.nic.registers.write(reg::RDT, tail)?;
+        }
+        Ok(())
+    }
+
+    /// Takes back what was sent, as far as the driver would know by now.
+    #[inline]
+    fn serve(&mut self) {
+        if self.broken.is_some() {
+            return;
+        }
+        if let Some(csb) = &self.csb {
+            if let Err(misuse) = self.tx.take_until(csb.transmitted()) {
+                self.blame(misuse);
+            }
+            return;
+        }
+        // An interrupt can only be there when the device has done something.
+        let news = !self.polling && (self.tx.has_done() || self.receives && self.rx.has_some());
+        let handled = if news && self.rung() { self.handle() } else { Ok(()) };
+        let served = handled.and_then(|()| if self.polling { self.poll_transmit() } else { Ok(()) });
+        if let Err(error) = served {
+            self.fail(&error);
+        }
+    }
+
+    /// The transmit part of polling; the whole where nobody receives.
+    fn poll_transmit(&mut self) -> Result<(), E1000Error> {
+        self.tx.take_reported();
+        if self.receives { Ok(()) } else { self.complete() }
+    }
+
+    #[inline]
+    fn has_room(&mut self) -> bool {
+        if self.tx.room() == 0 {
+            self.serve();
+        }
+        self.tx.room() > 0 && self.broken.is_none()
+    }
+
+    /// Counts a frame queued, of which some modes tell at once.
+    #[inline]
+    fn queued(&mut self) {
+        self.nic.registers.counting().frames += 1;
+        let at_once = matches!(self.mode, E1000Mode::Base | E1000Mode::Moderated | E1000Mode::Mapped);
+        if at_once && let Err(error) = self.tell_transmit() {
+            self.fail(&error);
+        }
+        if self.mode == E1000Mode::Base {
+            self.serve();
+        }
+    }
+
+    /// Hands over received frames, while polling or by the status block.
+    #[inline]
+    fn poll_receive(&mut self, max: u32, mut take: impl FnMut(&[u8])) -> Result<u32, Trouble> {
+        let (mut left, mut frames) = (max, 0);
+        while left > 0 {
+            let part = if self.csb.is_some() { left } else { left.min(GIVE_BACK) };
+            let (taken, complete) = self.rx.take(part, &mut take)?;
+            frames += complete;
+            left -= taken;
+            if self.rx.to_give() > 0 {
+                self.tell_receive()?;
+            }
+            if taken < part {
+                if self.csb.is_none() {
+                    self.tx.take_reported();
+                    self.complete()?;
+                }
+                break;
+            }
+        }
+        Ok(frames)
+    }
+
+    /// Whether there is something to receive, or room to send; if not, an interrupt will tell.
+    fn ready(&mut self, for_rx: bool) -> Result<bool, Trouble> {
+        if self.rung() {
+            self.handle()?;
+        }
+        if let Some(csb) = &self.csb {
+            csb.want_received(for_rx);
+            csb.want_transmitted((!for_rx).then(|| self.tx.middle()));
+            self.tx.take_until(csb.transmitted())?;
+            return Ok(if for_rx { self.rx.has_some() } else { self.tx.room() > 0 });
+        }
+        if !self.polling {
+            return Ok(!for_rx && self.tx.room() > 0);
+        }
+        self.tx.take_reported();
+        let ready = if for_rx { self.rx.has_some() } else { self.tx.room() > 0 };
+        if !ready {
+            self.complete()?;
+        }
+        Ok(ready)
+    }
+
+    /// Sleeps until an interrupt, the end of the connection, or the end of `left`.
+    fn sleep(&self, left: Duration) -> io::Result<()> {
+        let mut descriptors =
+            [PollFd::new(&self.nic.bell, PollFlags::IN), PollFd::new(self.connection(), PollFlags::IN)];
+        match poll(&mut descriptors, Timespec::try_from(left).ok().as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Nothing is being asked, so that there is nothing to read but the end.
+        if !descriptors[1].revents().is_empty() {
+            let path = self.nic.registers.connection().path().display();
+            let what = format!("the device at {path} is gone");
+            return Err(io::Error::new(io::ErrorKind::ConnectionReset, what));
+        }
+        Ok(())
+    }
+}
+
+/// Why something could not be done on the way.
+enum Trouble {
+    Misuse(Misuse),
+    Error(E1000Error),
+}
+
+impl From<Misuse> for Trouble {
+    fn from(misuse: Misuse) -> Trouble {
+        Trouble::Misuse(misuse)
+    }
+}
+
+impl From<E1000Error> for Trouble {
+    fn from(error: E1000Error) -> Trouble {
+        Trouble::Error(error)
+    }
+}
+
+impl E1000Endpoint {
+    #[cold]
+    fn troubled(&mut self, trouble: Trouble) {
+        match trouble {
+            Trouble::Misuse(misuse) => self.blame(misuse),
+            Trouble::Error(error) => self.fail(&error),
+        }
+    }
+}
+
+impl Endpoint for E1000Endpoint {
+    #[inline]
+    fn tx_room(&mut self) -> usize {
+        self.serve();
+        if self.broken.is_some() { 0 } else { self.tx.room() as usize }
+    }
+
+    #[inline]
+    fn tx_push(&mut self, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+        if !self.has_room() {
+            return false;
+        }
+        let Some(frame) = self.tx.next(len) else { return false };
+        fill(frame);
+        self.tx.push(len);
+        self.queued();
+        true
+    }
+
+    #[inline]
+    fn tx_repeat(&mut self, template: &[u8]) -> bool {
+        let pushed = self.has_room() && self.tx.push(template.len());
+        if pushed {
+            self.queued();
+        }
+        pushed
+    }
+
+    #[inline]
+    fn tx_flush(&mut self) {
+        if self.mode == E1000Mode::Combining {
+            self.serve();
+        }
+        if self.broken.is_some() || !self.tx.is_behind() || self.expecting {
+            return;
+        }
+        self.expecting = self.mode == E1000Mode::Combining;
+        if let Err(error) = self.tell_transmit() {
+            self.fail(&error);
+        }
+    }
+
+    #[inline]
+    fn rx_batch(&mut self, max: usize, take: impl FnMut(&[u8])) -> usize {
+        self.receives = true;
+        self.serve();
+        if self.broken.is_some() || !self.polling && self.csb.is_none() {
+            return 0;
+        }
+        match self.poll_receive(u32::try_from(max).unwrap_or(u32::MAX), take) {
+            Ok(frames) => {
+                self.nic.registers.counting().frames += u64::from(frames);
+                frames as usize
+            }
+            Err(trouble) => {
+                self.troubled(trouble);
+                0
+            }
+        }
+    }
+
+    fn wait(&mut self, for_rx: bool, timeout: Duration) -> io::Result<()> {
+        self.whole()?;
+        if timeout.is_zero() {
+            return self.sleep(timeout);
+        }
+        let deadline = Instant::now() + timeout;
+        let slept = loop {
+            let ready = match self.ready(for_rx) {
+                Ok(ready) => ready,
+                Err(trouble) => {
+                    self.troubled(trouble);
+                    break self.whole();
+                }
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if ready || left.is_zero() {
+                break Ok(());
+            }
+            if let Err(error) = self.sleep(left) {
+                break Err(error);
+            }
+        };
+        if let Some(csb) = &self.csb {
+            csb.want_received(false);
+            csb.want_transmitted(None);
+        }
+        slept
+    }
+}

@@ -1,0 +1,59 @@
+//! What the driver does at an interrupt: as the Linux drivers, which then poll with interrupts masked until there is no more
+//! work (NAPI).
+
+use super::bring_up::{CAUSES, Kind};
+use super::endpoint::E1000Endpoint;
+use super::options::{E1000Error, E1000Mode};
+use super::registers::register as reg;
+
+impl E1000Endpoint {
+    /// Takes the interrupts that have come; false if there were none.
+    #[inline]
+    pub(super) fn rung(&mut self) -> bool {
+        let mut count = [0; 8];
+        // Non-blocking: fails when there were none.
+        let rung = rustix::io::read(&self.nic.bell, &mut count).is_ok();
+        if rung {
+            self.nic.registers.counting().interrupts += u64::from_ne_bytes(count);
+        }
+        rung
+    }
+
+    /// Handles an interrupt. The driver polls afterwards, with interrupts masked.
+    pub(super) fn handle(&mut self) -> Result<(), E1000Error> {
+        let registers = &mut self.nic.registers;
+        registers.counting().handled += 1;
+        let causes = registers.read(reg::ICR)?;
+        if self.nic.pin {
+            // Hypervisors unmask the pin at the first access after an interrupt.
+            registers.client().unmask()?;
+        }
+        // With a status block its words say what is wanted, and nothing is masked.
+        if causes == 0 || self.csb.is_some() {
+            return Ok(());
+        }
+        // An 82574L has masked itself.
+        if self.nic.kind == Kind::Pro1000 {
+            registers.write(reg::IMC, u32::MAX)?;
+            registers.read(reg::STATUS)?;
+        }
+        self.polling = true;
+        if self.mode == E1000Mode::Combining {
+            // What has gathered goes now, and makes another interrupt; without it the next frame must not wait for one.
+            self.expecting = self.tx.is_behind();
+            if self.expecting {
+                self.tell_transmit()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends polling: lets interrupts come again.
+    pub(super) fn complete(&mut self) -> Result<(), E1000Error> {
+        self.polling = false;
+        self.nic.registers.write(reg::IMS, CAUSES)?;
+        // Flushes the write, as the drivers do.
+        self.nic.registers.read(reg::STATUS)?;
+        Ok(())
+    }
+}

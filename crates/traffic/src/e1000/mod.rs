@@ -1,0 +1,49 @@
+//! A lean driver of Intel's e1000 NICs in user space: whatever is a vfio-user server with an 82540EM or an 82574L can be
+//! loaded with it, and asked what each way of driving it costs.
+//!
+//! The device is set up as the Linux drivers do. What differs between the [modes](E1000Mode) is when registers are touched:
+//! that is what emulated NICs are slow by, and what [`Counters`] count.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `message.rs` | vfio-user messages, to and from bytes |
+//! | `client.rs` | a connection to a server |
+//! | `registers.rs` | what registers mean, and access to them by message or by memory |
+//! | `bring_up.rs` | from a connection to a NIC that is about to work |
+//! | `transmit.rs`, `receive.rs` | the rings as the device sees them |
+//! | `csb.rs` | the shared words of the paravirtual mode |
+//! | `interrupt.rs` | what happens at an interrupt |
+//! | `options.rs`, `counters.rs`, `endpoint.rs` | the [`Endpoint`](crate::Endpoint) |
+
+mod bring_up;
+mod client;
+mod counters;
+mod csb;
+mod endpoint;
+mod interrupt;
+mod message;
+mod options;
+mod receive;
+mod registers;
+mod transmit;
+
+pub use client::{DeviceInfo, Region, VfioUser};
+pub use counters::Counters;
+pub use endpoint::E1000Endpoint;
+pub use message::{Area, IRQ_INTX, IRQ_MSI, IRQ_MSI_X};
+pub use options::{E1000Error, E1000Mode, E1000Options};
+pub use registers::register;
+
+/// What the device did that none may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Misuse {
+    /// The head of the transmit ring in shared memory is where no descriptor was given.
+    #[error("it says it is at transmit descriptor {0}, which it does not have")]
+    Head(u32),
+    /// A received frame is longer than its buffer, or shorter than its frame check sequence.
+    #[error("it wrote {0} bytes into a buffer of {1}")]
+    Length(usize, usize),
+    /// A received frame over more descriptors than there are.
+    #[error("it wrote a frame over {0} buffers without an end")]
+    Endless(u32),
+}

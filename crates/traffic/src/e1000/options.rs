@@ -1,0 +1,201 @@
+//! How a NIC is to be driven, and why it cannot be.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// When the driver touches registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum E1000Mode {
+    /// As the Linux driver does, without moderation: a tail write for each frame, an interrupt for each event.
+    #[default]
+    Base,
+    /// The same, with the device's interrupts moderated (ITR).
+    Moderated,
+    /// Moderated, and while an interrupt is to come frames wait for it: one tail write for all (Maffione 2012, section 3.3;
+    /// Rizzo 2013, section 3.2).
+    Combining,
+    /// Moderated, with a communication status block: no register is touched while the device works (section 4.4.2).
+    Csb,
+    /// Moderated, with the ring registers mapped and message-signalled interrupts: a tail write is a store.
+    Mapped,
+}
+
+impl E1000Mode {
+    /// All of them.
+    pub const ALL: [E1000Mode; 5] =
+        [E1000Mode::Base, E1000Mode::Moderated, E1000Mode::Combining, E1000Mode::Csb, E1000Mode::Mapped];
+}
+
+impl fmt::Display for E1000Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            E1000Mode::Base => "base",
+            E1000Mode::Moderated => "moderated",
+            E1000Mode::Combining => "combining",
+            E1000Mode::Csb => "csb",
+            E1000Mode::Mapped => "mapped",
+        })
+    }
+}
+
+impl FromStr for E1000Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<E1000Mode, String> {
+        let found = E1000Mode::ALL.into_iter().find(|mode| mode.to_string() == text);
+        found.ok_or_else(|| "write base, moderated, combining, csb or mapped".to_owned())
+    }
+}
+
+/// What the driver is to be like.
+#[derive(Debug, Clone)]
+pub struct E1000Options {
+    /// When it touches registers.
+    pub mode: E1000Mode,
+    /// Least time between two interrupts, unless the mode is `Base`. The papers use 250 us and 25 us.
+    pub interval: Duration,
+    /// Time for each answer, and for the device to reset and to have a link.
+    pub within: Duration,
+    /// Descriptors of the transmit ring: a power of two from 8 to [`MAX_RING`](crate::MAX_RING).
+    pub tx_ring: u32,
+    /// Descriptors of the receive ring, likewise.
+    pub rx_ring: u32,
+    /// Bytes of a receive buffer: a power of two from 256 to 16,384. Above 2,048 long frames are taken.
+    pub buffer_size: u32,
+    /// Take frames for all addresses.
+    pub promiscuous: bool,
+}
+
+impl Default for E1000Options {
+    fn default() -> E1000Options {
+        E1000Options {
+            mode: E1000Mode::Base,
+            interval: Duration::from_micros(250),
+            within: Duration::from_secs(10),
+            tx_ring: 256,
+            rx_ring: 256,
+            buffer_size: 2048,
+            promiscuous: true,
+        }
+    }
+}
+
+/// Nanoseconds of a unit of the interval register (8254x manual, 13.4.18).
+const ITR_UNIT: u128 = 256;
+const ITR_MOST: u128 = 0xffff;
+
+impl E1000Options {
+    /// What the interval register is set to.
+    pub(super) fn throttle(&self) -> u32 {
+        if self.mode == E1000Mode::Base { 0 } else { (self.interval.as_nanos() / ITR_UNIT) as u32 }
+    }
+
+    pub(super) fn check(&self) -> Result<(), E1000Error> {
+        let wrong = |what: String| Err(E1000Error::Options(what));
+        for ring in [self.tx_ring, self.rx_ring] {
+            if !ring.is_power_of_two() || !(8..=crate::MAX_RING).contains(&ring) {
+                let most = crate::MAX_RING;
+                return wrong(format!(
+                    "an e1000 ring of {ring} descriptors: a power of two from 8 to {most} is needed"
+                ));
+            }
+        }
+        let size = self.buffer_size;
+        if !size.is_power_of_two() || !(256..=16_384).contains(&size) {
+            return wrong(format!("an e1000 buffer of {size} bytes: a power of two from 256 to 16384 is needed"));
+        }
+        if self.interval.as_nanos() > ITR_MOST * ITR_UNIT {
+            return wrong(format!("an interval of {:?}: at most 16.7 ms fit into the register", self.interval));
+        }
+        Ok(())
+    }
+}
+
+/// Why a device cannot be driven.
+#[derive(Debug, thiserror::Error)]
+pub enum E1000Error {
+    /// Options that make no sense.
+    #[error("{0}")]
+    Options(String),
+    /// There is nobody.
+    #[error("no vfio-user server at {}: {source}", path.display())]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The device cannot do what was asked for.
+    #[error("the device at {} {what}", path.display())]
+    Lacks {
+        /// The socket.
+        path: PathBuf,
+        /// What it lacks.
+        what: String,
+    },
+    /// The device does not behave as its kind does.
+    #[error("the device at {} {what}", path.display())]
+    Device {
+        /// The socket.
+        path: PathBuf,
+        /// What it does.
+        what: String,
+    },
+    /// The server refused a command.
+    #[error("vfio-user server at {}: it refused {command}: {source}", path.display())]
+    Refused {
+        /// The socket.
+        path: PathBuf,
+        /// What was being asked.
+        command: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The dialogue broke off.
+    #[error("vfio-user server at {}: {command}: {source}", path.display())]
+    Dialogue {
+        /// The socket.
+        path: PathBuf,
+        /// What was being asked.
+        command: String,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// Memory, eventfds or the like cannot be had.
+    #[error("cannot make the driver's memory: {0}")]
+    Memory(#[from] io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_read_as_they_are_written() {
+        for mode in E1000Mode::ALL {
+            assert_eq!(mode.to_string().parse(), Ok(mode));
+        }
+        assert!("bas".parse::<E1000Mode>().is_err());
+    }
+
+    #[test]
+    fn mistakes_are_told_with_what_would_be_right() {
+        let said = |options: E1000Options| options.check().unwrap_err().to_string();
+        let default = E1000Options::default;
+        assert!(default().check().is_ok());
+        assert!(said(E1000Options { tx_ring: 100, ..default() }).contains("a power of two from 8 to 32768"));
+        assert!(said(E1000Options { rx_ring: 4, ..default() }).contains("a power of two from 8 to 32768"));
+        assert!(said(E1000Options { buffer_size: 2304, ..default() }).contains("a power of two from 256 to 16384"));
+        assert!(said(E1000Options { interval: Duration::from_millis(17), ..default() }).contains("at most 16.7 ms"));
+    }
+
+    #[test]
+    fn an_interval_is_rounded_to_what_the_register_holds() {
+        let throttle = |mode| E1000Options { mode, ..E1000Options::default() }.throttle();
+        assert_eq!(throttle(E1000Mode::Moderated), 976);
+        assert_eq!(throttle(E1000Mode::Base), 0);
+    }
+}

@@ -1,0 +1,285 @@
+//! The receive ring: legacy descriptors (8254x manual, 3.2.3) or extended ones (82574 datasheet, 7.1.5).
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ringway_memory::Mapping;
+
+use super::Misuse;
+use super::transmit::Place;
+use crate::area::{Buffers, Words};
+
+/// Frames ahead of the one at hand whose first line is brought near.
+const PREFETCH_AHEAD: u32 = 12;
+/// Bytes of a frame check sequence.
+const FCS: usize = 4;
+
+/// How the device writes descriptors back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// Length and status in the second word; the address stays.
+    Legacy,
+    /// Status and length in the second word; the address is lost.
+    Extended,
+}
+
+/// What a descriptor says of what was received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Status {
+    len: usize,
+    /// The last of its frame.
+    end: bool,
+}
+
+impl Format {
+    /// `None` while the device has the descriptor.
+    #[inline]
+    fn read(self, word: u64) -> Option<Status> {
+        const DONE: u64 = 1 << 0;
+        const END: u64 = 1 << 1;
+        let (status, len) = match self {
+            Format::Legacy => (word >> 32, word & 0xffff),
+            Format::Extended => (word, word >> 32 & 0xffff),
+        };
+        (status & DONE != 0).then_some(Status { len: len as usize, end: status & END != 0 })
+    }
+}
+
+/// The ring and its buffers. Positions count descriptors over all laps, and wrap.
+#[derive(Debug)]
+pub struct Receive {
+    words: Words<AtomicU64>,
+    buffers: Buffers,
+    place: Place,
+    format: Format,
+    /// Whether frames come with their check sequence.
+    with_fcs: bool,
+    /// Next that the device will write.
+    next: u32,
+    /// First that the device has not got back, as it was told.
+    told: u32,
+    /// A frame over several buffers, as far as it has come, and its buffers.
+    part: (Vec<u8>, u32),
+}
+
+impl Receive {
+    /// A ring whose buffers are all the device's, but for one descriptor that stays empty.
+    pub fn new(mapping: &Arc<Mapping>, place: &Place, format: Format, with_fcs: bool) -> io::Result<Receive> {
+        let (words, buffers) = place.memory(mapping)?;
+        let part = (Vec::new(), 0);
+        Ok(Receive { words, buffers, place: *place, format, with_fcs, next: 0, told: 0, part })
+    }
+
+    /// Whether something was received.
+    #[inline]
+    pub fn has_some(&self) -> bool {
+        self.status(self.next).is_some()
+    }
+
+    #[inline]
+    fn status(&self, position: u32) -> Option<Status> {
+        self.format.read(self.words.at(position.wrapping_mul(2).wrapping_add(1)).load(Ordering::Acquire))
+    }
+
+    /// Descriptors that can be given back to the device.
+    #[inline]
+    pub fn to_give(&self) -> u32 {
+        self.next.wrapping_sub(self.told)
+    }
+
+    /// The tail to tell the device, with which it gets what was taken.
+    #[inline]
+    pub fn tail(&self) -> u32 {
+        self.next.wrapping_sub(1) & (self.place.size - 1)
+    }
+
+    /// The same, being told now.
+    #[inline]
+    pub fn tell(&mut self) -> u32 {
+        self.told = self.next;
+        self.tail()
+    }
+
+    /// Whether telling now moves the tail onto this place or across it.
+    pub fn crosses(&self, at: u32) -> bool {
+        at < self.place.size && at.wrapping_sub(self.told) & (self.place.size - 1) < self.to_give()
+    }
+
+    /// Hands up to `max` descriptors' worth of frames to `take`. Gives the number of descriptors and of frames.
+    ///
+    /// # Errors
+    /// The device wrote what it cannot have written.
+    #[inline]
+    pub fn take(&mut self, max: u32, mut take: impl FnMut(&[u8])) -> Result<(u32, u32), Misuse> {
+        let (start, mut frames) = (self.next, 0);
+        while self.next.wrapping_sub(start) < max {
+            let Some(status) = self.status(self.next) else { break };
+            let ahead = self.next.wrapping_add(PREFETCH_AHEAD);
+            if self.status(ahead).is_some() {
+                self.buffers.prefetch(ahead as u16);
+            }
+            if status.end && self.part.1 == 0 {
+                let len = self.without_fcs(status.len);
+                let frame = len.and_then(|len| self.buffers.frame(self.next as u16, len));
+                take(frame.ok_or_else(|| self.wrong_length(status.len))?);
+                frames += 1;
+            } else {
+                frames += u32::from(self.gather(status, &mut take)?);
+            }
+            self.renew();
+            self.next = self.next.wrapping_add(1);
+        }
+        Ok((self.next.wrapping_sub(start), frames))
+    }
+
+    /// Makes the descriptor at hand one for the device to fill.
+    #[inline]
+    fn renew(&self) {
+        if self.format == Format::Extended {
+            let address = self.place.address(self.next & (self.place.size - 1));
+            self.words.at(self.next.wrapping_mul(2)).store(address, Ordering::Relaxed);
+        }
+        self.words.at(self.next.wrapping_mul(2).wrapping_add(1)).store(0, Ordering::Relaxed);
+    }
+
+    /// Adds the buffer at hand to its frame; true when that is complete.
+    #[cold]
+    fn gather(&mut self, status: Status, take: &mut impl FnMut(&[u8])) -> Result<bool, Misuse> {
+        let piece = self.buffers.frame(self.next as u16, status.len).ok_or_else(|| self.wrong_length(status.len))?;
+        self.part.0.extend_from_slice(piece);
+        self.part.1 += 1;
+        if self.part.1 >= self.place.size {
+            return Err(Misuse::Endless(self.part.1));
+        }
+        if status.end {
+            let len = self.without_fcs(self.part.0.len()).ok_or_else(|| self.wrong_length(self.part.0.len()))?;
+            take(&self.part.0[..len]);
+            self.part = (std::mem::take(&mut self.part.0), 0);
+            self.part.0.clear();
+        }
+        Ok(status.end)
+    }
+
+    #[inline]
+    fn without_fcs(&self, len: usize) -> Option<usize> {
+        if self.with_fcs { len.checked_sub(FCS) } else { Some(len) }
+    }
+
+    fn wrong_length(&self, len: usize) -> Misuse {
+        Misuse::Length(len, self.place.capacity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringway_memory::SharedMemory;
+
+    const PLACE: Place = Place { size: 8, ring: 0, buffers: 4096, capacity: 256, gap: 64, guest: 0x1_0000_0000 };
+
+    struct Device {
+        memory: SharedMemory,
+        format: Format,
+        at: usize,
+    }
+
+    impl Device {
+        /// Writes a descriptor's worth as a device does, with bytes that count from `first`.
+        fn write(&mut self, len: usize, first: u8, end: bool) {
+            let place = self.at % 8;
+            self.at += 1;
+            let bytes: Vec<u8> = (0..len.min(256)).map(|number| first.wrapping_add(number as u8)).collect();
+            let put =
+                |at: usize, bytes: &[u8]| assert!(self.memory.mapping().view(at, bytes.len()).unwrap().write(bytes));
+            put(4096 + place * 320 + 64, &bytes);
+            let (len, status) = (len as u64, 1 | u64::from(end) << 1);
+            let word = match self.format {
+                Format::Legacy => len | status << 32,
+                Format::Extended => status | len << 32,
+            };
+            if self.format == Format::Extended {
+                put(place * 16, &[0xee; 8]);
+            }
+            put(place * 16 + 8, &word.to_le_bytes());
+        }
+
+        fn address(&self, number: usize) -> u64 {
+            self.memory.mapping().view(number * 16, 8).unwrap().first_word().unwrap()
+        }
+    }
+
+    fn ring(format: Format, with_fcs: bool) -> (Receive, Device) {
+        let memory = SharedMemory::create("receive", 65_536).unwrap();
+        let ring = Receive::new(memory.mapping(), &PLACE, format, with_fcs).unwrap();
+        (ring, Device { memory, format, at: 0 })
+    }
+
+    /// Lengths and first bytes of the frames that are there.
+    fn taken(ring: &mut Receive, max: u32) -> Vec<(usize, u8)> {
+        let mut frames = Vec::new();
+        ring.take(max, |frame| frames.push((frame.len(), frame[0]))).unwrap();
+        frames
+    }
+
+    #[test]
+    fn frames_come_in_order_over_many_laps_and_buffers_go_back() {
+        for format in [Format::Legacy, Format::Extended] {
+            let (mut ring, mut device) = ring(format, false);
+            assert_eq!(ring.tell(), 7);
+            for round in 0..20u8 {
+                for number in 0..3 {
+                    device.write(60 + usize::from(number), round + number, true);
+                }
+                assert!(ring.has_some());
+                let wanted: Vec<_> = (0..3).map(|number| (60 + usize::from(number), round + number)).collect();
+                assert_eq!(taken(&mut ring, 2), wanted[..2], "{format:?}");
+                assert_eq!(taken(&mut ring, 9), wanted[2..]);
+                assert_eq!(ring.to_give(), 3);
+                assert_eq!(ring.tell(), (3 * u32::from(round) + 2) % 8);
+                assert_eq!(ring.to_give(), 0);
+                for number in 0..8 {
+                    assert_eq!(device.address(number), PLACE.address(number as u32));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_over_several_buffers_is_put_together_and_its_check_sequence_left_out() {
+        for format in [Format::Legacy, Format::Extended] {
+            let (mut ring, mut device) = ring(format, true);
+            device.write(256, 0, false);
+            device.write(256, 0, false);
+            assert_eq!(taken(&mut ring, 9), []);
+            // Two bytes of the sequence are in the buffer before the last.
+            device.write(258 - 256, 0, true);
+            device.write(64, 9, true);
+            assert_eq!(taken(&mut ring, 9), [(510, 0), (60, 9)]);
+        }
+    }
+
+    #[test]
+    fn lengths_that_cannot_be_are_named() {
+        let (mut beyond, mut device) = ring(Format::Legacy, false);
+        device.write(257, 0, true);
+        assert_eq!(beyond.take(9, |_| ()), Err(Misuse::Length(257, 256)));
+        let (mut short, mut device) = ring(Format::Legacy, true);
+        device.write(3, 0, true);
+        assert_eq!(short.take(9, |_| ()), Err(Misuse::Length(3, 256)));
+        let (mut endless, mut device) = ring(Format::Extended, false);
+        (0..8).for_each(|_| device.write(256, 0, false));
+        assert_eq!(endless.take(9, |_| ()), Err(Misuse::Endless(8)));
+    }
+
+    #[test]
+    fn a_threshold_is_crossed_by_what_is_given_back() {
+        let (mut ring, mut device) = ring(Format::Legacy, false);
+        ring.tell();
+        (0..3).for_each(|_| device.write(60, 0, true));
+        taken(&mut ring, 9);
+        let crossed: Vec<u32> = (0..9).filter(|&at| ring.crosses(at)).collect();
+        assert_eq!(crossed, [0, 1, 2]);
+        assert!(!ring.crosses(u32::MAX));
+    }
+}

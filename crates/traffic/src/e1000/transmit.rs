@@ -1,0 +1,240 @@
+//! The transmit ring: legacy descriptors (8254x manual, 3.3.3), one for each frame.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ringway_memory::Mapping;
+
+use super::Misuse;
+use crate::area::{Buffers, Words, words64};
+
+/// The frame ends with this descriptor; its check sequence is the device's to make.
+const EOP_AND_IFCS: u64 = (1 << 0 | 1 << 1) << 24;
+/// The device says when it is done.
+const REPORT: u64 = (1 << 3) << 24;
+/// It is done.
+const DONE: u64 = 1 << 32;
+/// Frames ahead of the one at hand whose buffer is brought near.
+const PREFETCH_AHEAD: u32 = 12;
+
+/// Where a ring is, and what it is like.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    /// Descriptors, a power of two.
+    pub size: u32,
+    /// Offset of the descriptors in the memory.
+    pub ring: usize,
+    /// Offset of the buffers.
+    pub buffers: usize,
+    /// Bytes of a frame that a buffer holds.
+    pub capacity: usize,
+    /// Bytes between two buffers, so that they do not all begin in the same cache set.
+    pub gap: usize,
+    /// Address of the memory as descriptors give it.
+    pub guest: u64,
+}
+
+impl Place {
+    /// The address of a buffer's frame as its descriptor gives it.
+    pub fn address(&self, number: u32) -> u64 {
+        self.guest + (self.buffers + self.gap + number as usize * (self.gap + self.capacity)) as u64
+    }
+
+    /// Bytes of all buffers.
+    pub fn bytes(&self) -> usize {
+        self.size as usize * (self.gap + self.capacity)
+    }
+
+    pub(super) fn memory(&self, mapping: &Arc<Mapping>) -> io::Result<(Words<AtomicU64>, Buffers)> {
+        let words = words64(mapping, self.ring, self.size * 2)?;
+        let buffers = Buffers::new(mapping, self.buffers, self.size, self.gap, self.capacity)?;
+        for number in 0..self.size {
+            words.at(number * 2).store(self.address(number), Ordering::Relaxed);
+        }
+        Ok((words, buffers))
+    }
+}
+
+/// The ring and its buffers. Positions count descriptors over all laps, and wrap.
+#[derive(Debug)]
+pub struct Transmit {
+    /// Two words for each descriptor: the address; length, command and status.
+    words: Words<AtomicU64>,
+    buffers: Buffers,
+    size: u32,
+    command: u64,
+    /// Next to fill.
+    head: u32,
+    /// First that the device does not know of.
+    told: u32,
+    /// First that the device still has.
+    done: u32,
+}
+
+impl Transmit {
+    /// An empty ring. `report`: the device marks each descriptor that it is done with.
+    pub fn new(mapping: &Arc<Mapping>, place: &Place, report: bool) -> io::Result<Transmit> {
+        let (words, buffers) = place.memory(mapping)?;
+        let command = EOP_AND_IFCS | if report { REPORT } else { 0 };
+        Ok(Transmit { words, buffers, size: place.size, command, head: 0, told: 0, done: 0 })
+    }
+
+    /// Descriptors that can be filled, as known; one always stays empty.
+    #[inline]
+    pub fn room(&self) -> u32 {
+        self.size - 1 - self.head.wrapping_sub(self.done)
+    }
+
+    /// The next frame's `len` bytes, to fill; `None` when a buffer does not hold so many. There must be room.
+    #[inline]
+    pub fn next(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.room() > PREFETCH_AHEAD {
+            self.buffers.prefetch_mut(self.head.wrapping_add(PREFETCH_AHEAD) as u16);
+        }
+        self.buffers.frame_mut(self.head as u16, len)
+    }
+
+    /// Queues the next buffer with `len` bytes of frame; false when it does not hold so many. There must be room.
+    #[inline]
+    pub fn push(&mut self, len: usize) -> bool {
+        if len > self.buffers.capacity() {
+            return false;
+        }
+        let word = self.words.at(self.head.wrapping_mul(2).wrapping_add(1));
+        let wanted = len as u64 | self.command;
+        // Where the device reports nothing, what was sent a lap before is often the same.
+        if word.load(Ordering::Relaxed) != wanted {
+            word.store(wanted, Ordering::Relaxed);
+        }
+        self.head = self.head.wrapping_add(1);
+        true
+    }
+
+    /// Whether there are frames that the device does not know of.
+    #[inline]
+    pub fn is_behind(&self) -> bool {
+        self.told != self.head
+    }
+
+    /// The tail to tell the device, which is told with it.
+    #[inline]
+    pub fn tell(&mut self) -> u32 {
+        self.told = self.head;
+        self.head & (self.size - 1)
+    }
+
+    /// Whether the device has reported the first descriptor that it has as done.
+    #[inline]
+    pub fn has_done(&self) -> bool {
+        self.done != self.told && self.is_done(self.done)
+    }
+
+    #[inline]
+    fn is_done(&self, position: u32) -> bool {
+        self.words.at(position.wrapping_mul(2).wrapping_add(1)).load(Ordering::Acquire) & DONE != 0
+    }
+
+    /// Takes back what was reported.
+    #[inline]
+    pub fn take_reported(&mut self) {
+        while self.done != self.told && self.is_done(self.done) {
+            self.done = self.done.wrapping_add(1);
+        }
+    }
+
+    /// Takes back what is before the device's head.
+    ///
+    /// # Errors
+    /// The head is not between what the device had and what it was given.
+    #[inline]
+    pub fn take_until(&mut self, head: u32) -> Result<(), Misuse> {
+        let taken = head.wrapping_sub(self.done) & (self.size - 1);
+        if head >= self.size || taken > self.told.wrapping_sub(self.done) {
+            return Err(Misuse::Head(head));
+        }
+        self.done = self.done.wrapping_add(taken);
+        Ok(())
+    }
+
+    /// The descriptor in the middle of those that the device has: when it is there, half of them are done.
+    pub fn middle(&self) -> u32 {
+        self.done.wrapping_add(self.told.wrapping_sub(self.done) / 2) & (self.size - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ringway_memory::SharedMemory;
+
+    pub const PLACE: Place = Place { size: 8, ring: 0, buffers: 4096, capacity: 256, gap: 64, guest: 0x1_0000_0000 };
+
+    fn ring(report: bool) -> (Transmit, SharedMemory) {
+        let memory = SharedMemory::create("transmit", 65_536).unwrap();
+        (Transmit::new(memory.mapping(), &PLACE, report).unwrap(), memory)
+    }
+
+    /// What the device finds in memory.
+    fn word(memory: &SharedMemory, number: usize) -> u64 {
+        memory.mapping().view(number * 8, 8).unwrap().first_word().unwrap()
+    }
+
+    #[test]
+    fn a_frame_is_where_its_descriptor_says() {
+        let (mut ring, memory) = ring(true);
+        ring.next(60).unwrap().fill(0xab);
+        assert!(ring.push(60) && ring.is_behind());
+        assert_eq!(ring.tell(), 1);
+        assert_eq!(word(&memory, 0), 0x1_0000_0000 + 4096 + 64);
+        // Length 60; EOP, IFCS and RS.
+        assert_eq!(word(&memory, 1), 60 | 0x0b << 24);
+        let mut frame = [0; 60];
+        assert!(memory.mapping().view(4096 + 64, 60).unwrap().read(&mut frame));
+        assert_eq!(frame, [0xab; 60]);
+        assert!(ring.next(257).is_none() && !ring.push(257));
+    }
+
+    #[test]
+    fn a_full_ring_has_one_empty_descriptor_and_is_taken_back_as_reported() {
+        let (mut ring, memory) = ring(true);
+        for _ in 0..7 {
+            assert!(ring.push(60));
+        }
+        assert_eq!((ring.room(), ring.tell()), (0, 7));
+        assert!(!ring.has_done());
+        let report = |number: usize| {
+            let done = (word(&memory, number * 2 + 1) | 1 << 32).to_le_bytes();
+            assert!(memory.mapping().view(number * 16 + 8, 8).unwrap().write(&done));
+        };
+        (0..3).for_each(report);
+        assert!(ring.has_done());
+        ring.take_reported();
+        assert_eq!(ring.room(), 3);
+        // What is filled again is no longer reported as done.
+        for _ in 0..3 {
+            assert!(ring.push(64));
+        }
+        assert_eq!(ring.tell(), 2);
+        (3..7).for_each(report);
+        ring.take_reported();
+        assert_eq!(ring.room(), 4, "the three new ones are the device's");
+    }
+
+    #[test]
+    fn a_head_says_how_far_the_device_is_and_must_be_possible() {
+        let (mut ring, _memory) = ring(false);
+        for _ in 0..5 {
+            assert!(ring.push(60));
+        }
+        assert_eq!(ring.tell(), 5);
+        assert_eq!(ring.middle(), 2);
+        assert_eq!(ring.take_until(3), Ok(()));
+        assert_eq!(ring.room(), 5);
+        for head in [2, 6, 8, u32::MAX] {
+            assert_eq!(ring.take_until(head), Err(Misuse::Head(head)));
+        }
+        assert_eq!(ring.take_until(5), Ok(()));
+        assert_eq!(ring.room(), 7);
+    }
+}
