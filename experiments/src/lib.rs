@@ -23,6 +23,7 @@ pub mod network;
 pub mod peers;
 pub mod placement;
 pub mod plot;
+mod policy;
 pub mod report;
 pub mod scratch;
 pub mod session;
@@ -59,7 +60,7 @@ pub struct Experiment {
 }
 
 /// Everything there is, in the order it is measured.
-pub const EXPERIMENTS: [Experiment; 20] = [
+pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "headline",
         source: "VALE, section 5.1",
@@ -179,6 +180,12 @@ pub const EXPERIMENTS: [Experiment; 20] = [
         source: "fairness paper, section 6.2",
         about: "round trip of a victim, 99.9th percentile, alone and while a neighbour floods, with and without a limit",
         run: isolation::run,
+    },
+    Experiment {
+        name: "policy",
+        source: "fairness paper, section 6",
+        about: "rate with source guard, limits both ways, a VLAN and all of it, none refusing anything, against none of it",
+        run: policy::run,
     },
 ];
 

@@ -59,7 +59,7 @@ pub fn run(args: Args, _context: &Context) -> ExitCode {
         chosen.push(experiment);
     }
     if chosen.is_empty() {
-        chosen.extend(&EXPERIMENTS);
+        chosen.extend(EXPERIMENTS);
     }
     match measure(&args, &chosen) {
         Ok(code) => code,

@@ -1,0 +1,61 @@
+//! What policy costs frames that it lets pass: one sender to one receiver with nothing, with each part, and with all of it.
+
+use std::io;
+
+use ringway_traffic::Mac;
+
+use crate::daemon::Settings;
+use crate::network::SENDER;
+use crate::report::{Axis, Figure, Heading, RATE};
+use crate::session::{RINGWAY, Session, one_to_one};
+
+const SIZES: [usize; 2] = [60, 1514];
+
+/// Limits that nothing reaches.
+const LIMITS: &str = r#"
+ingress = { rate = "400Gbit", frames = "900Mpps" }
+egress = { rate = "400Gbit", frames = "900Mpps" }
+storm = { broadcast = "900Mpps", multicast = "900Mpps", unknown_unicast = "900Mpps" }
+"#;
+const VLAN: &str = "vlan = 10\n";
+
+/// Keys of the two ports: the guard's and others. All frames say that they come from the same IP address.
+fn keys(guard: bool, others: &str) -> Vec<String> {
+    let port = |number| match guard {
+        true => {
+            let mac = Mac::local(SENDER + number);
+            format!("mac = [\"{mac}\"]\nip = [\"198.18.0.1\"]\nguard = \"all\"\n{others}")
+        }
+        false => others.to_owned(),
+    };
+    vec![port(0), port(1)]
+}
+
+/// Measures the figure.
+///
+/// # Errors
+/// The cores cannot be used.
+pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let mut lineup = session.lineup();
+    for frame_len in SIZES {
+        let load = one_to_one(frame_len);
+        lineup.anchor(frame_len, frame_len);
+        lineup.ringway("no policy", frame_len, &session.settings(), &load);
+        for (series, keys) in [
+            ("source guard", keys(true, "")),
+            ("limits both ways", keys(false, LIMITS)),
+            ("a VLAN", keys(false, VLAN)),
+            (RINGWAY, keys(true, &format!("{LIMITS}{VLAN}"))),
+        ] {
+            lineup.ringway(series, frame_len, &Settings { keys, ..session.settings() }, &load);
+        }
+    }
+    let heading = Heading {
+        name: "policy".into(),
+        title: "One sender to one receiver with source guard, limits and a VLAN, none of which refuses anything".into(),
+        source: "fairness paper, section 6",
+        x: Axis { label: "frame size", unit: "bytes", logarithmic: false },
+        y: RATE,
+    };
+    Ok(vec![session.measure("policy", heading, lineup)?])
+}
