@@ -356,6 +356,13 @@ impl<'m> Batch<'m> {
         self.bytes += len as u64;
     }
 
+    /// As [`Batch::seal`], for a frame whose source may be wrong about its offload: one that is not what it says is refused.
+    pub fn seal_offloaded(&mut self, head_len: usize, offload: Offload) {
+        let index = self.count;
+        self.seal(head_len, None);
+        self.attach(index, offload);
+    }
+
     /// Gives frame `index`, the last one, its offload, or takes it back out. It is not there when it was refused.
     fn attach(&mut self, index: usize, offload: Offload) {
         let Some(entry) = self.entries[..self.count].get_mut(index) else { return };

@@ -3,17 +3,22 @@
 //!
 //! - `transmit` takes frames from the driver, `receive` gives frames to it. Both are told the tail register with every call
 //!   and keep the head themselves: nothing that a driver writes moves it.
-//! - `descriptor`: where a ring is, and what its words mean.
+//! - `descriptor`: where a ring is, and what its words mean; `context`: what they ask for beyond sending bytes; `draft`: one
+//!   frame on its way into a batch.
 //!
 //! Everything in a ring is written by the driver while we look: each word is read once, and a mistake is a [`RingFault`],
 //! which stops that ring until it is started again, and nothing else.
 
+mod context;
 mod descriptor;
+mod draft;
 mod fault;
 mod receive;
 mod traffic;
 mod transmit;
 
+#[cfg(test)]
+mod oracle_tests;
 #[cfg(test)]
 mod receive_tests;
 #[cfg(test)]

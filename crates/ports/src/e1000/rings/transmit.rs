@@ -1,26 +1,21 @@
 //! Frames from a driver: the transmit ring (SDM 3.3 and 3.4).
 
-use ringway_memory::{HEAD_BYTES, View, prefetch_read};
-use ringway_switch::{Batch, Discarded, DropReason};
+use ringway_memory::{View, prefetch_read};
+use ringway_switch::{Batch, Discarded, Frame, Offload};
 
-use super::descriptor::{EOP, IDE, IFCS, Kind, RS, TX_DONE, Table, Transmitted, VLE, Words};
+use super::context::Contexts;
+use super::descriptor::{EOP, IDE, Kind, RS, TX_DONE, Table, Transmitted, Words};
+use super::draft::{Asks, HEADER, Pushed, SHORTEST};
 use super::fault::RingFault;
 use super::traffic::Traffic;
 use crate::copy::{ROW, prefetch};
-use crate::gather::{Bounce, Gather, Pieces};
+use crate::gather::{Bounce, Gather};
 use crate::guest::{GuestMemory, Space};
 
 /// Most descriptors of a frame.
 const LONGEST_FRAME: u32 = 1024;
 /// A batch ends after so many descriptors of frames in several pieces, or of none: a turn is bounded.
 const MOST_STEPS: u32 = 4096;
-/// Shortest frame of the wire without its frame check sequence.
-const SHORTEST: usize = 60;
-/// An Ethernet header.
-const HEADER: usize = 14;
-/// Both addresses: what comes before a VLAN tag.
-const ADDRESSES: usize = 12;
-
 /// What the registers say of transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitSettings {
@@ -45,6 +40,10 @@ pub struct Completed {
     pub empty: bool,
     /// The frames that were sent, segments one by one.
     pub traffic: Traffic,
+    /// Frames that were sent to be cut (TSCTC).
+    pub segmented: u64,
+    /// Frames to be cut that were not as long as their context says, or whose headers are not where it says (TSCTFC).
+    pub failed: u64,
 }
 
 /// A started transmit ring.
@@ -59,7 +58,10 @@ pub struct Transmit {
     tail: u32,
     /// The last frame does not end before the tail.
     incomplete: bool,
+    contexts: Contexts,
     traffic: Traffic,
+    segmented: u64,
+    failed: u64,
 }
 
 /// What one step through the ring took.
@@ -80,7 +82,17 @@ impl Transmit {
     pub fn start(base: u64, count: u32, head: u32) -> Result<Transmit, RingFault> {
         let table = Table::new(base, count, 1)?;
         table.check_head(head)?;
-        Ok(Transmit { table, head, next: head, tail: head, incomplete: false, traffic: Traffic::default() })
+        Ok(Transmit {
+            table,
+            head,
+            next: head,
+            tail: head,
+            incomplete: false,
+            contexts: Contexts::default(),
+            traffic: Traffic::default(),
+            segmented: 0,
+            failed: 0,
+        })
     }
 
     /// The head register: the first descriptor that was not given back.
@@ -117,9 +129,25 @@ impl Transmit {
         let first = batch.len();
         let result = self.take(words, readable, bounce, settings, batch);
         for index in first..batch.len() {
-            self.traffic.add(batch.head(index), batch.frame_len(index), 1);
+            let frame = batch.frame(index);
+            match frame.offload().filter(|offload| offload.gso_size > 0) {
+                None => self.traffic.add(&frame.head().0, frame.len(), 1),
+                Some(offload) => self.add_segments(&frame, offload),
+            }
         }
         result
+    }
+
+    /// Counts what a frame is cut into.
+    #[cold]
+    fn add_segments(&mut self, frame: &Frame<'_, '_>, offload: &Offload) {
+        let (header, size) = (usize::from(offload.hdr_len), usize::from(offload.gso_size));
+        let payload = frame.len() - header;
+        let head = &frame.head().0;
+        self.traffic.add(head, header + size, (payload / size) as u64);
+        if !payload.is_multiple_of(size) {
+            self.traffic.add(head, header + payload % size, 1);
+        }
     }
 
     /// Takes note of the tail.
@@ -180,8 +208,14 @@ impl Transmit {
         batch: &mut Batch<'m>,
     ) -> Result<Step, RingFault> {
         let first = Transmitted::read(&words[self.next as usize]);
-        if matches!(first.kind(), Kind::Context | Kind::Unknown) {
-            return Ok(Step::Took(1));
+        match first.kind() {
+            Kind::Legacy | Kind::Data => {}
+            kind => {
+                if kind == Kind::Context {
+                    self.contexts.set(first);
+                }
+                return Ok(Step::Took(1));
+            }
         }
         let mut buffer = |descriptor: Transmitted, add: &mut dyn FnMut(View<'m>)| {
             let (address, len) = (descriptor.address, descriptor.len());
@@ -208,16 +242,23 @@ impl Transmit {
             }
             let descriptor = Transmitted::read(&words[self.table.after(self.next, slots) as usize]);
             slots += 1;
-            if matches!(descriptor.kind(), Kind::Legacy | Kind::Data) {
-                last = descriptor;
-                buffer(descriptor, &mut |view| gather.add(view))?;
+            match descriptor.kind() {
+                Kind::Legacy | Kind::Data => {
+                    last = descriptor;
+                    buffer(descriptor, &mut |view| gather.add(view))?;
+                }
+                Kind::Context => self.contexts.set(descriptor),
+                Kind::Unknown => {}
             }
         }
-        let len = gather.len();
-        match gather.pieces() {
-            Pieces::Wait => return Ok(Step::Wait),
-            Pieces::TooLong => batch.refuse(DropReason::Oversize),
-            Pieces::Are(pieces) => push(pieces, len, last, settings, batch),
+        let asks = Asks { first, last, contexts: &self.contexts, settings };
+        match asks.push(gather, batch) {
+            None => return Ok(Step::Wait),
+            Some(Pushed::Whole) => {}
+            Some(Pushed::Cut { failed }) => {
+                self.segmented += 1;
+                self.failed += u64::from(failed);
+            }
         }
         Ok(Step::Took(slots))
     }
@@ -231,6 +272,8 @@ impl Transmit {
         let descriptors = self.table.ahead(self.head, self.next);
         let mut completed = Completed { descriptors, empty: self.next == self.tail, ..Completed::default() };
         completed.traffic = std::mem::take(&mut self.traffic);
+        (completed.segmented, completed.failed) =
+            (std::mem::take(&mut self.segmented), std::mem::take(&mut self.failed));
         if descriptors == 0 {
             return Ok(completed);
         }
@@ -278,8 +321,14 @@ impl Transmit {
             let descriptor = Transmitted::read(&words[at as usize]);
             (at, slots, steps) = (self.table.after(at, 1), slots + 1, steps + 1);
             match descriptor.kind() {
-                Kind::Context | Kind::Unknown if slots == 1 => (self.next, slots) = (at, 0),
-                Kind::Context | Kind::Unknown => {}
+                kind @ (Kind::Context | Kind::Unknown) => {
+                    if kind == Kind::Context {
+                        self.contexts.set(descriptor);
+                    }
+                    if slots == 1 {
+                        (self.next, slots) = (at, 0);
+                    }
+                }
                 Kind::Legacy | Kind::Data => {
                     bytes += u64::from(descriptor.len());
                     if descriptor.has(EOP) {
@@ -333,75 +382,4 @@ fn take_plain<'m>(
             return taken;
         }
     }
-}
-
-/// Adds a frame of any kind to the batch.
-fn push<'m>(
-    pieces: &[View<'m>],
-    mut len: usize,
-    last: Transmitted,
-    settings: &TransmitSettings,
-    batch: &mut Batch<'m>,
-) {
-    if len == 0 {
-        return;
-    }
-    if !last.has(IFCS) {
-        // The driver made the frame check sequence itself.
-        len = len.saturating_sub(4);
-    }
-    if len < HEADER {
-        return batch.refuse(DropReason::Runt);
-    }
-    if len > settings.longest {
-        return batch.refuse(DropReason::Oversize);
-    }
-    let tag = settings.vlan.filter(|_| last.has(VLE)).map(|kind| tag(kind, last.special()));
-    let (head_len, _) = draft(pieces, len, tag, settings.pad, batch);
-    batch.seal(head_len, None);
-}
-
-fn tag(kind: u16, special: u16) -> [u8; 4] {
-    let ([a, b], [c, d]) = (kind.to_be_bytes(), special.to_be_bytes());
-    [a, b, c, d]
-}
-
-/// Drafts the first `len` bytes of a frame's pieces, with the tag and the padding that it gets. Returns the bytes in the
-/// private head and in all.
-fn draft<'m>(
-    pieces: &[View<'m>],
-    len: usize,
-    tag: Option<[u8; 4]>,
-    pad: bool,
-    batch: &mut Batch<'m>,
-) -> (usize, usize) {
-    let (head, rests) = batch.draft();
-    let (mut at, mut left) = (0, len);
-    for piece in pieces {
-        let mut used = 0;
-        while used < piece.len().min(HEAD_BYTES) && left > 0 && at < HEAD_BYTES {
-            // The tag comes behind both addresses.
-            let end = if at < ADDRESSES && tag.is_some() { ADDRESSES } else { HEAD_BYTES };
-            let part = (piece.len() - used).min(left).min(end - at);
-            if !piece.sub(used, part).is_some_and(|part_of| part_of.read(&mut head.0[at..at + part])) {
-                break;
-            }
-            (at, used, left) = (at + part, used + part, left - part);
-            if let (ADDRESSES, Some(tag)) = (at, tag) {
-                head.0[at..at + tag.len()].copy_from_slice(&tag);
-                at += tag.len();
-            }
-        }
-        let part = (piece.len() - used).min(left);
-        if let Some(rest) = piece.sub(used, part).filter(|rest| rest.len() > 0) {
-            rests.push(rest);
-            left -= part;
-        }
-    }
-    let len = len + tag.map_or(0, |tag| tag.len());
-    if pad && len < SHORTEST {
-        head.0[len..SHORTEST].fill(0);
-        return (SHORTEST, SHORTEST);
-    }
-    (at, len)
 }

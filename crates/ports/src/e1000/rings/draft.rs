@@ -1,0 +1,146 @@
+//! A frame of a transmit ring on its way into a batch.
+
+use ringway_memory::{HEAD_BYTES, Head, View};
+use ringway_switch::{Batch, DropReason};
+
+use super::context::{Contexts, Sums, TAG};
+use super::descriptor::{IC, IFCS, Kind, Transmitted, VLE};
+use super::transmit::TransmitSettings;
+use crate::gather::{Gather, Pieces};
+
+/// Shortest frame of the wire without its frame check sequence.
+pub(super) const SHORTEST: usize = 60;
+/// An Ethernet header.
+pub(super) const HEADER: usize = 14;
+/// Both addresses: what comes before a VLAN tag.
+const ADDRESSES: usize = 12;
+/// Bytes of a frame check sequence.
+const FCS: usize = 4;
+
+/// What a frame's descriptors and the registers say of it.
+pub(super) struct Asks<'a> {
+    pub(super) first: Transmitted,
+    pub(super) last: Transmitted,
+    pub(super) contexts: &'a Contexts,
+    pub(super) settings: &'a TransmitSettings,
+}
+
+/// What became of a frame.
+pub(super) enum Pushed {
+    /// It is in the batch, or was counted as refused, or was nothing at all.
+    Whole,
+    /// It was to be cut.
+    Cut {
+        /// Not as its context says.
+        failed: bool,
+    },
+}
+
+impl Asks<'_> {
+    /// Adds the frame to the batch; `None` when it has to wait for private memory.
+    pub(super) fn push<'m>(&self, mut gather: Gather<'m>, batch: &mut Batch<'m>) -> Option<Pushed> {
+        let mut len = gather.len();
+        let is_nothing = len == 0;
+        if !self.last.has(IFCS) {
+            // The driver made the frame check sequence itself.
+            len = len.saturating_sub(FCS);
+        }
+        // TSE has the place of IC.
+        let is_cut = self.first.kind() == Kind::Data && self.first.has(IC);
+        let sums = if is_cut { Sums::default() } else { Sums::asked(self.first, self.last, self.contexts, len) };
+        let is_usual = sums.is_usual(len);
+        if !is_usual {
+            gather.copy_together();
+        }
+        let pieces = match gather.pieces() {
+            Pieces::Wait => return None,
+            Pieces::Are(pieces) => pieces,
+            Pieces::TooLong => {
+                batch.refuse(DropReason::Oversize);
+                return Some(if is_cut { Pushed::Cut { failed: true } } else { Pushed::Whole });
+            }
+        };
+        if is_cut {
+            return Some(self.push_cut(pieces, len, batch));
+        }
+        let refused = match len {
+            _ if is_nothing => return Some(Pushed::Whole),
+            ..HEADER => Some(DropReason::Runt),
+            _ if len > self.settings.longest => Some(DropReason::Oversize),
+            _ => None,
+        };
+        if let Some(reason) = refused {
+            batch.refuse(reason);
+            return Some(Pushed::Whole);
+        }
+        if !is_usual && let Some(frame) = pieces.first().and_then(|piece| piece.sub(0, len)) {
+            sums.insert(frame);
+        }
+        let sums = if is_usual { sums } else { Sums::default() };
+        let (head_len, offload) = self.draft(pieces, len, self.last, batch, |head, shift| sums.finish(head, shift));
+        match offload {
+            None => batch.seal(head_len, None),
+            Some(offload) => batch.seal_offloaded(head_len, offload),
+        }
+        Some(Pushed::Whole)
+    }
+
+    /// Adds a frame that is to be cut.
+    fn push_cut<'m>(&self, pieces: &[View<'m>], len: usize, batch: &mut Batch<'m>) -> Pushed {
+        let context = self.contexts.segments;
+        let prepare = |head: &mut Head, shift| context.prepare(head, len, shift);
+        // The first descriptor says which tag all segments get (SDM 3.3.7.1).
+        match self.draft(pieces, len, self.first, batch, prepare) {
+            (_, Err(reason)) => {
+                batch.refuse(reason);
+                Pushed::Cut { failed: true }
+            }
+            (head_len, Ok(offload)) => {
+                batch.seal_offloaded(head_len, offload);
+                Pushed::Cut { failed: !context.fits(len) }
+            }
+        }
+    }
+
+    /// Drafts the first `len` bytes of a frame's pieces, with the tag that `tagged` asks for and padding; `patch` may change
+    /// the private head, in which as many bytes were inserted as it is told. Returns the bytes in the head.
+    fn draft<'m, T>(
+        &self,
+        pieces: &[View<'m>],
+        len: usize,
+        tagged: Transmitted,
+        batch: &mut Batch<'m>,
+        patch: impl FnOnce(&mut Head, usize) -> T,
+    ) -> (usize, T) {
+        let tag = self.settings.vlan.filter(|_| tagged.has(VLE)).map(|kind| {
+            let ([a, b], [c, d]) = (kind.to_be_bytes(), tagged.special().to_be_bytes());
+            [a, b, c, d]
+        });
+        let (head, rests) = batch.draft();
+        let (mut at, mut left) = (0, len);
+        for piece in pieces {
+            let mut used = 0;
+            while used < piece.len() && left > 0 && at < HEAD_BYTES {
+                let end = if at < ADDRESSES && tag.is_some() { ADDRESSES } else { HEAD_BYTES };
+                let part = (piece.len() - used).min(left).min(end - at);
+                let _ = piece.sub(used, part).is_some_and(|from| from.read(&mut head.0[at..at + part]));
+                (at, used, left) = (at + part, used + part, left - part);
+                if let (ADDRESSES, Some(tag)) = (at, tag) {
+                    head.0[at..at + TAG].copy_from_slice(&tag);
+                    at += TAG;
+                }
+            }
+            let part = (piece.len() - used).min(left);
+            if part > 0 {
+                rests.extend(piece.sub(used, part));
+                left -= part;
+            }
+        }
+        let patched = patch(head, tag.map_or(0, |_| TAG));
+        if self.settings.pad && at < SHORTEST {
+            head.0[at..SHORTEST].fill(0);
+            at = SHORTEST;
+        }
+        (at, patched)
+    }
+}
