@@ -77,7 +77,8 @@ impl Asks<'_> {
             sums.insert(frame);
         }
         let sums = if is_usual { sums } else { Sums::default() };
-        let (head_len, offload) = self.draft(pieces, len, self.last, batch, |head, shift| sums.finish(head, shift));
+        let (head_len, offload) =
+            self.draft(pieces, len, self.last, self.settings.pad, batch, |head, shift| sums.finish(head, shift));
         match offload {
             None => batch.seal(head_len, None),
             Some(offload) => batch.seal_offloaded(head_len, offload),
@@ -90,7 +91,7 @@ impl Asks<'_> {
         let context = self.contexts.segments;
         let prepare = |head: &mut Head, shift| context.prepare(head, len, shift);
         // The first descriptor says which tag all segments get (SDM 3.3.7.1).
-        match self.draft(pieces, len, self.first, batch, prepare) {
+        match self.draft(pieces, len, self.first, false, batch, prepare) {
             (_, Err(reason)) => {
                 batch.refuse(reason);
                 Pushed::Cut { failed: true }
@@ -102,13 +103,14 @@ impl Asks<'_> {
         }
     }
 
-    /// Drafts the first `len` bytes of a frame's pieces, with the tag that `tagged` asks for and padding; `patch` may change
+    /// Drafts the first `len` bytes of a frame's pieces, with the tag that `tagged` asks for, and padding; `patch` may change
     /// the private head, in which as many bytes were inserted as it is told. Returns the bytes in the head.
     fn draft<'m, T>(
         &self,
         pieces: &[View<'m>],
         len: usize,
         tagged: Transmitted,
+        pad: bool,
         batch: &mut Batch<'m>,
         patch: impl FnOnce(&mut Head, usize) -> T,
     ) -> (usize, T) {
@@ -137,7 +139,8 @@ impl Asks<'_> {
             }
         }
         let patched = patch(head, tag.map_or(0, |_| TAG));
-        if self.settings.pad && at < SHORTEST {
+        // What is cut is padded by whoever needs that, as its last segment may be short, too.
+        if pad && at < SHORTEST {
             head.0[at..SHORTEST].fill(0);
             at = SHORTEST;
         }

@@ -60,12 +60,14 @@ impl Manual {
             data.truncate(data.len().saturating_sub(4));
         }
         let (cut, tagged) = if extended && first & TSE != 0 { (self.cut(&data), first) } else { (vec![], word) };
+        // The last of several segments is padded by whoever needs that.
+        let pad = settings.pad && cut.is_empty();
         let frames = if cut.is_empty() { vec![self.summed(data, extended, first, word)] } else { cut };
         for mut frame in frames.into_iter().filter(|frame| frame.len() >= 14) {
             if let (Some(kind), true) = (settings.vlan, tagged & VLE != 0) {
                 frame.splice(12..12, [kind.to_be_bytes(), ((tagged >> 48) as u16).to_be_bytes()].concat());
             }
-            if settings.pad && frame.len() < 60 {
+            if pad && frame.len() < 60 {
                 frame.resize(60, 0);
             }
             self.wire.push(frame);
