@@ -39,6 +39,8 @@ impl Piece {
 pub struct DmaTable {
     pieces: Vec<Piece>,
     changed: bool,
+    /// Something that the device can use was taken away since.
+    gap: bool,
 }
 
 impl DmaTable {
@@ -93,7 +95,8 @@ impl DmaTable {
             return Err(Refusal::Bisects(address));
         }
         let before = self.pieces.len();
-        self.changed |= self.pieces.iter().any(|piece| touches(piece) && piece.region.is_some());
+        let in_use = self.pieces.iter().any(|piece| touches(piece) && piece.region.is_some());
+        (self.changed, self.gap) = (self.changed | in_use, self.gap | in_use);
         self.pieces.retain(|piece| !touches(piece));
         if self.pieces.len() == before && !everything { Err(Refusal::NotMapped(address)) } else { Ok(()) }
     }
@@ -103,8 +106,14 @@ impl DmaTable {
         self.pieces.iter().all(|piece| piece.region.is_none()) && self.pieces.iter().any(|piece| piece.writable)
     }
 
+    /// Whether something went since [`DmaTable::take_change`].
+    pub fn has_gap(&self) -> bool {
+        self.gap
+    }
+
     /// What there is now, if that changed since this was asked last.
     pub fn take_change(&mut self) -> Option<Dma> {
+        self.gap = false;
         if !std::mem::take(&mut self.changed) {
             return None;
         }

@@ -21,6 +21,10 @@ mod unmask;
 mod version;
 
 #[cfg(test)]
+mod client;
+#[cfg(fuzzing)]
+pub mod fuzzing;
+#[cfg(test)]
 mod server_tests;
 #[cfg(any(test, fuzzing))]
 mod testing;

@@ -146,9 +146,11 @@ impl Refusal {
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
         Some(match self {
-            Self::Unsupported(_) | Self::NoFeature | Self::NoBitmap | Self::Function => return None,
+            Self::Unsupported(_) | Self::NoIndex { .. } | Self::NoFeature | Self::NoBitmap | Self::Function => {
+                return None;
+            }
             Self::Again => "out_of_order",
-            Self::NoIndex { .. } | Self::Argsz { .. } => "bad_query",
+            Self::Argsz { .. } => "bad_query",
             Self::Access { .. } => "bad_access",
             Self::MapFlags(_) | Self::MapRange { .. } | Self::Overlap(_) | Self::TooManyMaps | Self::Region(_) => {
                 "bad_memory_map"

@@ -1,71 +1,72 @@
 //! Answers to the front end's messages.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io;
 
 use super::message::{Access, HEADER_BYTES, Header, Query, UnmapAt};
+use super::session::Outgoing;
 use super::{Irqs, REGIONS, RegionInfo};
 
-/// VFIO's numbers of interrupts: pin, MSI, MSI-X, error, request.
-pub const IRQ_KINDS: u32 = 5;
+/// VFIO's numbers of interrupts: pin, MSI, MSI-X. Errors and requests, which follow, there are none of.
+pub const IRQ_KINDS: u32 = 3;
 /// Bytes of the shortest answer about a region, and where its capabilities begin.
 pub const REGION_INFO_BYTES: usize = 32;
 /// Bytes of a capability that says which areas may be mapped, and of one area.
 const SPARSE_BYTES: usize = 16;
 const AREA_BYTES: usize = 16;
 
-/// An answer on its way out: bytes from the header on, and the descriptor beside them.
+/// What there is to answer: room for the header, bytes behind it, and the descriptor beside them.
 #[derive(Debug)]
-pub struct Reply<'a> {
-    bytes: Vec<u8>,
-    file: Option<&'a OwnedFd>,
-}
+pub struct Reply(Outgoing);
 
-impl<'a> Reply<'a> {
-    fn new() -> Reply<'a> {
+impl Reply {
+    fn new() -> Reply {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + 32);
         bytes.resize(HEADER_BYTES, 0);
-        Reply { bytes, file: None }
+        Reply(Outgoing { bytes, file: None })
     }
 
-    fn u32s(mut self, words: &[u32]) -> Reply<'a> {
-        words.iter().for_each(|word| self.bytes.extend_from_slice(&word.to_ne_bytes()));
+    fn u32s(mut self, words: &[u32]) -> Reply {
+        words.iter().for_each(|word| self.0.bytes.extend_from_slice(&word.to_ne_bytes()));
         self
     }
 
-    fn u64s(mut self, words: &[u64]) -> Reply<'a> {
-        words.iter().for_each(|word| self.bytes.extend_from_slice(&word.to_ne_bytes()));
+    fn u64s(mut self, words: &[u64]) -> Reply {
+        words.iter().for_each(|word| self.0.bytes.extend_from_slice(&word.to_ne_bytes()));
         self
     }
 
-    fn raw(mut self, bytes: &[u8]) -> Reply<'a> {
-        self.bytes.extend_from_slice(bytes);
+    fn raw(mut self, bytes: &[u8]) -> Reply {
+        self.0.bytes.extend_from_slice(bytes);
         self
     }
 
     /// Done, and nothing to say.
-    pub fn empty() -> Reply<'a> {
+    pub fn empty() -> Reply {
         Reply::new()
     }
 
     /// The version that is spoken, and its capabilities.
-    pub fn version(answer: &[u8]) -> Reply<'a> {
+    pub fn version(answer: &[u8]) -> Reply {
         Reply::new().raw(answer)
     }
 
     /// The entry that is gone.
-    pub fn unmapped(at: UnmapAt) -> Reply<'a> {
+    pub fn unmapped(at: UnmapAt) -> Reply {
         Reply::new().u32s(&[at.argsz, at.flags]).u64s(&[at.address, at.size])
     }
 
     /// A PCI function that can be reset.
-    pub fn info() -> Reply<'a> {
+    pub fn info() -> Reply {
         const RESET: u32 = 1 << 0;
         const PCI: u32 = 1 << 1;
         Reply::new().u32s(&[16, RESET | PCI, REGIONS as u32, IRQ_KINDS])
     }
 
     /// A region. Where the front end has no room for what can be mapped, it is told how much it takes, and nothing of it.
-    pub fn region(query: Query, info: &'a RegionInfo) -> Reply<'a> {
+    ///
+    /// # Errors
+    /// The kernel has no descriptors left.
+    pub fn region(query: Query, info: &RegionInfo) -> io::Result<Reply> {
         const READ: u32 = 1 << 0;
         const WRITE: u32 = 1 << 1;
         const MMAP: u32 = 1 << 2;
@@ -73,31 +74,28 @@ impl<'a> Reply<'a> {
         const SPARSE_MMAP: u16 = 1;
         let access = if info.access { READ | WRITE } else { 0 };
         let file = info.memory.as_ref().filter(|_| !info.areas.is_empty());
-        let Some(file) = file else {
-            let size = REGION_INFO_BYTES as u32;
-            return Reply::new().u32s(&[size, access, query.index, 0]).u64s(&[info.size, 0]);
+        let capability = if file.is_some() { SPARSE_BYTES + info.areas.len() * AREA_BYTES } else { 0 };
+        let size = (REGION_INFO_BYTES + capability) as u32;
+        let Some(file) = file.filter(|_| query.argsz >= size) else {
+            return Ok(Reply::new().u32s(&[size, access, query.index, 0]).u64s(&[info.size, 0]));
         };
-        let size = (REGION_INFO_BYTES + SPARSE_BYTES + info.areas.len() * AREA_BYTES) as u32;
-        if query.argsz < size {
-            return Reply::new().u32s(&[size, access, query.index, 0]).u64s(&[info.size, 0]);
-        }
         let words = [size, access | MMAP | CAPABILITIES, query.index, REGION_INFO_BYTES as u32];
         let mut reply = Reply::new().u32s(&words).u64s(&[info.size, 0]);
         reply = reply.raw(&SPARSE_MMAP.to_ne_bytes()).raw(&1u16.to_ne_bytes()).u32s(&[0, info.areas.len() as u32, 0]);
         for area in &info.areas {
             reply = reply.u64s(&[area.offset, area.size]);
         }
-        reply.file = Some(file);
-        reply
+        reply.0.file = Some(file.try_clone()?);
+        Ok(reply)
     }
 
     /// No descriptors that tell of accesses.
-    pub fn no_io_fds(query: Query) -> Reply<'a> {
+    pub fn no_io_fds(query: Query) -> Reply {
         Reply::new().u32s(&[16, 0, query.index, 0])
     }
 
     /// Interrupts of a kind.
-    pub fn irq(query: Query, irqs: Irqs) -> Reply<'a> {
+    pub fn irq(query: Query, irqs: Irqs) -> Reply {
         const EVENTFD: u32 = 1 << 0;
         const MASKABLE: u32 = 1 << 1;
         const AUTOMASKED: u32 = 1 << 2;
@@ -114,29 +112,29 @@ impl<'a> Reply<'a> {
     ///
     /// # Errors
     /// What `read` says.
-    pub fn read<E>(access: Access, read: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Reply<'a>, E> {
+    pub fn read<E>(access: Access, read: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Reply, E> {
         let mut reply = Reply::written(access);
-        let start = reply.bytes.len();
-        reply.bytes.resize(start + access.count as usize, 0);
-        read(&mut reply.bytes[start..])?;
+        let start = reply.0.bytes.len();
+        reply.0.bytes.resize(start + access.count as usize, 0);
+        read(&mut reply.0.bytes[start..])?;
         Ok(reply)
     }
 
     /// What was written.
-    pub fn written(access: Access) -> Reply<'a> {
+    pub fn written(access: Access) -> Reply {
         Reply::new().u64s(&[access.offset]).u32s(&[access.region, access.count])
     }
 
     /// How many writes were done.
-    pub fn all_written(count: u64) -> Reply<'a> {
+    pub fn all_written(count: u64) -> Reply {
         Reply::new().u64s(&[count])
     }
 
-    /// The answer's bytes, and the descriptor beside them.
-    pub fn encode(mut self, to: Header) -> (Vec<u8>, Option<BorrowedFd<'a>>) {
-        let header = to.answer(self.bytes.len() - HEADER_BYTES, None);
-        self.bytes[..HEADER_BYTES].copy_from_slice(&header);
-        (self.bytes, self.file.map(AsFd::as_fd))
+    /// The answer, whole.
+    pub fn encode(mut self, to: Header) -> Outgoing {
+        let header = to.answer(self.0.bytes.len() - HEADER_BYTES, None);
+        self.0.bytes[..HEADER_BYTES].copy_from_slice(&header);
+        self.0
     }
 }
 

@@ -4,7 +4,7 @@
 //! on, and the port waits for the next.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 
 use super::message::{MessageError, Messages};
-use super::session::{Session, SessionEnd};
+use super::session::{Outgoing, Session, SessionEnd};
 use super::{Function, Interrupts};
 use crate::front_end::{
     Answered, Listener, Observer, Received, Receiver, SocketError, Stop, Thread, too_slow, unread, wait,
@@ -22,6 +22,8 @@ use crate::front_end::{
 const BETWEEN: Duration = Duration::from_millis(10);
 /// The same after a fault.
 const AFTER_FAULT: Duration = Duration::from_millis(100);
+/// Without a further message for so long, what was unmapped is not replaced.
+const SETTLED_AFTER: Duration = Duration::from_millis(2);
 /// Messages that are followed before anything else is looked at.
 const AT_A_TIME: usize = 64;
 
@@ -120,11 +122,12 @@ impl PortThread {
             Err(error) => return Ended::Fault("out_of_resources", error.to_string()),
         };
         let mut receiver = Receiver::new();
+        let mut settle_at = None;
         let (mut turn_away_from, mut refusal_told) = (Instant::now(), false);
         loop {
             let now = Instant::now();
             let others = (now >= turn_away_from).then_some(&self.listener);
-            let until = [receiver.deadline(), others.is_none().then_some(turn_away_from)];
+            let until = [receiver.deadline(), settle_at, others.is_none().then_some(turn_away_from)];
             let mut fds = vec![
                 PollFd::new(&self.stop, PollFlags::IN),
                 PollFd::new(&socket, PollFlags::IN),
@@ -149,23 +152,32 @@ impl PortThread {
                 if let Err(ended) = self.hear(&socket, &mut session, &mut receiver) {
                     return ended;
                 }
+                settle_at = session.is_unsettled().then(|| Instant::now() + SETTLED_AFTER);
                 if let Some(refusal) = session.take_refusal().filter(|_| !refusal_told) {
                     refusal_told = true;
                     self.observer.refused(refusal.name().unwrap_or("refused"), refusal.to_string());
                 }
             }
-            if receiver.deadline().is_some_and(|deadline| Instant::now() >= deadline) {
+            let now = Instant::now();
+            if settle_at.is_some_and(|at| now >= at) {
+                settle_at = None;
+                if let Err(ended) = self.settle(&socket, &mut session) {
+                    return ended;
+                }
+            }
+            if receiver.deadline().is_some_and(|deadline| now >= deadline) {
                 return Ended::Fault("message_too_slow", too_slow());
             }
             if other {
                 drop(self.listener.accept());
-                turn_away_from = Instant::now() + BETWEEN;
+                turn_away_from = now + BETWEEN;
             }
         }
     }
 
     /// Follows the messages that have come.
     fn hear(&self, socket: &OwnedFd, session: &mut Session, receiver: &mut Receiver<Messages>) -> Result<(), Ended> {
+        let mut out = Vec::new();
         for _ in 0..AT_A_TIME {
             let header = match receiver.receive(socket)? {
                 Received::Message(header) => header,
@@ -173,15 +185,28 @@ impl PortThread {
                 Received::Gone => return Err(Ended::Gone),
             };
             let (body, fds) = receiver.take();
-            let Some((bytes, file)) = session.handle(header, body, fds)? else { continue };
-            match self.stop.or_send(socket, &bytes, file) {
+            session.handle(header, body, fds, &mut out)?;
+            self.send(socket, &mut out)?;
+        }
+        if session.is_unsettled() { Ok(()) } else { self.settle(socket, session) }
+    }
+
+    /// The memory is what has been said. What was kept back meanwhile is answered.
+    fn settle(&self, socket: &OwnedFd, session: &mut Session) -> Result<(), Ended> {
+        let mut out = Vec::new();
+        session.settle(&mut out);
+        self.send(socket, &mut out)
+    }
+
+    fn send(&self, socket: &OwnedFd, out: &mut Vec<Outgoing>) -> Result<(), Ended> {
+        for Outgoing { bytes, file } in out.drain(..) {
+            match self.stop.or_send(socket, &bytes, file.as_ref().map(AsFd::as_fd)) {
                 Answered::Done => {}
                 Answered::Gone => return Err(Ended::Gone),
                 Answered::Stop => return Err(Ended::Stop),
                 Answered::Unread => return Err(Ended::Fault("replies_unread", unread())),
             }
         }
-        session.settle();
         Ok(())
     }
 }

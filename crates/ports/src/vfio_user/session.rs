@@ -4,11 +4,11 @@
 //! go on; only what is no message, or out of order, ends the connection.
 
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::dma::DmaTable;
-use super::message::{Access, Header, MOST_DATA, MessageError, Query, Request, SetIrqs, Writes};
+use super::dma::{DmaTable, MOST_MAPS};
+use super::message::{self, Access, Header, MOST_DATA, MessageError, Query, Request, SetIrqs, Writes};
 use super::refusal::Refusal;
 use super::reply::{self, IRQ_KINDS, REGION_INFO_BYTES, Reply};
 use super::unmask::Unmask;
@@ -36,14 +36,16 @@ impl SessionEnd {
     }
 }
 
-/// An answer: its bytes, and the descriptor beside them.
-pub type Encoded<'a> = (Vec<u8>, Option<BorrowedFd<'a>>);
+/// Most answers that are kept back.
+const MOST_WITHHELD: usize = 2 * MOST_MAPS;
 
-/// What there is to answer.
-enum Answer {
-    Plain(Reply<'static>),
-    /// About a region.
-    Region(Query),
+/// An answer on its way out.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// From the header on.
+    pub bytes: Vec<u8>,
+    /// The descriptor beside them.
+    pub file: Option<OwnedFd>,
 }
 
 /// One connection. Its memory and interrupts go when it is dropped.
@@ -54,6 +56,8 @@ pub struct Session {
     irqs: Irqs,
     dma: DmaTable,
     agreed: bool,
+    /// What was unmapped is still in use; it is told when it is not.
+    withheld: Vec<Outgoing>,
     unmask: Unmask,
     refused: Option<Refusal>,
 }
@@ -68,10 +72,11 @@ impl Session {
         function.connected(true);
         let (regions, irqs) = (function.regions(), function.irqs());
         let dma = DmaTable::default();
-        Ok(Session { function, interrupts, regions, irqs, dma, agreed: false, unmask, refused: None })
+        let withheld = Vec::new();
+        Ok(Session { function, interrupts, regions, irqs, dma, agreed: false, withheld, unmask, refused: None })
     }
 
-    /// Follows a message. The answer: its bytes, and the descriptor beside them.
+    /// Follows a message. Its answer, and those kept back before it, come behind `out`.
     ///
     /// # Errors
     /// The connection must end, and why.
@@ -80,28 +85,36 @@ impl Session {
         header: Header,
         body: &[u8],
         fds: Vec<OwnedFd>,
-    ) -> Result<Option<Encoded<'_>>, SessionEnd> {
+        out: &mut Vec<Outgoing>,
+    ) -> Result<(), SessionEnd> {
         let request = Request::decode(header, body, fds)?;
         if !self.agreed && !matches!(request, Request::Version(_)) {
-            return Err(SessionEnd::NoVersion(super::message::name(header.command)));
+            return Err(SessionEnd::NoVersion(message::name(header.command)));
         }
         if !matches!(request, Request::DmaMap(..) | Request::DmaUnmap(_)) {
-            self.settle();
+            self.settle(out);
         }
-        let refusal = match self.follow(request) {
-            Ok(_) if header.no_reply => return Ok(None),
-            Ok(Answer::Plain(reply)) => return Ok(Some(reply.encode(header))),
-            Ok(Answer::Region(query)) => {
-                let info = &self.regions[query.index as usize];
-                return Ok(Some(Reply::region(query, info).encode(header)));
+        let answer = match self.follow(request) {
+            Ok(reply) => reply.encode(header),
+            Err(refusal) => {
+                let answer = Outgoing { bytes: header.answer(0, Some(refusal.errno())).to_vec(), file: None };
+                self.refuse(refusal);
+                answer
             }
-            Err(refusal) => refusal,
         };
-        let answer = header.answer(0, Some(refusal.errno())).to_vec();
+        if !header.no_reply {
+            if self.is_unsettled() { self.withheld.push(answer) } else { out.push(answer) }
+        }
+        if self.withheld.len() >= MOST_WITHHELD {
+            self.settle(out);
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
         if refusal.name().is_some() {
             self.refused.get_or_insert(refusal);
         }
-        Ok((!header.no_reply).then_some((answer, None)))
     }
 
     /// The first request of which its front end should know that it was refused, once.
@@ -109,11 +122,18 @@ impl Session {
         self.refused.take()
     }
 
+    /// Whether memory was unmapped and others may come in its place. A front end that divides its memory otherwise unmaps it
+    /// first and maps the parts then, without waiting for answers: meanwhile the device would find its rings nowhere.
+    pub fn is_unsettled(&self) -> bool {
+        self.dma.has_gap()
+    }
+
     /// No further message is there now: the memory is what has been said.
-    pub fn settle(&mut self) {
+    pub fn settle(&mut self, out: &mut Vec<Outgoing>) {
         if let Some(dma) = self.dma.take_change() {
             self.function.set_memory(dma);
         }
+        out.append(&mut self.withheld);
     }
 
     /// Readable when the pin may have been unmasked by eventfd.
@@ -133,8 +153,8 @@ impl Session {
         self.function.unmasked();
     }
 
-    fn follow(&mut self, request: Request<'_>) -> Result<Answer, Refusal> {
-        let reply = match request {
+    fn follow(&mut self, request: Request<'_>) -> Result<Reply, Refusal> {
+        Ok(match request {
             Request::Version(_) if self.agreed => return Err(Refusal::Again),
             Request::Version(version) => {
                 self.agreed = true;
@@ -146,8 +166,6 @@ impl Session {
             }
             Request::DmaUnmap(at) => {
                 self.dma.unmap(at)?;
-                // When this is answered nobody may be using it.
-                self.settle();
                 Reply::unmapped(at)
             }
             Request::GetInfo if self.dma.is_without_files() => return Err(Refusal::NotShared),
@@ -155,7 +173,7 @@ impl Session {
             Request::GetRegionInfo(query) => {
                 let right = REGION_INFO_BYTES as u32;
                 index("DEVICE_GET_REGION_INFO", query, REGIONS as u32, right)?;
-                return Ok(Answer::Region(query));
+                Reply::region(query, &self.regions[query.index as usize])?
             }
             Request::GetRegionIoFds(query) => {
                 index("DEVICE_GET_REGION_IO_FDS", query, REGIONS as u32, 16)?;
@@ -184,8 +202,7 @@ impl Session {
             }
             Request::DeviceFeature => return Err(Refusal::NoFeature),
             Request::Unknown(command) => return Err(Refusal::Unsupported(command)),
-        };
-        Ok(Answer::Plain(reply))
+        })
     }
 
     /// The region of an access that is inside it.
@@ -215,10 +232,7 @@ impl Session {
             };
             match result {
                 Ok(()) => done += 1,
-                Err(refusal) if refusal.name().is_some() => {
-                    self.refused.get_or_insert(refusal);
-                }
-                Err(_) => {}
+                Err(refusal) => self.refuse(refusal),
             }
         }
         done
