@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Weak};
 
-use crate::port::{Asked, News, Port, Rung};
+use crate::port::{Asked, News, Pending, Port, Rung};
 use crate::time::Time;
 
 /// Places there is memory for from the beginning.
@@ -21,8 +21,7 @@ struct PendingCall {
     due: u64,
     port: Weak<Port>,
     news: News,
-    /// As in [`Rung::Pending`].
-    last: u64,
+    call: Pending,
 }
 
 impl PendingCalls {
@@ -59,8 +58,8 @@ impl PendingCalls {
     }
 
     fn keep(&mut self, rung: Rung, port: Weak<Port>, news: News) -> bool {
-        if let Rung::Pending { last, due } = rung {
-            self.calls.push(Reverse(PendingCall { due, port, news, last }));
+        if let Rung::Pending { call, due } = rung {
+            self.calls.push(Reverse(PendingCall { due, port, news, call }));
         }
         rung == Rung::Fault
     }
@@ -72,7 +71,7 @@ impl PendingCalls {
         while self.due().is_some_and(|due| due <= time.nanoseconds) {
             let Some(Reverse(call)) = self.calls.pop() else { break };
             if let Some(port) = call.port.upgrade() {
-                let rung = port.ring_pending(call.news, call.last, time);
+                let rung = port.ring_pending(call.news, call.call, time);
                 fault |= self.keep(rung, call.port, call.news);
             }
         }
@@ -84,7 +83,7 @@ impl PendingCalls {
         let mut fault = false;
         for Reverse(call) in std::mem::take(&mut self.calls) {
             if let Some(port) = call.port.upgrade() {
-                let rung = port.ring_early(call.news, call.last, time);
+                let rung = port.ring_early(call.news, call.call, time);
                 fault |= self.keep(rung, call.port, call.news);
             }
         }
@@ -96,7 +95,7 @@ impl PendingCalls {
         let mut calls = std::mem::take(&mut self.calls).into_vec();
         calls.retain_mut(|Reverse(call)| {
             let Some(port) = call.port.upgrade() else { return false };
-            call.due = port.due(call.last);
+            call.due = port.due(call.call);
             true
         });
         self.calls = calls.into();

@@ -135,11 +135,6 @@ impl Moderated {
         self.interval.store(interval, Ordering::Relaxed);
     }
 
-    pub(crate) fn get(&self) -> Moderation {
-        let above = self.above.load(Ordering::Relaxed);
-        Moderation { interval: Duration::from_nanos(self.interval()), above: (above > 0).then_some(above) }
-    }
-
     /// In nanoseconds; 0: none.
     #[inline]
     pub(crate) fn interval(&self) -> u64 {

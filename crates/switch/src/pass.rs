@@ -76,7 +76,12 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         }
         work.batch = Some(batch.into_storage());
         input.release();
-        return Passed { fault, ..Passed::default() };
+        let mut passed = Passed { fault, ..Passed::default() };
+        if input.has_news() {
+            fence(Ordering::SeqCst);
+            passed.receiver_fault = work.calls.ring(&from.port, News::Room, now);
+        }
+        return passed;
     }
 
     // Forward. What has to wait for its receiver is left where it is.

@@ -96,6 +96,18 @@ pub trait Input: Send {
 
     /// No kicks are needed: memory is being watched.
     fn disarm(&mut self);
+
+    /// Whether something but frames came up that the port's own client may want to be told. Asked after a collect that took
+    /// nothing; its [`Bell`] is rung then.
+    fn has_news(&mut self) -> bool {
+        false
+    }
+
+    /// Whether no kick comes even when one was asked for, so that its memory has to be looked at now and then. Asked when it
+    /// is armed.
+    fn needs_looks(&mut self) -> bool {
+        false
+    }
 }
 
 /// What [`Input::discard`] dropped.
@@ -139,12 +151,32 @@ pub enum Asked {
     Called,
     /// It could not be asked: somebody has what that takes. It is asked again soon.
     Busy,
+    /// It wants a call at a time to come: [`Bell::ring_due`] then, whatever else there is. Only bells that moderate
+    /// themselves ([`Bell::moderate`]) say so.
+    Later {
+        /// Nanoseconds of the pollers' clock.
+        due: u64,
+        /// It was called now, too.
+        called: bool,
+    },
 }
 
 /// Wakes a port's client. Called after everything of a pass is published and fenced; may be called at any time.
 pub trait Bell: Send + Sync {
     /// Wakes the client if it asked for that. A client that waits for something else sleeps on.
     fn ring(&self, news: News) -> Asked;
+
+    /// Rings as [`Asked::Later`] asked for, `due` being what it said; at times early.
+    fn ring_due(&self, news: News, due: u64) -> Asked {
+        let _ = due;
+        self.ring(news)
+    }
+
+    /// Sees to moderation itself, if true: the port does not hold its calls back.
+    fn moderate(&self, moderation: Moderation) -> bool {
+        let _ = moderation;
+        false
+    }
 
     /// Whether a call did not return by itself. The client goes then ([`PortFault::CallBlocked`]), and is not called again.
     fn is_blocked(&self) -> bool {
@@ -159,13 +191,22 @@ pub(crate) enum Rung {
     Done,
     /// A call is pending: [`Port::ring_pending`] is to be called when it is due.
     Pending {
-        /// The time of the last call in nanoseconds, which tells this pending call from others.
-        last: u64,
+        /// Which one.
+        call: Pending,
         /// In nanoseconds.
         due: u64,
     },
     /// That cost the port its place: [`Port::fault`].
     Fault,
+}
+
+/// What tells a pending call from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pending {
+    /// The port holds it back: the time of the last call in nanoseconds.
+    After(u64),
+    /// The client's side asked for it: the time it named.
+    Asked(u64),
 }
 
 /// One port: what any poller may reach.
@@ -208,13 +249,8 @@ impl Port {
 
     /// Moderates its calls from now on. Pollers look at calls that are pending already when they adopt a topology.
     pub fn set_moderation(&self, moderation: Moderation) {
-        self.moderation.set(moderation);
-    }
-
-    /// How its calls are moderated.
-    #[must_use]
-    pub fn moderation(&self) -> Moderation {
-        self.moderation.get()
+        let by_bell = self.bell.moderate(moderation);
+        self.moderation.set(if by_bell { Moderation::default() } else { moderation });
     }
 
     /// Wakes the client if it asked for this. None: its calls are moderated, and [`Port::ring`] goes on.
@@ -229,6 +265,7 @@ impl Port {
         match asked {
             Asked::Unwanted => Rung::Done,
             Asked::Called => self.called(),
+            Asked::Later { due, called } => self.later(due, called),
             Asked::Busy => match self.moderation.gate(news).postpone() {
                 Some(last) => self.pending(last, time.nanoseconds + ASK_AGAIN),
                 None => Rung::Done,
@@ -250,20 +287,35 @@ impl Port {
         self.follow(entry, news, time)
     }
 
-    /// Makes a call that became pending when the one before was made at `last`.
-    pub(crate) fn ring_pending(&self, news: News, last: u64, time: &Time) -> Rung {
-        let entry = self.moderation.gate(news).enter_pending(last, time.nanoseconds, self.moderation.interval());
-        self.follow(entry, news, time)
+    /// Makes a pending call.
+    pub(crate) fn ring_pending(&self, news: News, call: Pending, time: &Time) -> Rung {
+        self.ring_pending_within(news, call, time, self.moderation.interval())
     }
 
     /// As [`Port::ring_pending`], whatever the time.
-    pub(crate) fn ring_early(&self, news: News, last: u64, time: &Time) -> Rung {
-        self.follow(self.moderation.gate(news).enter_pending(last, time.nanoseconds, 0), news, time)
+    pub(crate) fn ring_early(&self, news: News, call: Pending, time: &Time) -> Rung {
+        self.ring_pending_within(news, call, time, 0)
     }
 
-    /// When a call that became pending after one at `last` is due.
-    pub(crate) fn due(&self, last: u64) -> u64 {
-        last.saturating_add(self.moderation.interval())
+    fn ring_pending_within(&self, news: News, call: Pending, time: &Time, interval: u64) -> Rung {
+        match call {
+            Pending::After(last) => {
+                let entry = self.moderation.gate(news).enter_pending(last, time.nanoseconds, interval);
+                self.follow(entry, news, time)
+            }
+            Pending::Asked(due) => {
+                std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+                self.ring(Some(self.bell.ring_due(news, due)), news, time)
+            }
+        }
+    }
+
+    /// When a pending call is due; what a client's side asked for may be due at any time by now.
+    pub(crate) fn due(&self, call: Pending) -> u64 {
+        match call {
+            Pending::After(last) => last.saturating_add(self.moderation.interval()),
+            Pending::Asked(_) => 0,
+        }
     }
 
     fn follow(&self, entry: Entry, news: News, time: &Time) -> Rung {
@@ -277,6 +329,11 @@ impl Port {
                     // The time after the call, so that no two are ever closer than the interval.
                     Asked::Called => Some((time.read)()),
                     Asked::Busy => return self.pending(gate.give_up(), time.nanoseconds + ASK_AGAIN),
+                    // Bells that name times are not behind a gate: see `Asked::Later`.
+                    Asked::Later { due, called } => {
+                        let pending = gate.leave(None);
+                        return pending.map_or_else(|| self.later(due, called), |last| self.pending(last, 0));
+                    }
                 };
                 let pending = gate.leave(called);
                 match called.map_or(Rung::Done, |_| self.called()) {
@@ -288,7 +345,15 @@ impl Port {
     }
 
     fn pending(&self, last: u64, soonest: u64) -> Rung {
-        Rung::Pending { last, due: self.due(last).max(soonest) }
+        let call = Pending::After(last);
+        Rung::Pending { call, due: self.due(call).max(soonest) }
+    }
+
+    fn later(&self, due: u64, called: bool) -> Rung {
+        match if called { self.called() } else { Rung::Done } {
+            Rung::Done => Rung::Pending { call: Pending::Asked(due), due },
+            rung => rung,
+        }
     }
 
     fn called(&self) -> Rung {
