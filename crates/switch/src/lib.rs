@@ -42,7 +42,7 @@ pub use deliver::Frames;
 pub use forward::{Forward, Learning, MacMap};
 pub use mac::Mac;
 pub use mac_table::{Learned, MacEntry, MacTable, Owner};
-pub use moderation::{Entry, Gate, Moderation};
+pub use moderation::{Entry, Gate, Moderation, Pace};
 pub use moves::Move;
 pub use offload::{Accepts, BadOffload, Gso, MAX_FRAME, Offload};
 pub use pass::{Passed, Workspace, pass};

@@ -154,7 +154,7 @@ impl Moderated {
 
 /// Whether frames come faster than a rate, judged once per interval.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub struct Pace {
     since: AtomicU64,
     frames: AtomicU64,
     fast: AtomicU64,
@@ -162,7 +162,7 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// `frames` is a counter's reading at about `now` nanoseconds.
-    pub(crate) fn is_above(&self, rate: u64, frames: u64, now: u64, interval: u64) -> bool {
+    pub fn is_above(&self, rate: u64, frames: u64, now: u64, interval: u64) -> bool {
         let since = self.since.load(Ordering::Relaxed);
         let passed = now.saturating_sub(since);
         if passed >= interval && self.since.compare_exchange(since, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {

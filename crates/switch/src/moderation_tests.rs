@@ -307,3 +307,62 @@ proptest! {
         prop_assert_eq!(pollers.iter().map(PendingCalls::len).sum::<usize>(), 0);
     }
 }
+
+/// A bell that moderates itself: it wants a call when something it knows of is due.
+#[derive(Clone, Default)]
+struct Moderating(Arc<Mutex<(Vec<u64>, Vec<u64>)>>);
+
+impl Moderating {
+    /// Calls for everything due; when to look again.
+    fn look(&self) -> Asked {
+        let (events, calls) = &mut *self.0.lock().expect("no panics");
+        let due = events.iter().any(|&at| at <= CLOCK.get());
+        if due {
+            calls.push(CLOCK.get() - START);
+        }
+        events.retain(|&at| at > CLOCK.get());
+        match events.iter().min() {
+            Some(&at) => Asked::Later { due: at, called: due },
+            None if due => Asked::Called,
+            None => Asked::Unwanted,
+        }
+    }
+}
+
+impl Bell for Moderating {
+    fn ring(&self, _: News) -> Asked {
+        self.look()
+    }
+
+    fn moderate(&self, _: Moderation) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_bell_is_rung_when_it_asked_for_it_and_not_held_back() {
+    let (bell, mut calls) = (Moderating::default(), PendingCalls::new());
+    let port = Arc::new(Port::new("p", Box::new(Client::default()), Box::new(bell.clone())));
+    moderate(&port, INTERVAL, None);
+    bell.0.lock().expect("no panics").0.extend([START, START + 10, START + 30]);
+    calls.ring(&port, News::Frames, &now());
+    assert_eq!(calls.due(), Some(START + 10));
+    for _ in 0..4 {
+        pass_time(10);
+        calls.make(&now());
+    }
+    assert_eq!((bell.0.lock().expect("no panics").1.clone(), calls.len()), (vec![0, 10, 30], 0));
+    assert_eq!(port.counters().read().calls, 3);
+}
+
+#[test]
+fn what_a_bell_asked_for_is_looked_at_again_when_settings_change() {
+    let (bell, mut calls) = (Moderating::default(), PendingCalls::new());
+    let port = Arc::new(Port::new("p", Box::new(Client::default()), Box::new(bell.clone())));
+    bell.0.lock().expect("no panics").0.push(START + 1_000);
+    calls.ring(&port, News::Frames, &now());
+    bell.0.lock().expect("no panics").0[0] = START + 5;
+    calls.reconsider();
+    calls.make(&now());
+    assert_eq!(calls.due(), Some(START + 5));
+}

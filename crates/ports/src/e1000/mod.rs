@@ -1,5 +1,133 @@
-//! NICs that stock guests have drivers for: the 82540EM and the 82574L.
+//! NICs that stock guests have drivers for: the 82540EM and the 82574L, behind a vfio-user socket.
 //!
+//! - `offsets`, `registers`: where registers are, and those that are no more than memory; `ring_page`: those that a front end
+//!   may map.
+//! - `eeprom`, `phy`, `statistics`, `clock`: what is behind the other registers.
+//! - `moderation`, `interrupt`: which causes there are, and when they are raised.
 //! - `rings`: frames in and out of descriptor rings. Values and memory only: no registers, no sockets.
+//! - `device`: registers and rings of one port; `access`: what register accesses do; `function`: the device as the front end
+//!   sees it.
+//! - `input`, `output`, `bell`: the data path's three sides. No descriptor is looked at by a register access (thesis 4.4.1).
 
+mod access;
+mod bell;
+mod clock;
+mod device;
+mod eeprom;
+mod function;
+mod input;
+mod interrupt;
+mod moderation;
+mod offsets;
+mod output;
+mod phy;
+mod registers;
+mod ring_page;
 pub mod rings;
+mod sides;
+mod statistics;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ringway_engine::Signal;
+
+use crate::Sides;
+use crate::vfio_user::{Function, Observer, Server, ServerSettings};
+use bell::E1000Bell;
+use device::Device;
+use input::E1000Input;
+use output::E1000Output;
+
+/// Which NIC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Model {
+    /// 82540EM: one pin, legacy descriptors; the driver is e1000.
+    #[default]
+    E1000,
+    /// 82574L: messages, extended descriptors, ring registers that can be mapped; the driver is e1000e.
+    E1000e,
+}
+
+/// What a port is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `SWITCH:PORT`, for thread names and messages.
+    pub label: String,
+    /// The socket's path.
+    pub socket: PathBuf,
+    /// Which NIC.
+    pub model: Model,
+    /// The NIC's own address.
+    pub mac: [u8; 6],
+    /// Whether the cable is plugged in.
+    pub link: bool,
+    /// Whether the pages of the ring registers are mapped into the guest (82574L).
+    pub mapped: bool,
+    /// Whether the paravirtual extension is offered (thesis 4.4.2).
+    pub csb: bool,
+}
+
+/// How far a port's front end has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// There is none.
+    Waiting,
+    /// It has connected; no driver has brought the link up and enabled both directions yet.
+    Connected,
+    /// Frames flow.
+    Up,
+}
+
+/// What is known of a port's guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// How far it has come.
+    pub state: State,
+    /// Whether the link is up, as the guest sees it.
+    pub link: bool,
+    /// How interrupts reach the guest: `none`, `intx`, `msi` or `msi-x`.
+    pub interrupts: &'static str,
+    /// Descriptors of the transmit ring; 0 when it is off.
+    pub transmit_ring: u32,
+    /// Descriptors of the receive ring; 0 when it is off.
+    pub receive_ring: u32,
+}
+
+/// A running port's control side. Ends the port's thread and removes its socket when dropped.
+pub struct E1000 {
+    device: Arc<Device>,
+    _server: Server,
+}
+
+impl E1000 {
+    /// How the guest is doing.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.device.status()
+    }
+
+    /// Plugs the cable in, or out. The guest is told.
+    pub fn set_link(&self, on: bool) {
+        self.device.set_cable(on);
+    }
+}
+
+/// Makes a port. Its front end may come and go from now on; `observer` is told.
+///
+/// # Errors
+/// The socket cannot be had, or the kernel has no descriptors, memory or threads left.
+pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Sides, E1000)> {
+    let device = Arc::new(Device::new(settings, Arc::clone(&observer))?);
+    let sides = Sides {
+        input: Box::new(E1000Input::new(Arc::clone(&device))),
+        output: Box::new(E1000Output::new(Arc::clone(&device))),
+        bell: Box::new(E1000Bell { device: Arc::clone(&device) }),
+        signal: Signal::Kick(device.signal()?),
+    };
+    let server = ServerSettings { label: settings.label.clone(), socket: settings.socket.clone() };
+    let interrupts = Arc::clone(device.interrupts());
+    let server = Server::start(&server, Arc::clone(&device) as Arc<dyn Function>, interrupts, observer)?;
+    Ok((sides, E1000 { device, _server: server }))
+}

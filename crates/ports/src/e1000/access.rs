@@ -1,0 +1,145 @@
+//! What register accesses do. None of them looks at a descriptor: they change what is kept here, and rings' settings.
+
+mod read;
+mod ring;
+mod write;
+
+use super::clock::SystemTime;
+use super::eeprom::{Eeprom, Identity, Layout};
+use super::offsets::*;
+use super::phy::Phy;
+use super::registers::Registers;
+use super::ring_page::RingPage;
+use super::statistics::Statistics;
+use super::{Model, Settings};
+use crate::vfio_user::pci::{Bar, Capability, ConfigSpace, PciIds};
+
+/// Bytes of the register region.
+pub(super) const REGISTER_BYTES: u32 = 0x2_0000;
+const INTEL: u16 = 0x8086;
+/// What a NIC with the paravirtual extension says its card is.
+const CSB_CARD: u16 = 0x1101;
+
+/// All that registers tell of and change, but for rings and interrupts.
+#[derive(Debug)]
+pub(super) struct Core {
+    model: Model,
+    pub(super) config: ConfigSpace,
+    registers: Registers,
+    eeprom: Eeprom,
+    phy: Phy,
+    statistics: Statistics,
+    time: SystemTime,
+    /// MDIC, EERD and EEWR, as they read.
+    mdic: u32,
+    eerd: u32,
+    eewr: u32,
+    /// IOADDR: the register that IODATA is.
+    pub(super) io_address: u32,
+    /// There is a front end.
+    pub(super) connected: bool,
+}
+
+impl Core {
+    pub(super) fn new(settings: &Settings) -> Core {
+        let model = settings.model;
+        let (device, card, layout) = match model {
+            Model::E1000 => (0x100e, 0x001e, Layout::Old),
+            Model::E1000e => (0x10d3, 0xa01f, Layout::New),
+        };
+        let subsystem = if settings.csb { CSB_CARD } else { card };
+        let ids = PciIds {
+            vendor: INTEL,
+            device,
+            revision: if model == Model::E1000 { 3 } else { 0 },
+            class: 0x02_0000,
+            subsystem_vendor: INTEL,
+            subsystem,
+        };
+        let identity = Identity { mac: settings.mac, device, subsystem_vendor: INTEL, subsystem };
+        let mut core = Core {
+            model,
+            config: config(model, &ids),
+            registers: Registers::new(model),
+            eeprom: Eeprom::new(&identity, layout),
+            phy: Phy::new(model, settings.link),
+            statistics: Statistics::default(),
+            time: SystemTime::default(),
+            mdic: 0,
+            eerd: 0,
+            eewr: 0,
+            io_address: 0,
+            connected: false,
+        };
+        core.registers.set_station(settings.mac);
+        core
+    }
+
+    /// Bits of the cause registers that the model has.
+    pub(super) fn known_causes(&self) -> u32 {
+        match self.model {
+            Model::E1000 => 0x0001_ffff,
+            Model::E1000e => 0x01f7_ffff,
+        }
+    }
+
+    /// Software reset (CTRL.RST): all but the PHY, the EEPROM and the bus's registers.
+    fn reset(&mut self, page: &RingPage) {
+        self.registers.reset();
+        self.registers.set_station(self.eeprom.mac());
+        self.reset_page(page);
+        self.time = SystemTime::default();
+        (self.mdic, self.eerd, self.eewr) = (0, 0, 0);
+    }
+
+    /// As after power on.
+    pub(super) fn power_on(&mut self, page: &RingPage) {
+        self.registers = Registers::new(self.model);
+        self.phy.reset();
+        self.statistics = Statistics::default();
+        self.config.reset();
+        self.io_address = 0;
+        self.reset(page);
+    }
+
+    /// Writes what a reset leaves in the ring pages.
+    pub(super) fn reset_page(&self, page: &RingPage) {
+        for offset in (RING_PAGES..RING_PAGES_END).step_by(4) {
+            page.set(offset, self.registers.reset_value(offset));
+        }
+    }
+
+    /// Whether the MAC sees a link.
+    fn has_link(&self) -> bool {
+        self.phy.has_link() && self.registers.get(CTRL) & CTRL_SLU != 0
+    }
+
+    /// Whether what is sent comes back.
+    fn loops(&self) -> bool {
+        self.phy.loops() || self.registers.get(RCTL) & RCTL_LBM != 0
+    }
+
+    /// Whether there is a front end, whether the link is up, and how long the rings are that are on.
+    pub(super) fn status(&self, page: &RingPage) -> (bool, bool, [u32; 2]) {
+        let ring = |on: bool, length: u32| if on { (page.get(length) & 0xf_ff80) / 16 } else { 0 };
+        let transmit = ring(self.registers.get(TCTL) & TCTL_EN != 0, TDLEN);
+        let receive = ring(self.registers.get(RCTL) & RCTL_EN != 0, RDLEN);
+        (self.connected, self.has_link(), [transmit, receive])
+    }
+}
+
+/// The configuration space of a model.
+fn config(model: Model, ids: &PciIds) -> ConfigSpace {
+    match model {
+        Model::E1000 => {
+            let bars = [Bar::Memory(REGISTER_BYTES), Bar::None, Bar::Io(64)];
+            ConfigSpace::new(ids, &bars, &[Capability::power(0xdc)])
+        }
+        Model::E1000e => {
+            let bars = [Bar::Memory(REGISTER_BYTES), Bar::None, Bar::Io(32), Bar::Memory(0x4000)];
+            let capabilities =
+                [Capability::power(0xc8), Capability::msi(0xd0, 0), Capability::msi_x(0xa0, 5, (3, 0), (3, 0x2000))];
+            ConfigSpace::new(ids, &bars, &capabilities)
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Reads.
+
+use ringway_engine::nanoseconds;
+
+use super::Core;
+use crate::e1000::Model;
+use crate::e1000::device::Device;
+use crate::e1000::offsets::*;
+use crate::e1000::registers::canonical;
+use crate::e1000::ring_page::RingPage;
+use crate::e1000::rings::{Received, Traffic};
+
+/// SWSM: taken by whoever reads it clear.
+const SWSM_SMBI: u32 = 1;
+/// EEMNGCTL: configuration is done.
+const EEMNGCTL_DONE: u32 = 1 << 18;
+const SYSTIML: u32 = 0xb600;
+const SYSTIMH: u32 = 0xb604;
+const TIMINCA: u32 = 0xb608;
+
+impl Device {
+    /// Reads a register.
+    pub(in crate::e1000) fn read_register(&self, core: &mut Core, offset: u32) -> u32 {
+        let offset = canonical(offset);
+        if RingPage::has(offset) {
+            // An alias may be in the page, too; what is not a register there reads as what was written to it.
+            return self.page.get(offset);
+        }
+        match offset {
+            STATUS => core.device_status(),
+            EECD => core.eeprom.control(),
+            EERD => core.eerd,
+            EEWR if core.model == Model::E1000e => core.eewr,
+            MDIC => core.mdic,
+            ICR => {
+                let causes = self.interrupting().causes.read();
+                self.settle();
+                causes
+            }
+            IMS => self.interrupting().causes.ims(),
+            ICS | IMC => 0,
+            ITR => self.interrupting().causes.itr(),
+            PBA => core.packet_buffer(),
+            STATISTICS..STATISTICS_END => self.read_statistics(core, offset),
+            _ if core.model == Model::E1000 => core.registers.get(offset),
+            IAM => self.interrupting().causes.automatic()[0],
+            EIAC => self.interrupting().causes.automatic()[1],
+            IVAR => self.interrupting().causes.automatic()[2],
+            EITR..0x00fc => self.interrupting().causes.eitr(((offset - EITR) / 4) as usize),
+            EEMNGCTL => EEMNGCTL_DONE,
+            SWSM => {
+                let value = core.registers.get(SWSM);
+                core.registers.set(SWSM, value | SWSM_SMBI);
+                value
+            }
+            SYSTIML => core.time.low(nanoseconds()),
+            SYSTIMH => core.time.high(),
+            TIMINCA => core.time.increment(),
+            _ => core.registers.get(offset),
+        }
+    }
+
+    /// A statistics register, after what the data path has counted was added to them.
+    fn read_statistics(&self, core: &mut Core, offset: u32) -> u32 {
+        let sent = std::mem::take(&mut self.input.lock().sent);
+        if sent != Traffic::default() {
+            core.statistics.sent(&sent);
+        }
+        let received = std::mem::take(&mut self.output.lock().received);
+        if received != Received::default() {
+            core.statistics.received(&received);
+        }
+        let raised = std::mem::take(&mut self.interrupting().raised);
+        if core.model == Model::E1000e {
+            core.statistics.interrupts(raised);
+        }
+        core.statistics.read(offset)
+    }
+}
+
+impl Core {
+    fn device_status(&self) -> u32 {
+        let link = if self.has_link() { STATUS_LU } else { 0 };
+        let master = self.model == Model::E1000e && self.registers.get(CTRL) & CTRL_GIO_DISABLE == 0;
+        let master = if master { STATUS_GIO } else { 0 };
+        STATUS_FD | link | STATUS_SPEED_1000 | STATUS_ASDV_1000 | master
+    }
+
+    /// PBA: what is not for receiving is for transmitting, in KiB.
+    fn packet_buffer(&self) -> u32 {
+        let all: u32 = if self.model == Model::E1000e { 40 } else { 64 };
+        let receive = self.registers.get(PBA) & 0xff;
+        receive | all.saturating_sub(receive) << 16
+    }
+
+    /// A register that is no more than memory; 0 for others.
+    pub(in crate::e1000) fn plain(&self, offset: u32) -> u32 {
+        self.registers.get(canonical(offset))
+    }
+}

@@ -1,0 +1,134 @@
+//! Writes.
+
+use ringway_engine::nanoseconds;
+
+use super::Core;
+use super::ring::Restart;
+use crate::e1000::Model;
+use crate::e1000::device::Device;
+use crate::e1000::interrupt::Causes;
+use crate::e1000::offsets::*;
+use crate::e1000::phy;
+use crate::e1000::registers::canonical;
+use crate::e1000::ring_page::RingPage;
+
+const SYSTIML: u32 = 0xb600;
+const SYSTIMH: u32 = 0xb604;
+const TIMINCA: u32 = 0xb608;
+
+impl Device {
+    /// Writes a register.
+    pub(in crate::e1000) fn write_register(&self, core: &mut Core, offset: u32, value: u32) {
+        let offset = canonical(offset);
+        if RingPage::has(offset) {
+            return self.write_ring_register(core, offset, value);
+        }
+        match offset {
+            CTRL => self.write_control(core, value),
+            CTRL_EXT => {
+                core.registers.set(CTRL_EXT, value);
+                self.with_causes(|causes| causes.set_ctrl_ext(value));
+            }
+            EECD => core.eeprom.set_control(value),
+            EERD => core.eerd = core.eeprom.read(value),
+            EEWR if core.model == Model::E1000e => core.eewr = core.eeprom.write(value),
+            MDIC => self.write_mdic(core, value),
+            ICR => self.with_causes(|causes| causes.acknowledge(value)),
+            ICS => self.with_causes(|causes| causes.set(value)),
+            IMS => self.with_causes(|causes| causes.unmask(value)),
+            IMC => self.with_causes(|causes| causes.mask(value)),
+            ITR => self.with_causes(|causes| causes.set_itr(value)),
+            IAM if core.model == Model::E1000e => self.with_causes(|causes| causes.set_iam(value)),
+            EIAC if core.model == Model::E1000e => self.with_causes(|causes| causes.set_eiac(value)),
+            IVAR if core.model == Model::E1000e => self.with_causes(|causes| causes.set_ivar(value)),
+            EITR..0x00fc if core.model == Model::E1000e => {
+                self.with_causes(|causes| causes.set_eitr(((offset - EITR) / 4) as usize, value));
+            }
+            RCTL => {
+                let restart = Restart::after(core.registers.get(RCTL), value, RCTL_EN);
+                core.registers.set(RCTL, value);
+                self.apply_receive(core, restart);
+                self.apply_transmit(core, Restart::No);
+            }
+            TCTL => {
+                let restart = Restart::after(core.registers.get(TCTL), value, TCTL_EN);
+                core.registers.set(TCTL, value);
+                self.apply_transmit(core, restart);
+            }
+            VET => {
+                core.registers.set(VET, value);
+                self.apply_receive(core, Restart::No);
+                self.apply_transmit(core, Restart::No);
+            }
+            RXCSUM | RFCTL | MTA..RA_END | VFTA..VFTA_END => {
+                core.registers.set(offset, value);
+                self.apply_receive(core, Restart::No);
+            }
+            SYSTIML if core.model == Model::E1000e => core.time.set_low(value, nanoseconds()),
+            SYSTIMH if core.model == Model::E1000e => core.time.set_high(value, nanoseconds()),
+            TIMINCA if core.model == Model::E1000e => core.time.set_increment(value, nanoseconds()),
+            _ => core.registers.set(offset, value),
+        }
+    }
+
+    /// Changes the interrupt registers, and raises what follows from it.
+    fn with_causes(&self, change: impl FnOnce(&mut Causes)) {
+        change(&mut self.interrupting().causes);
+        self.settle();
+    }
+
+    fn write_control(&self, core: &mut Core, value: u32) {
+        let link = core.has_link();
+        if value & CTRL_PHY_RST != 0 {
+            core.phy.reset();
+        }
+        if value & CTRL_RST != 0 {
+            return self.reset_registers(core);
+        }
+        core.registers.set(CTRL, value);
+        self.apply_receive(core, Restart::No);
+        self.apply_transmit(core, Restart::No);
+        if core.has_link() != link || value & CTRL_PHY_RST != 0 {
+            self.with_causes(|causes| causes.set(LSC));
+        }
+    }
+
+    /// Software reset.
+    fn reset_registers(&self, core: &mut Core) {
+        core.reset(&self.page);
+        self.interrupting().causes.reset();
+        self.apply_receive(core, Restart::Yes);
+        self.apply_transmit(core, Restart::Yes);
+        self.settle();
+    }
+
+    fn write_mdic(&self, core: &mut Core, value: u32) {
+        let accessed = core.phy.access(value);
+        core.mdic = accessed.mdic;
+        if accessed.link_changed {
+            self.apply_receive(core, Restart::No);
+            self.apply_transmit(core, Restart::No);
+        }
+        let done = if value & phy::INTERRUPT != 0 { MDAC } else { 0 };
+        let changed = if accessed.link_changed { LSC } else { 0 };
+        if done | changed != 0 {
+            self.with_causes(|causes| causes.set(done | changed));
+        }
+    }
+
+    /// Plugs the cable in, or out.
+    pub(in crate::e1000) fn set_cable(&self, on: bool) {
+        let mut core = self.core.lock();
+        if core.phy.set_cable(on) {
+            self.apply_receive(&core, Restart::No);
+            self.apply_transmit(&core, Restart::No);
+            self.with_causes(|causes| causes.set(LSC));
+        }
+    }
+
+    /// As after power on.
+    pub(in crate::e1000) fn power_on(&self, core: &mut Core) {
+        core.power_on(&self.page);
+        self.reset_registers(core);
+    }
+}

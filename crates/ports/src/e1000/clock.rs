@@ -1,0 +1,69 @@
+//! The clock that the 82574L keeps for time stamps (DS 7.7): it counts, though no frame is stamped.
+
+/// Nanoseconds of a tick at 25 MHz.
+const TICK: u64 = 40;
+
+/// SYSTIM: so much is added per so many ticks (TIMINCA).
+#[derive(Debug, Default)]
+pub(super) struct SystemTime {
+    /// TIMINCA as it was written.
+    increment: u32,
+    /// What it was, and when.
+    base: (u64, u64),
+    /// The high word that goes with the low word that was read.
+    high: u32,
+}
+
+impl SystemTime {
+    fn at(&self, now: u64) -> u64 {
+        let (value, period) = (u64::from(self.increment & 0xff_ffff), u64::from(self.increment >> 24));
+        let ticks = now.saturating_sub(self.base.1) / TICK;
+        match ticks.checked_div(period) {
+            Some(steps) => self.base.0.wrapping_add(steps.wrapping_mul(value)),
+            None => self.base.0,
+        }
+    }
+
+    pub(super) fn increment(&self) -> u32 {
+        self.increment
+    }
+
+    pub(super) fn set_increment(&mut self, value: u32, now: u64) {
+        self.base = (self.at(now), now);
+        self.increment = value;
+    }
+
+    pub(super) fn low(&mut self, now: u64) -> u32 {
+        let time = self.at(now);
+        self.high = (time >> 32) as u32;
+        time as u32
+    }
+
+    pub(super) fn high(&self) -> u32 {
+        self.high
+    }
+
+    pub(super) fn set_low(&mut self, value: u32, now: u64) {
+        self.base = (self.at(now) & !0xffff_ffff | u64::from(value), now);
+    }
+
+    pub(super) fn set_high(&mut self, value: u32, now: u64) {
+        self.base = (self.at(now) & 0xffff_ffff | u64::from(value) << 32, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SystemTime;
+
+    #[test]
+    fn time_passes_at_the_rate_that_was_set_and_goes_on_when_that_changes() {
+        let mut time = SystemTime::default();
+        time.set_increment(2 << 24 | 80, 1_000);
+        assert_eq!((time.low(1_079), time.low(1_080)), (0, 80));
+        time.set_increment(1 << 24 | 1, 1_080);
+        assert_eq!(time.low(1_120), 81);
+        time.set_high(1, 1_120);
+        assert_eq!((time.low(1_120), time.high()), (81, 1));
+    }
+}

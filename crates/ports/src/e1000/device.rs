@@ -1,0 +1,251 @@
+//! The device of one port: registers, which the port's own thread works on, and two rings, which pollers work on.
+//!
+//! Locks, in the order in which they may be taken: registers, a side (or the input's and then the output's), interrupts.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+
+use parking_lot::{Mutex, MutexGuard};
+use ringway_engine::nanoseconds;
+use ringway_switch::{Asked, Moderation, Pace};
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::access::Core;
+use super::interrupt::{Causes, Way};
+use super::offsets::{RDT, TDT};
+use super::ring_page::RingPage;
+use super::rings::RingFault;
+use super::sides::{InputSide, OutputSide, Ring};
+use super::{Model, Settings, State, Status};
+use crate::vfio_user::{Interrupts, Mode, Observer};
+
+/// Broken rings are told of no more often than this, in nanoseconds: a guest can break one in no time.
+const REPORT_EVERY: u64 = 1_000_000_000;
+
+/// Causes, and what is known of their way to the guest.
+#[derive(Debug)]
+pub(super) struct Interrupting {
+    pub(super) causes: Causes,
+    /// For when a poller has a call in its list that will look again: no later ones are needed.
+    listed: Option<u64>,
+    /// Raised since the statistics registers were read.
+    pub(super) raised: u64,
+    moderation: Moderation,
+    pace: Pace,
+    /// Frames sent and received, for the pace.
+    pub(super) frames: u64,
+}
+
+/// See the module's description.
+pub(super) struct Device {
+    pub(super) model: Model,
+    /// Whether the ring pages are mapped.
+    pub(super) mapped: bool,
+    pub(super) core: Mutex<Core>,
+    pub(super) page: RingPage,
+    pub(super) input: Arc<Mutex<InputSide>>,
+    pub(super) output: Mutex<OutputSide>,
+    interrupting: Mutex<Interrupting>,
+    interrupts: Arc<Interrupts>,
+    observer: Arc<dyn Observer>,
+    reported: AtomicU64,
+    /// A poller asked for a kick.
+    armed: AtomicBool,
+    /// Interrupts have to be looked at by the poller.
+    news: AtomicBool,
+    wake: OwnedFd,
+}
+
+impl Device {
+    pub(super) fn new(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<Device> {
+        let core = Core::new(settings);
+        let page = RingPage::new()?;
+        core.reset_page(&page);
+        let interrupting = Interrupting {
+            causes: Causes::new(core.known_causes()),
+            listed: None,
+            raised: 0,
+            moderation: Moderation::default(),
+            pace: Pace::default(),
+            frames: 0,
+        };
+        Ok(Device {
+            model: settings.model,
+            mapped: settings.mapped && settings.model == Model::E1000e,
+            page,
+            input: Arc::new(Mutex::new(core.new_input())),
+            output: Mutex::new(core.new_output()),
+            core: Mutex::new(core),
+            interrupting: Mutex::new(interrupting),
+            interrupts: Arc::new(Interrupts::default()),
+            observer,
+            reported: AtomicU64::new(0),
+            armed: AtomicBool::new(false),
+            news: AtomicBool::new(false),
+            wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    pub(super) fn interrupts(&self) -> &Arc<Interrupts> {
+        &self.interrupts
+    }
+
+    /// What a poller waits for.
+    pub(super) fn signal(&self) -> io::Result<OwnedFd> {
+        self.wake.try_clone()
+    }
+
+    /// The transmit ring's tail register.
+    #[inline]
+    pub(super) fn transmit_tail(&self) -> u32 {
+        self.page.get(TDT) & 0xffff
+    }
+
+    /// The receive ring's tail register.
+    #[inline]
+    pub(super) fn receive_tail(&self) -> u32 {
+        self.page.get(RDT) & 0xffff
+    }
+
+    /// Wakes the poller, if it asked to be woken, after something was published.
+    pub(super) fn kick(&self) {
+        fence(Ordering::SeqCst);
+        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::Relaxed) {
+            // Only this process has the descriptor; a full counter is as good as a write.
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// A poller wants to be woken from now on. It looks once more afterwards.
+    pub(super) fn arm(&self) {
+        self.armed.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(super) fn disarm(&self) {
+        self.armed.store(false, Ordering::Relaxed);
+    }
+
+    /// Has the poller look at the interrupts.
+    pub(super) fn set_news(&self) {
+        self.news.store(true, Ordering::Release);
+    }
+
+    pub(super) fn has_news(&self) -> bool {
+        self.news.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn take_news(&self) -> bool {
+        self.has_news() && self.news.swap(false, Ordering::Acquire)
+    }
+
+    /// The interrupts, locked.
+    #[inline]
+    pub(super) fn interrupting(&self) -> MutexGuard<'_, Interrupting> {
+        let mut interrupting = self.interrupting.lock();
+        let way = if self.interrupts.mode() == Mode::MsiX { Way::Several } else { Way::One };
+        interrupting.causes.set_way(way);
+        interrupting
+    }
+
+    /// After registers have changed: raises what is to be raised, and has the poller see to what comes later.
+    pub(super) fn settle(&self) {
+        if let Asked::Later { .. } = self.ring(None, false) {
+            self.set_news();
+            self.kick();
+        }
+    }
+
+    /// Raises what is to be raised. `fired`: a call that was listed for this time has come; `lists`: the caller lists one
+    /// for the time that is returned.
+    pub(super) fn ring(&self, fired: Option<u64>, lists: bool) -> Asked {
+        let mut interrupting = self.interrupting();
+        let Interrupting { causes, listed, raised, moderation, pace, frames } = &mut *interrupting;
+        if fired.is_some() && *listed == fired {
+            *listed = None;
+        }
+        if causes.is_quiet() {
+            return Asked::Unwanted;
+        }
+        let now = nanoseconds();
+        let floor = u64::try_from(moderation.interval.as_nanos()).unwrap_or(u64::MAX);
+        let applies = moderation.above.is_none_or(|above| pace.is_above(above, *frames, now, floor));
+        causes.set_floor(if applies { floor } else { 0 });
+        let raise = causes.settle(now);
+        // A call that is listed for an earlier time, and has not come yet, will look again.
+        let later = raise.next.filter(|next| listed.filter(|listed| *listed > now).is_none_or(|listed| *next < listed));
+        if lists && later.is_some() {
+            *listed = later;
+        }
+        *raised += u64::from(raise.vectors.count_ones());
+        drop(interrupting);
+        let called = raise.vectors != 0;
+        if called {
+            self.trigger(raise.vectors);
+        }
+        match later {
+            Some(due) => Asked::Later { due, called },
+            None if called => Asked::Called,
+            None => Asked::Unwanted,
+        }
+    }
+
+    #[cold]
+    fn trigger(&self, vectors: u8) {
+        (0..u8::BITS as usize).filter(|vector| vectors >> vector & 1 != 0).for_each(|vector| {
+            self.interrupts.trigger(vector);
+        });
+        // The time after the calls, so that no two are ever closer than they may be.
+        self.interrupting.lock().causes.raised(vectors, nanoseconds());
+    }
+
+    /// The front end took the pin's mask away.
+    pub(super) fn pin_unmasked(&self) {
+        if self.interrupting().causes.pin() {
+            self.interrupts.trigger(0);
+        }
+    }
+
+    /// The port's own moderation.
+    pub(super) fn moderate(&self, moderation: Moderation) {
+        self.interrupting.lock().moderation = moderation;
+    }
+
+    /// A ring broke; it rests until it is turned on anew.
+    #[cold]
+    pub(super) fn report(&self, direction: &str, fault: RingFault) {
+        let (now, last) = (nanoseconds(), self.reported.load(Ordering::Relaxed));
+        if last == 0 || now.saturating_sub(last) >= REPORT_EVERY {
+            self.reported.store(now, Ordering::Relaxed);
+            self.observer.refused(fault.name(), format!("{direction} ring: {fault}"));
+        }
+    }
+
+    /// What there is to know.
+    pub(super) fn status(&self) -> Status {
+        let (connected, link, [transmit_ring, receive_ring]) = self.core.lock().status(&self.page);
+        let interrupts = match self.interrupts.mode() {
+            Mode::None => "none",
+            Mode::Intx => "intx",
+            Mode::Msi => "msi",
+            Mode::MsiX => "msi-x",
+        };
+        let state = match (connected, link && transmit_ring > 0 && receive_ring > 0) {
+            (false, _) => State::Waiting,
+            (true, false) => State::Connected,
+            (true, true) => State::Up,
+        };
+        Status { state, link, interrupts, transmit_ring, receive_ring }
+    }
+}
+
+impl<R> Ring<R> {
+    /// Breaks the ring.
+    #[cold]
+    pub(super) fn fail(&mut self, device: &Device, direction: &str, fault: RingFault) {
+        *self = Ring::Broken;
+        device.report(direction, fault);
+    }
+}

@@ -1,0 +1,159 @@
+//! The device as a front end sees it.
+
+use super::Model;
+use super::access::{Core, REGISTER_BYTES};
+use super::device::Device;
+use super::offsets::{RING_PAGES, RING_PAGES_END};
+use super::registers::{Part, parts};
+use super::ring_page::RingPage;
+use crate::vfio_user::{BadAccess, CONFIG_REGION, Dma, Function, Irqs, MapArea, REGIONS, RegionInfo};
+
+/// The regions: registers, the window of I/O ports, tables of messages, which the front end keeps itself.
+const REGISTERS: usize = 0;
+const PORTS: usize = 2;
+const TABLES: usize = 3;
+/// In the window: which register, and its value.
+const IOADDR: u32 = 0;
+const IODATA: u32 = 4;
+
+impl Device {
+    fn read_words(&self, offset: u64, data: &mut [u8], mut read: impl FnMut(&Part) -> u32) {
+        let mut left = data;
+        for part in parts(offset, left.len()) {
+            let bytes = read(&part).to_le_bytes();
+            let (now, later) = left.split_at_mut(part.len);
+            now.copy_from_slice(&bytes[part.from..part.from + part.len]);
+            left = later;
+        }
+    }
+
+    /// Writes words; `kept` says what is there of one that is written in part.
+    fn write_words(&self, offset: u64, data: &[u8], core: &mut Core, kept: impl Fn(&Core, u32) -> u32, to: To) {
+        let mut left = data;
+        for part in parts(offset, data.len()) {
+            let (now, later) = left.split_at(part.len);
+            let mut bytes = if part.len < 4 { kept(core, part.offset).to_le_bytes() } else { [0; 4] };
+            bytes[part.from..part.from + part.len].copy_from_slice(now);
+            let value = u32::from_le_bytes(bytes);
+            match (to, part.offset) {
+                (To::Registers, offset) => self.write_register(core, offset, value),
+                (To::Ports, IOADDR) => core.io_address = value,
+                (To::Ports, IODATA) => {
+                    let offset = core.io_address & !3;
+                    if offset < REGISTER_BYTES {
+                        self.write_register(core, offset, value);
+                    }
+                }
+                (To::Ports, _) => {}
+            }
+            left = later;
+        }
+    }
+
+    fn read_port(&self, core: &mut Core, offset: u32) -> u32 {
+        match offset {
+            IOADDR => core.io_address,
+            IODATA if core.io_address < REGISTER_BYTES => {
+                let offset = core.io_address & !3;
+                self.read_register(core, offset)
+            }
+            _ => 0,
+        }
+    }
+
+    /// What a register holds that is no more than memory; of others the bytes that are not written count as 0.
+    fn kept(&self, core: &Core, offset: u32) -> u32 {
+        if RingPage::has(offset) { self.page.get(offset) } else { core.plain(offset) }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum To {
+    Registers,
+    Ports,
+}
+
+impl Function for Device {
+    fn regions(&self) -> [RegionInfo; REGIONS] {
+        let mut regions: [RegionInfo; REGIONS] = Default::default();
+        let region = |size: u64| RegionInfo { size, access: true, ..RegionInfo::default() };
+        regions[REGISTERS] = region(REGISTER_BYTES.into());
+        regions[CONFIG_REGION] = region(256);
+        match self.model {
+            Model::E1000 => regions[PORTS] = region(64),
+            Model::E1000e => {
+                regions[PORTS] = region(32);
+                regions[TABLES] = region(0x4000);
+            }
+        }
+        // Without a descriptor for it, the front end does without the mapping.
+        if self.mapped
+            && let Ok(file) = self.page.file()
+        {
+            let (offset, size) = (RING_PAGES.into(), (RING_PAGES_END - RING_PAGES).into());
+            regions[REGISTERS].areas = vec![MapArea { offset, size }];
+            regions[REGISTERS].memory = Some(file);
+        }
+        regions
+    }
+
+    fn irqs(&self) -> Irqs {
+        match self.model {
+            Model::E1000 => Irqs { intx: 1, msi: 0, msi_x: 0 },
+            Model::E1000e => Irqs { intx: 1, msi: 1, msi_x: 5 },
+        }
+    }
+
+    fn read(&self, region: usize, offset: u64, data: &mut [u8]) -> Result<(), BadAccess> {
+        let mut core = self.core.lock();
+        match region {
+            REGISTERS => self.read_words(offset, data, |part| self.read_register(&mut core, part.offset)),
+            PORTS => self.read_words(offset, data, |part| self.read_port(&mut core, part.offset)),
+            TABLES => data.fill(0),
+            CONFIG_REGION => return core.config.read(offset, data),
+            _ => return Err(BadAccess),
+        }
+        Ok(())
+    }
+
+    fn write(&self, region: usize, offset: u64, data: &[u8]) -> Result<(), BadAccess> {
+        let mut core = self.core.lock();
+        match region {
+            REGISTERS => self.write_words(offset, data, &mut core, |core, at| self.kept(core, at), To::Registers),
+            PORTS => self.write_words(
+                offset,
+                data,
+                &mut core,
+                |core, at| if at == IOADDR { core.io_address } else { self.kept(core, core.io_address) },
+                To::Ports,
+            ),
+            TABLES => {}
+            CONFIG_REGION => return core.config.write(offset, data),
+            _ => return Err(BadAccess),
+        }
+        Ok(())
+    }
+
+    fn set_memory(&self, memory: Dma) {
+        // Both at once: a ring that loops back uses both.
+        let (mut input, mut output) = (self.input.lock(), self.output.lock());
+        let old = [std::mem::replace(&mut input.memory, memory.clone()), std::mem::replace(&mut output.memory, memory)];
+        drop((input, output));
+        // Unmapped without a lock.
+        drop(old);
+    }
+
+    fn unmasked(&self) {
+        self.pin_unmasked();
+    }
+
+    fn reset(&self) {
+        self.power_on(&mut self.core.lock());
+    }
+
+    fn connected(&self, on: bool) {
+        let mut core = self.core.lock();
+        core.connected = on;
+        self.power_on(&mut core);
+    }
+}

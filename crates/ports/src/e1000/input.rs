@@ -1,0 +1,142 @@
+//! Frames from the guest: its transmit ring.
+
+use std::sync::Arc;
+
+use parking_lot::lock_api::ArcMutexGuard;
+use parking_lot::{Mutex, RawMutex};
+use ringway_switch::{Batch, BatchStorage, Discarded, Input, PortFault};
+
+use super::device::Device;
+use super::interrupt::SentNews;
+use super::offsets::{TADV, TDH, TIDV};
+use super::sides::{InputSide, Ring};
+
+/// Frames that come back in one go, when the guest wants that: enough for a test, and no burden to others.
+const LOOPED: usize = 64;
+
+pub(super) struct E1000Input {
+    device: Arc<Device>,
+    side: Arc<Mutex<InputSide>>,
+    /// From a collect to its release.
+    held: Option<ArcMutexGuard<RawMutex, InputSide>>,
+    /// For frames that come back.
+    looped: Option<BatchStorage>,
+}
+
+impl E1000Input {
+    pub(super) fn new(device: Arc<Device>) -> E1000Input {
+        let side = Arc::clone(&device.input);
+        E1000Input { device, side, held: None, looped: None }
+    }
+}
+
+/// Gives frames to the guest that sent them.
+#[cold]
+fn loop_back(device: &Device, side: &mut InputSide, tail: u32, storage: &mut Option<BatchStorage>) {
+    let InputSide { ring, memory, bounce, settings, .. } = side;
+    let Ring::On(transmit) = ring else { return };
+    if bounce.begin().is_err() {
+        return;
+    }
+    let mut batch = storage.take().unwrap_or_else(|| BatchStorage::new(LOOPED)).into_batch();
+    let result = transmit.collect(&memory.readable, bounce, tail, settings, &mut batch);
+    device.give_back(&batch);
+    *storage = Some(batch.into_storage());
+    if let Err(fault) = result {
+        ring.fail(device, "transmit", fault);
+    }
+}
+
+impl Input for E1000Input {
+    #[inline]
+    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+        // The port's own thread has the lock: it says when it is done.
+        let Some(guard) = self.side.try_lock_arc() else { return Ok(()) };
+        let side = self.held.insert(guard);
+        let tail = self.device.transmit_tail();
+        if !side.pending(tail) {
+            return Ok(());
+        }
+        if let Err(fault) = side.start() {
+            side.ring.fail(&self.device, "transmit", fault);
+            return Ok(());
+        }
+        if side.looped {
+            loop_back(&self.device, side, tail, &mut self.looped);
+            return Ok(());
+        }
+        let InputSide { ring, memory, bounce, settings, .. } = &mut **side;
+        let Ring::On(transmit) = ring else { return Ok(()) };
+        if bounce.begin().is_err() {
+            return Ok(());
+        }
+        if let Err(fault) = transmit.collect(&memory.readable, bounce, tail, settings, batch) {
+            ring.fail(&self.device, "transmit", fault);
+        }
+        Ok(())
+    }
+
+    fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
+        let mut discarded = Discarded::default();
+        let Some(guard) = self.side.try_lock_arc() else { return Ok(discarded) };
+        let side = self.held.insert(guard);
+        let tail = self.device.transmit_tail();
+        if side.pending(tail) && !side.looped {
+            let mut result = side.start();
+            let InputSide { ring, memory, .. } = &mut **side;
+            if let (Ring::On(transmit), Ok(())) = (&mut *ring, result) {
+                result = transmit.discard(&memory.readable, tail, most, &mut discarded);
+            }
+            if let Err(fault) = result {
+                ring.fail(&self.device, "transmit", fault);
+            }
+        }
+        self.release();
+        Ok(discarded)
+    }
+
+    #[inline]
+    fn release(&mut self) {
+        let Some(mut side) = self.held.take() else { return };
+        let InputSide { ring, memory, sent, .. } = &mut *side;
+        let Ring::On(transmit) = ring else { return };
+        let completed = match transmit.release(&memory.writable) {
+            Ok(completed) => completed,
+            Err(fault) => return ring.fail(&self.device, "transmit", fault),
+        };
+        if completed.descriptors == 0 {
+            return;
+        }
+        let page = &self.device.page;
+        page.set(TDH, transmit.head());
+        sent.merge(&completed.traffic);
+        let news = SentNews { reported: completed.reported, delay: completed.delay, empty: completed.empty };
+        let mut interrupting = self.device.interrupting();
+        interrupting.frames += completed.traffic.frames;
+        interrupting.causes.sent(news, page.get(TIDV), page.get(TADV), ringway_engine::nanoseconds);
+    }
+
+    #[inline]
+    fn pending(&mut self) -> bool {
+        let Some(side) = self.side.try_lock() else { return false };
+        side.pending(self.device.transmit_tail()) || self.device.has_news()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.device.arm();
+        let Some(side) = self.side.try_lock() else { return true };
+        side.pending(self.device.transmit_tail()) || self.device.has_news()
+    }
+
+    fn disarm(&mut self) {
+        self.device.disarm();
+    }
+
+    fn has_news(&mut self) -> bool {
+        self.device.take_news()
+    }
+
+    fn needs_looks(&mut self) -> bool {
+        self.device.mapped && self.side.lock().ring.is_on()
+    }
+}

@@ -1,0 +1,371 @@
+//! Interrupt causes and what they raise (SDM 13.4.17 to 13.4.21, DS 7.4 and 10.2.4): a machine over the caller's clock, without
+//! eventfds. A cause that came in stays until the guest reads it, or is told by a message of its own; whatever is held back
+//! is raised when its time has come, without anything else having to happen.
+
+use super::moderation::{Delay, Delayed, Throttle, throttle_interval};
+use super::offsets::{
+    ASSERTED, EXT_EIAME, EXT_IAME, LSC, MDAC, OTHER, RXDMT0, RXO, RXQ0, RXQ1, RXT0, TXDW, TXQ0, TXQ1, TXQE,
+};
+
+/// Messages of MSI-X.
+pub(super) const VECTORS: usize = 5;
+/// Causes that belong to no queue.
+const OTHERS: u32 = LSC | RXO | MDAC | 1 << 16 | 1 << 17 | 1 << 18;
+/// The causes that IVAR gives vectors, by their place there.
+const ALLOCATED: [u32; 5] = [RXQ0, RXQ1, TXQ0, TXQ1, OTHER];
+
+/// How interrupts reach the guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Way {
+    /// The pin, or one message.
+    #[default]
+    One,
+    /// A message for each of several groups of causes.
+    Several,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Raise {
+    /// Which messages are to be sent: a bit each. The pin is the first.
+    pub(super) vectors: u8,
+    /// When to look again, at the latest.
+    pub(super) next: Option<u64>,
+}
+
+/// Descriptors that were written back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SentNews {
+    /// Some had report status.
+    pub(super) reported: bool,
+    /// All that had may be told late.
+    pub(super) delay: bool,
+    /// The ring is empty.
+    pub(super) empty: bool,
+}
+
+/// Frames that were received, or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ReceivedNews {
+    pub(super) frames: bool,
+    /// Few descriptors are left.
+    pub(super) low: bool,
+    /// There were too few.
+    pub(super) overrun: bool,
+}
+
+/// One line to the guest.
+#[derive(Clone, Copy, Debug, Default)]
+struct Line {
+    /// Raised, and its causes are there still.
+    up: bool,
+    throttle: Throttle,
+    /// ITR or EITR.
+    register: u32,
+}
+
+/// The interrupt registers of a function.
+#[derive(Debug, Default)]
+pub(super) struct Causes {
+    /// Bits that this model has.
+    known: u32,
+    way: Way,
+    icr: u32,
+    ims: u32,
+    iam: u32,
+    eiac: u32,
+    ivar: u32,
+    ctrl_ext: u32,
+    /// The pin or the single message.
+    one: Line,
+    several: [Line; VECTORS],
+    transmit: Delay,
+    receive: Delay,
+    /// Least interval that the port's settings ask for, in nanoseconds.
+    floor: u64,
+}
+
+impl Causes {
+    pub(super) fn new(known: u32) -> Causes {
+        Causes { known, ..Causes::default() }
+    }
+
+    /// As after power on, but for how the guest is reached, and when it was last.
+    pub(super) fn reset(&mut self) {
+        let keep = |line: &Line| Line { throttle: line.throttle, ..Line::default() };
+        *self = Causes {
+            known: self.known,
+            way: self.way,
+            floor: self.floor,
+            one: keep(&self.one),
+            several: self.several.each_ref().map(keep),
+            ..Causes::default()
+        };
+    }
+
+    /// How the guest is reached from now on. What is there is raised that way.
+    #[inline]
+    pub(super) fn set_way(&mut self, way: Way) {
+        if self.way != way {
+            self.way = way;
+            self.one.up = false;
+            self.several.iter_mut().for_each(|line| line.up = false);
+        }
+    }
+
+    pub(super) fn set_floor(&mut self, nanoseconds: u64) {
+        self.floor = nanoseconds;
+    }
+
+    /// Adds causes (ICS, or something happened).
+    pub(super) fn set(&mut self, causes: u32) {
+        self.icr |= causes & self.known;
+        if self.known & OTHER != 0 && self.icr & OTHERS != 0 {
+            self.icr |= OTHER;
+        }
+    }
+
+    /// A write to IMS.
+    pub(super) fn unmask(&mut self, causes: u32) {
+        self.ims |= causes & self.known;
+    }
+
+    /// A write to IMC.
+    pub(super) fn mask(&mut self, causes: u32) {
+        self.ims &= !causes;
+        self.settle_lines();
+    }
+
+    pub(super) fn ims(&self) -> u32 {
+        self.ims
+    }
+
+    /// A read of ICR. On an 82540EM it takes all causes along (SDM 13.4.17). On an 82574L only if nothing is unmasked, or
+    /// if some of what is there is (DS 10.2.4.1 leaves the case open in which automatic masking is off; the 8257x manual,
+    /// 13.3.27, and drivers do not).
+    pub(super) fn read(&mut self) -> u32 {
+        if self.known & OTHER == 0 {
+            let causes = std::mem::take(&mut self.icr);
+            self.settle_lines();
+            return causes;
+        }
+        let asserted = self.icr & self.ims != 0;
+        let causes = self.icr | if asserted { ASSERTED } else { 0 };
+        if asserted && self.ctrl_ext & EXT_IAME != 0 {
+            self.ims &= !self.iam;
+        }
+        if asserted || self.ims == 0 {
+            self.icr = 0;
+        }
+        self.settle_lines();
+        causes
+    }
+
+    /// A write to ICR takes causes away.
+    pub(super) fn acknowledge(&mut self, causes: u32) {
+        if self.known & OTHER != 0 && self.icr & self.ims != 0 && self.ctrl_ext & EXT_IAME != 0 {
+            self.ims &= !self.iam;
+        }
+        self.icr &= !causes;
+        self.settle_lines();
+    }
+
+    pub(super) fn set_ctrl_ext(&mut self, value: u32) {
+        self.ctrl_ext = value;
+    }
+
+    /// IAM, EIAC and IVAR as they are.
+    pub(super) fn automatic(&self) -> [u32; 3] {
+        [self.iam, self.eiac, self.ivar]
+    }
+
+    pub(super) fn set_iam(&mut self, value: u32) {
+        self.iam = value;
+    }
+
+    pub(super) fn set_eiac(&mut self, value: u32) {
+        self.eiac = value & (RXQ0 | RXQ1 | TXQ0 | TXQ1 | OTHER);
+    }
+
+    pub(super) fn set_ivar(&mut self, value: u32) {
+        self.ivar = value & 0x800f_ffff;
+    }
+
+    pub(super) fn itr(&self) -> u32 {
+        self.one.register
+    }
+
+    pub(super) fn set_itr(&mut self, value: u32) {
+        self.one.register = value & 0xffff;
+    }
+
+    pub(super) fn eitr(&self, vector: usize) -> u32 {
+        self.several.get(vector).map_or(0, |line| line.register)
+    }
+
+    pub(super) fn set_eitr(&mut self, vector: usize, value: u32) {
+        if let Some(line) = self.several.get_mut(vector) {
+            line.register = value & 0xffff;
+        }
+    }
+
+    /// Descriptors were written back. The registers are TIDV and TADV as they are now; `now` is asked for if it matters.
+    pub(super) fn sent(&mut self, news: SentNews, tidv: u32, tadv: u32, now: impl FnOnce() -> u64) {
+        if news.reported {
+            let delayed = match news.delay && tidv & 0xffff != 0 {
+                true => self.transmit.event(now(), tidv, tadv),
+                false => Delayed::No,
+            };
+            if delayed == Delayed::No {
+                self.transmit.stop();
+                self.set(self.transmit_cause());
+            }
+        }
+        if news.empty {
+            self.set(TXQE);
+        }
+    }
+
+    /// Frames were received. The registers are RDTR and RADV as they are now.
+    pub(super) fn received(&mut self, news: ReceivedNews, rdtr: u32, radv: u32, now: impl FnOnce() -> u64) {
+        if news.frames {
+            let delayed = match rdtr & 0xffff != 0 {
+                true => self.receive.event(now(), rdtr, radv),
+                false => Delayed::No,
+            };
+            if delayed == Delayed::No {
+                self.receive.stop();
+                self.set(self.receive_cause());
+            }
+        }
+        let low = if news.low { RXDMT0 } else { 0 };
+        self.set(low | if news.overrun { RXO } else { 0 });
+    }
+
+    /// TIDV was written with its flush bit.
+    pub(super) fn flush_transmit(&mut self) {
+        if self.transmit.is_running() {
+            self.transmit.stop();
+            self.set(self.transmit_cause());
+        }
+    }
+
+    /// RDTR was written with its flush bit.
+    pub(super) fn flush_receive(&mut self) {
+        if self.receive.is_running() {
+            self.receive.stop();
+            self.set(self.receive_cause());
+        }
+    }
+
+    fn transmit_cause(&self) -> u32 {
+        if self.way == Way::Several { TXQ0 | TXDW } else { TXDW }
+    }
+
+    fn receive_cause(&self) -> u32 {
+        if self.way == Way::Several { RXQ0 | RXT0 } else { RXT0 }
+    }
+
+    /// Whether looking at the clock could change anything.
+    #[inline]
+    pub(super) fn is_quiet(&self) -> bool {
+        let raised = match self.way {
+            Way::One => self.one.up,
+            Way::Several => false,
+        };
+        (self.icr & self.ims == 0 || raised) && !self.transmit.is_running() && !self.receive.is_running()
+    }
+
+    /// Whether the pin is raised, for a front end that unmasks it.
+    pub(super) fn pin(&self) -> bool {
+        self.way == Way::One && self.one.up
+    }
+
+    /// What is to be raised now, and when to look again. Who raises something then says when ([`Causes::raised`]).
+    pub(super) fn settle(&mut self, now: u64) -> Raise {
+        if self.transmit.expire(now) {
+            self.set(self.transmit_cause());
+        }
+        if self.receive.expire(now) {
+            self.set(self.receive_cause());
+        }
+        let mut raise = match self.way {
+            Way::One => self.settle_one(now),
+            Way::Several => self.settle_several(now),
+        };
+        let timers = [raise.next, self.transmit.due(), self.receive.due()];
+        raise.next = timers.into_iter().flatten().min();
+        raise
+    }
+
+    fn settle_one(&mut self, now: u64) -> Raise {
+        let wanted = self.icr & self.ims != 0;
+        if !wanted || self.one.up {
+            self.one.up = wanted;
+            return Raise::default();
+        }
+        match self.one.throttle.held_until(now, throttle_interval(self.one.register).max(self.floor)) {
+            Some(open) => Raise { vectors: 0, next: Some(open) },
+            None => {
+                self.one.up = true;
+                self.one.throttle.raised(now);
+                Raise { vectors: 1, next: None }
+            }
+        }
+    }
+
+    fn settle_several(&mut self, now: u64) -> Raise {
+        let mut raise = Raise::default();
+        for vector in 0..VECTORS {
+            let mine = self.causes_of(vector);
+            let wanted = self.icr & self.ims & mine != 0;
+            let line = &mut self.several[vector];
+            if !wanted || line.up {
+                line.up = wanted;
+                continue;
+            }
+            if let Some(open) = line.throttle.held_until(now, throttle_interval(line.register).max(self.floor)) {
+                raise.next = Some(raise.next.map_or(open, |next| next.min(open)));
+                continue;
+            }
+            line.throttle.raised(now);
+            raise.vectors |= 1 << vector;
+            let told = self.icr & self.ims & mine;
+            if self.ctrl_ext & EXT_EIAME != 0 {
+                self.ims &= !(self.iam & told);
+            }
+            self.icr &= !(self.eiac & told);
+            self.several[vector].up = self.icr & self.ims & mine != 0;
+        }
+        raise
+    }
+
+    /// The causes that go to a vector.
+    fn causes_of(&self, vector: usize) -> u32 {
+        (0..).zip(ALLOCATED).fold(0, |causes, (place, cause)| {
+            let entry = self.ivar >> (4 * place) & 0xf;
+            if entry & 8 != 0 && (entry & 7) as usize == vector { causes | cause } else { causes }
+        })
+    }
+
+    /// What [`Causes::settle`] had raised was, at the latest now.
+    pub(super) fn raised(&mut self, vectors: u8, now: u64) {
+        match self.way {
+            Way::One if vectors != 0 => self.one.throttle.raised(now),
+            Way::One => {}
+            Way::Several => {
+                let sent = self.several.iter_mut().enumerate().filter(|(vector, _)| vectors >> vector & 1 != 0);
+                sent.for_each(|(_, line)| line.throttle.raised(now));
+            }
+        }
+    }
+
+    /// Lines without causes go down: the next cause raises them again.
+    fn settle_lines(&mut self) {
+        let there = self.icr & self.ims;
+        self.one.up &= there != 0;
+        for vector in 0..VECTORS {
+            self.several[vector].up &= there & self.causes_of(vector) != 0;
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The two ways in which interrupts are held back (SDM 3.2.7, 3.4.3 and 13.4; thesis 2.3.2), over a clock that the caller has:
+//! nanoseconds in, the next time to look out.
+
+/// Units of ITR and EITR in nanoseconds.
+const THROTTLE_UNIT: u64 = 256;
+/// Units of the delay registers in nanoseconds.
+const DELAY_UNIT: u64 = 1024;
+
+/// The interval that ITR or an EITR asks for, in nanoseconds.
+pub(super) fn throttle_interval(register: u32) -> u64 {
+    u64::from(register & 0xffff) * THROTTLE_UNIT
+}
+
+/// The newer way: a least interval between two interrupts, whatever they are for (ITR, EITR).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Throttle {
+    last: Option<u64>,
+}
+
+impl Throttle {
+    /// When the next interrupt may be raised, if not now.
+    pub(super) fn held_until(&self, now: u64, interval: u64) -> Option<u64> {
+        let open = self.last?.saturating_add(interval);
+        (now < open && interval > 0).then_some(open)
+    }
+
+    /// One was raised, at the latest now.
+    pub(super) fn raised(&mut self, now: u64) {
+        self.last = Some(now);
+    }
+}
+
+/// The older way: an interrupt waits until nothing has happened for a while (RDTR, TIDV), but no longer than a fixed time
+/// after the first event (RADV, TADV).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Delay {
+    packet: Option<u64>,
+    absolute: Option<u64>,
+}
+
+/// What came of an event that may be delayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delayed {
+    /// It is a cause at once.
+    No,
+    /// It will be one later.
+    Yes,
+}
+
+impl Delay {
+    /// Something happened. `packet` and `absolute` are what the two registers say; nothing is delayed while the first is 0
+    /// or asks to flush, and there is no limit while the second is 0.
+    pub(super) fn event(&mut self, now: u64, packet: u32, absolute: u32) -> Delayed {
+        let after = |register: u32| now.saturating_add(u64::from(register & 0xffff) * DELAY_UNIT);
+        if packet & 0xffff == 0 || packet >> 31 != 0 {
+            self.stop();
+            return Delayed::No;
+        }
+        self.packet = Some(after(packet));
+        if absolute & 0xffff != 0 {
+            self.absolute.get_or_insert(after(absolute));
+        }
+        Delayed::Yes
+    }
+
+    /// When what is delayed becomes a cause.
+    pub(super) fn due(&self) -> Option<u64> {
+        [self.packet, self.absolute].into_iter().flatten().min()
+    }
+
+    /// Ends both timers if one has run out; true then. The one that has not is not to raise a second interrupt.
+    pub(super) fn expire(&mut self, now: u64) -> bool {
+        let expired = self.due().is_some_and(|due| due <= now);
+        if expired {
+            self.stop();
+        }
+        expired
+    }
+
+    /// Whether something is delayed.
+    pub(super) fn is_running(&self) -> bool {
+        self.packet.is_some()
+    }
+
+    /// What was delayed has become a cause, or never will.
+    pub(super) fn stop(&mut self) {
+        *self = Delay::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_packet_timer_begins_anew_with_each_packet_and_the_absolute_one_does_not() {
+        let mut delay = Delay::default();
+        assert_eq!(delay.event(1_000, 10, 25), Delayed::Yes);
+        assert_eq!(delay.due(), Some(1_000 + 10 * 1024));
+        delay.event(9_000, 10, 25);
+        assert_eq!(delay.due(), Some(9_000 + 10 * 1024));
+        delay.event(19_000, 10, 25);
+        assert_eq!(delay.due(), Some(1_000 + 25 * 1024), "no longer than the absolute time");
+        assert!(!delay.expire(1_000 + 25 * 1024 - 1) && delay.expire(1_000 + 25 * 1024));
+        assert_eq!(delay.due(), None, "one interrupt, not two");
+    }
+
+    #[test]
+    fn without_packet_timer_there_is_no_delay() {
+        let mut delay = Delay::default();
+        assert_eq!(delay.event(5, 0, 100), Delayed::No);
+        delay.event(5, 10, 0);
+        assert_eq!(delay.event(6, 0, 0), Delayed::No);
+        assert!(!delay.is_running(), "what was delayed went along");
+    }
+
+    proptest! {
+        /// Events at any distances: each becomes a cause not before its packet timer allows or the limit says so, and never
+        /// later than both.
+        #[test]
+        fn every_event_becomes_a_cause_in_time(
+            packet in 1u32..200, absolute in 0u32..400, gaps in prop::collection::vec(0u64..300_000, 1..50)
+        ) {
+            let (mut delay, mut now, mut first, mut last) = (Delay::default(), 1, None, 0);
+            let quiet = u64::from(packet) * DELAY_UNIT;
+            let limit = u64::from(absolute) * DELAY_UNIT;
+            for gap in gaps {
+                now += gap;
+                if let Some(due) = delay.due().filter(|&due| due <= now) {
+                    let first: u64 = first.take().expect("an event before the cause");
+                    let expected = if absolute == 0 { last + quiet } else { (last + quiet).min(first + limit) };
+                    prop_assert_eq!(due, expected);
+                    prop_assert!(delay.expire(now));
+                }
+                prop_assert_eq!(delay.event(now, packet, absolute), Delayed::Yes);
+                first.get_or_insert(now);
+                last = now;
+            }
+            prop_assert!(delay.due().is_some(), "the last event is lost");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Frames to the guest: its receive ring.
+
+use std::sync::Arc;
+
+use ringway_switch::{Batch, Counters, DropReason, Frame, Frames, Output, PortFault};
+
+use super::device::Device;
+use super::interrupt::ReceivedNews;
+use super::offsets::{RADV, RDH, RDTR};
+use super::rings::Received;
+use super::sides::{OutputSide, Ring};
+
+pub(super) struct E1000Output {
+    device: Arc<Device>,
+}
+
+impl E1000Output {
+    pub(super) fn new(device: Arc<Device>) -> E1000Output {
+        E1000Output { device }
+    }
+}
+
+impl Output for E1000Output {
+    #[inline]
+    fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
+        let mut side = self.device.output.lock();
+        if !side.link || side.looped || !side.ring.is_on() {
+            counters.drop_out(DropReason::ReceiverDown, frames.count() as u64);
+            return Ok(());
+        }
+        let received = self.device.receive(&mut side, frames);
+        counters.add_out(received.traffic.frames, received.bytes);
+        for (reason, lost) in [(DropReason::ReceiverFull, received.full), (DropReason::Oversize, received.long)] {
+            if lost > 0 {
+                counters.drop_out(reason, lost);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Device {
+    /// Gives frames to the guest, and notes what that causes.
+    #[inline]
+    fn receive<'b, 'm: 'b>(
+        &self,
+        side: &mut OutputSide,
+        frames: impl Iterator<Item = Frame<'b, 'm>> + Clone,
+    ) -> Received {
+        let mut now = Received::default();
+        let mut result = side.start();
+        let OutputSide { ring, memory, settings, received, .. } = side;
+        if let (Ring::On(receive), Ok(())) = (&mut *ring, result) {
+            result = receive.deliver(&memory.writable, frames.clone(), settings, self.receive_tail(), &mut now);
+            self.page.set(RDH, receive.head());
+        } else {
+            now.full = frames.count() as u64;
+        }
+        if let Err(fault) = result {
+            ring.fail(self, "receive", fault);
+        }
+        received.traffic.merge(&now.traffic);
+        received.full += now.full;
+        received.long += now.long;
+        let news = ReceivedNews { frames: now.traffic.frames > 0, low: now.low, overrun: now.full > 0 };
+        let mut interrupting = self.interrupting();
+        interrupting.frames += now.traffic.frames;
+        interrupting.causes.received(news, self.page.get(RDTR), self.page.get(RADV), ringway_engine::nanoseconds);
+        now
+    }
+
+    /// Frames that the guest sends to itself. Those whose checksums or segments are left undone are lost.
+    pub(super) fn give_back(&self, batch: &Batch<'_>) {
+        let mut side = self.output.lock();
+        if side.ring.is_on() {
+            let frames = (0..batch.len()).map(|index| batch.frame(index)).filter(|frame| frame.offload().is_none());
+            self.receive(&mut side, frames);
+        }
+        self.set_news();
+    }
+}

@@ -1,0 +1,51 @@
+//! The pages of the ring registers (0x2000 to 0x4000): memory that a front end may map into the guest, whose driver then
+//! writes it without a message. Nothing in it is believed: positions are read once, and rings check them.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ringway_memory::SharedMemory;
+
+use super::offsets::{RING_PAGES, RING_PAGES_END};
+
+/// See the module's description.
+#[derive(Debug)]
+pub(super) struct RingPage {
+    memory: SharedMemory,
+}
+
+impl RingPage {
+    /// Zeroed memory from the first register on: what is before the ring pages is never touched.
+    pub(super) fn new() -> io::Result<RingPage> {
+        Ok(RingPage { memory: SharedMemory::create("ringway-e1000", RING_PAGES_END as usize)? })
+    }
+
+    /// The file, as a region's front end maps it.
+    pub(super) fn file(&self) -> io::Result<OwnedFd> {
+        self.memory.file().try_clone_to_owned()
+    }
+
+    /// Whether a register is in the pages.
+    pub(super) fn has(offset: u32) -> bool {
+        (RING_PAGES..RING_PAGES_END).contains(&offset)
+    }
+
+    fn word(&self, offset: u32) -> Option<&AtomicU32> {
+        self.memory.mapping().view(offset as usize, 4)?.words32()?.first()
+    }
+
+    /// Reads a register. What its writer wrote before can be seen.
+    #[inline]
+    pub(super) fn get(&self, offset: u32) -> u32 {
+        self.word(offset).map_or(0, |word| u32::from_le(word.load(Ordering::Acquire)))
+    }
+
+    /// Writes a register, after everything before.
+    #[inline]
+    pub(super) fn set(&self, offset: u32, value: u32) {
+        if let Some(word) = self.word(offset) {
+            word.store(value.to_le(), Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Statistics registers (SDM 13.7, DS 10.2.7): counters that a read clears and that stop at their end.
+
+use super::offsets::{STATISTICS, STATISTICS_END};
+use super::rings::{Received, Traffic};
+
+const WORDS: usize = ((STATISTICS_END - STATISTICS) / 4) as usize;
+/// Bytes of a frame check sequence, which the registers count.
+const FCS: u64 = 4;
+
+const MPC: u32 = 0x4010;
+const PRC64: u32 = 0x405c;
+const GPRC: u32 = 0x4074;
+const BPRC: u32 = 0x4078;
+const MPRC: u32 = 0x407c;
+const GPTC: u32 = 0x4080;
+const GORC: u32 = 0x4088;
+const GOTC: u32 = 0x4090;
+const RNBC: u32 = 0x40a0;
+const ROC: u32 = 0x40ac;
+const TOR: u32 = 0x40c0;
+const TOT: u32 = 0x40c8;
+const TPR: u32 = 0x40d0;
+const TPT: u32 = 0x40d4;
+const PTC64: u32 = 0x40d8;
+const MPTC: u32 = 0x40f0;
+const BPTC: u32 = 0x40f4;
+/// Interrupts (82574L).
+const IAC: u32 = 0x4100;
+/// The counters of 64 bits: the low word's place, the high one follows.
+const PAIRS: [u32; 4] = [GORC, GOTC, TOR, TOT];
+
+/// One counter of 64 bits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pair {
+    value: u64,
+    /// What it was when its low word was read: the high word that is read next belongs to it.
+    seen: Option<u64>,
+}
+
+impl Pair {
+    fn low(&mut self) -> u32 {
+        self.seen = Some(self.value);
+        self.value as u32
+    }
+
+    /// Reading the high word clears the counter; what came since the low word was read stays.
+    fn high(&mut self) -> u32 {
+        let seen = self.seen.take().unwrap_or(self.value);
+        self.value -= seen;
+        (seen >> 32) as u32
+    }
+}
+
+/// All of a function's.
+#[derive(Debug)]
+pub(super) struct Statistics {
+    words: [u32; WORDS],
+    pairs: [Pair; PAIRS.len()],
+}
+
+impl Default for Statistics {
+    fn default() -> Statistics {
+        Statistics { words: [0; WORDS], pairs: Default::default() }
+    }
+}
+
+impl Statistics {
+    /// Reads the register at `offset`, which is one of them, and clears it.
+    pub(super) fn read(&mut self, offset: u32) -> u32 {
+        for (place, pair) in PAIRS.into_iter().zip(&mut self.pairs) {
+            match offset.wrapping_sub(place) {
+                0 => return pair.low(),
+                4 => return pair.high(),
+                _ => {}
+            }
+        }
+        self.words.get_mut(index(offset)).map_or(0, std::mem::take)
+    }
+
+    /// Frames that were sent.
+    pub(super) fn sent(&mut self, traffic: &Traffic) {
+        let octets = octets(traffic);
+        for (offset, count) in
+            [(GPTC, traffic.frames), (TPT, traffic.frames), (MPTC, traffic.multicast), (BPTC, traffic.broadcast)]
+        {
+            self.add(offset, count);
+        }
+        self.add_sizes(PTC64, traffic);
+        self.add_pair(GOTC, octets);
+        self.add_pair(TOT, octets);
+    }
+
+    /// Frames that were received, or were not.
+    pub(super) fn received(&mut self, received: &Received) {
+        let traffic = &received.traffic;
+        let octets = octets(traffic);
+        for (offset, count) in [
+            (GPRC, traffic.frames),
+            (MPRC, traffic.multicast),
+            (BPRC, traffic.broadcast),
+            (MPC, received.full),
+            (RNBC, received.full),
+            (ROC, received.long),
+            (TPR, traffic.frames + received.full + received.long),
+        ] {
+            self.add(offset, count);
+        }
+        self.add_sizes(PRC64, traffic);
+        self.add_pair(GORC, octets);
+        self.add_pair(TOR, octets);
+    }
+
+    /// Interrupts that were raised.
+    pub(super) fn interrupts(&mut self, count: u64) {
+        self.add(IAC, count);
+    }
+
+    fn add_sizes(&mut self, first: u32, traffic: &Traffic) {
+        for (place, count) in (0..).zip(traffic.sizes) {
+            self.add(first + 4 * place, count);
+        }
+    }
+
+    fn add(&mut self, offset: u32, count: u64) {
+        if let Some(word) = self.words.get_mut(index(offset)) {
+            *word = word.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        }
+    }
+
+    fn add_pair(&mut self, offset: u32, octets: u64) {
+        if let Some(place) = PAIRS.iter().position(|&pair| pair == offset) {
+            self.pairs[place].value = self.pairs[place].value.saturating_add(octets);
+        }
+    }
+}
+
+fn index(offset: u32) -> usize {
+    (offset.wrapping_sub(STATISTICS) / 4) as usize
+}
+
+/// With frame check sequences.
+fn octets(traffic: &Traffic) -> u64 {
+    traffic.bytes + FCS * traffic.frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traffic(frames: u64, bytes: u64) -> Traffic {
+        Traffic { frames, bytes, ..Traffic::default() }
+    }
+
+    #[test]
+    fn a_counter_is_cleared_by_reading_it() {
+        let mut statistics = Statistics::default();
+        statistics.sent(&traffic(3, 180));
+        assert_eq!((statistics.read(GPTC), statistics.read(GPTC)), (3, 0));
+        assert_eq!((statistics.read(GOTC), statistics.read(GOTC + 4), statistics.read(GOTC)), (192, 0, 0));
+        assert_eq!(statistics.read(TOT), 192);
+    }
+
+    #[test]
+    fn counters_stop_at_their_end() {
+        let mut statistics = Statistics::default();
+        statistics.sent(&traffic(u64::from(u32::MAX) - 1, 0));
+        statistics.sent(&traffic(u64::from(u32::MAX), u64::MAX / 2));
+        statistics.sent(&traffic(0, u64::MAX / 2 + 1));
+        assert_eq!(statistics.read(GPTC), u32::MAX);
+        assert_eq!((statistics.read(GOTC), statistics.read(GOTC + 4)), (u32::MAX, u32::MAX));
+    }
+
+    #[test]
+    fn octets_between_the_two_reads_of_a_pair_are_counted_next_time() {
+        let mut statistics = Statistics::default();
+        statistics.sent(&traffic(0, u64::from(u32::MAX)));
+        assert_eq!(statistics.read(GOTC), u32::MAX);
+        statistics.sent(&traffic(0, 7));
+        assert_eq!(statistics.read(GOTC + 4), 0, "the high word of what was read, not of what came since");
+        assert_eq!((statistics.read(GOTC), statistics.read(GOTC + 4)), (7, 0));
+    }
+}
