@@ -172,8 +172,9 @@ impl E1000Endpoint {
             }
             return;
         }
-        // An interrupt can only be there when the device has done something.
-        let news = !self.polling && (self.tx.has_done() || self.receives && self.rx.has_some());
+        // An interrupt matters when frames wait for it, or when the device has done something.
+        let matters = self.expecting || self.tx.has_done() || self.receives && self.rx.has_some();
+        let news = !self.polling && matters;
         let handled = if news && self.rung() { self.handle() } else { Ok(()) };
         let served = handled.and_then(|()| if self.polling { self.poll_transmit() } else { Ok(()) });
         if let Err(error) = served {

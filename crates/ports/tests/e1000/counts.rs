@@ -1,0 +1,63 @@
+//! What each way of driving the device takes: the messages, interrupts and register accesses that the papers count.
+
+use std::time::{Duration, Instant};
+
+use ringway_ports::e1000::Model;
+use ringway_traffic::e1000::Counters;
+use ringway_traffic::{E1000Mode, E1000Options};
+
+use crate::scene::{Lan, Lane, Way, exchange};
+
+/// Frames of each way.
+const COUNT: u64 = 5000;
+
+/// What the first of two drivers counted while each sent [`COUNT`] frames, and how long that took.
+fn counted(way: Way, interval: Duration) -> (Counters, Duration) {
+    let lan = Lan::of(way.model);
+    let options = E1000Options { mode: way.mode, interval, ..E1000Options::default() };
+    let mut lanes = [0, 1].map(|number| Lane::new(&lan, number, 60, &options));
+    let (start, before) = (Instant::now(), lanes[0].endpoint.counters());
+    exchange(&mut lanes, COUNT);
+    let (after, taken) = (lanes[0].endpoint.counters(), start.elapsed());
+    assert_eq!((before, after.frames), (Counters::default(), 2 * COUNT), "{way:?}");
+    (after, taken)
+}
+
+#[test]
+fn without_combining_every_frame_has_its_tail_write() {
+    for way in Way::all().into_iter().filter(|way| matches!(way.mode, E1000Mode::Base | E1000Mode::Moderated)) {
+        let (counters, _) = counted(way, Duration::from_micros(250));
+        assert_eq!(counters.tx_tail_writes, COUNT, "{way:?}");
+        // A tail write for sixteen buffers given back, and one for the rest at each interrupt.
+        assert!(counters.rx_tail_writes <= COUNT / 16 + counters.handled, "{way:?}: {counters:?}");
+        assert!(counters.interrupts > 0 && counters.handled <= counters.interrupts, "{way:?}: {counters:?}");
+        assert_eq!(counters.posted, counters.register_writes, "{way:?}");
+        // Causes are read at each interrupt; what masks is flushed by a read.
+        let reads = if way.model == Model::E1000 { 3 } else { 2 };
+        assert!(counters.register_reads <= reads * counters.handled, "{way:?}: {counters:?}");
+    }
+}
+
+#[test]
+fn combined_frames_take_few_messages() {
+    for way in Way::all().into_iter().filter(|way| way.mode == E1000Mode::Combining) {
+        let (counters, _) = counted(way, Duration::from_micros(250));
+        // One at the start, and no more than one for each interrupt and one after it.
+        assert!(counters.tx_tail_writes <= 2 * counters.handled + 1, "{way:?}: {counters:?}");
+        assert!(counters.messages() < COUNT, "{way:?}: {counters:?}");
+    }
+}
+
+#[test]
+fn interrupts_come_no_more_often_than_the_register_says() {
+    // Windows of the device's clock, which is the machine's: however late the driver looks, there can be no more.
+    for way in Way::all().into_iter().filter(|way| way.mode != E1000Mode::Base) {
+        for interval in [Duration::from_micros(250), Duration::from_millis(4)] {
+            let (counters, taken) = counted(way, interval);
+            // In units of the register, and one more at either end.
+            let units = interval.as_nanos() / 256 * 256;
+            let most = taken.as_nanos() / units + 2;
+            assert!(u128::from(counters.interrupts) <= most, "{way:?} {interval:?}: {} > {most}", counters.interrupts);
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Frames arrive, however the device is driven.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ringway_traffic::{E1000Options, Endpoint, FrameSpec, Limits, PingOptions, PongOptions, Watch, ping, pong};
+
+use crate::scene::{Lan, Lane, PATIENCE, Way, exchange, mac};
+
+#[test]
+fn every_frame_arrives_as_it_was_sent_in_every_mode() {
+    for way in Way::all() {
+        let lan = Lan::of(way.model);
+        let options = E1000Options { mode: way.mode, ..E1000Options::default() };
+        let mut sent = 0;
+        for size in [60, 1514] {
+            // A new front end finds the device as after power on.
+            let mut lanes = [0, 1].map(|number| Lane::new(&lan, number, size, &options));
+            exchange(&mut lanes, 3000);
+            sent += 3000;
+            for number in [0, 1] {
+                let counters = lan.counters(number);
+                assert_eq!((counters.in_frames, counters.out_frames), (sent, sent), "{way:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rings_go_round_and_frames_may_take_several_buffers() {
+    for way in Way::all() {
+        let lan = Lan::of(way.model);
+        // Four or five buffers for a frame, and few of them.
+        let options = E1000Options {
+            mode: way.mode,
+            tx_ring: 8,
+            rx_ring: 512,
+            buffer_size: 256,
+            interval: Duration::from_micros(20),
+            ..E1000Options::default()
+        };
+        // A transmit buffer holds as much as one for receiving.
+        let sender = E1000Options { buffer_size: 2048, ..options.clone() };
+        let mut lanes = [Lane::new(&lan, 0, 1100, &sender), Lane::new(&lan, 1, 250, &options)];
+        exchange(&mut lanes, 2000);
+    }
+}
+
+#[test]
+fn drivers_that_sleep_are_woken() {
+    for way in Way::all() {
+        let lan = Lan::of(way.model);
+        let interval = Duration::from_micros(50);
+        let options = E1000Options { mode: way.mode, interval, ..E1000Options::default() };
+        let (mut near, mut far) = (lan.driver(0, &options), lan.driver(1, &options));
+        let spec = FrameSpec { size: 200, source: mac(0), destinations: vec![mac(1)], ..FrameSpec::default() };
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let over = &over;
+            let options = PongOptions { mac: mac(1), ..PongOptions::default() };
+            let pong = scope.spawn(move || pong(&mut far, &options, &mut Watch::none().stop_by(over)));
+            let limits = Limits { frames: Some(300), duration: Some(PATIENCE) };
+            let options = PingOptions { limits, ..PingOptions::default() };
+            let pinged = ping(&mut near, &spec, &options, &mut Watch::none());
+            over.store(true, Ordering::Relaxed);
+            pong.join().unwrap().unwrap();
+            assert_eq!(pinged.unwrap().received, 300, "{way:?}: {:?}", lan.said(0));
+        });
+    }
+}
+
+#[test]
+fn a_sender_without_room_is_woken_when_there_is_some() {
+    for way in Way::all() {
+        let lan = Lan::of(way.model);
+        let interval = Duration::from_micros(50);
+        let options = E1000Options { mode: way.mode, tx_ring: 8, interval, ..E1000Options::default() };
+        let mut near = lan.driver(0, &options);
+        let mut sent = 0;
+        while sent < 2000 {
+            if near.tx_push(60, |frame| frame.fill(0xff)) {
+                sent += 1;
+            } else {
+                near.tx_flush();
+                let start = std::time::Instant::now();
+                near.wait(false, PATIENCE).unwrap();
+                assert!(start.elapsed() < PATIENCE, "{way:?} after {sent} frames");
+            }
+        }
+    }
+}

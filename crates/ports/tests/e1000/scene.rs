@@ -1,0 +1,173 @@
+//! A switch with e1000 ports in this process, polled by an engine, and drivers at them.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
+use ringway_ports::e1000::{self, E1000, Model, Settings};
+use ringway_ports::vfio_user::Observer;
+use ringway_switch::{CountersReading, Learning, MacTable, Member, Owner, Port, Spreads, Switch};
+use ringway_traffic::{Checker, E1000Endpoint, E1000Mode, E1000Options, Endpoint, FrameSpec, Frames, Level, Origin};
+
+/// Longest wait for anything.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Notes what it is told.
+#[derive(Default)]
+pub struct Notes(Mutex<Vec<String>>);
+
+impl Observer for Notes {
+    fn connected(&self, on: bool) {
+        self.0.lock().unwrap().push(format!("connected {on}"));
+    }
+
+    fn fault(&self, reason: &'static str, words: String) {
+        self.0.lock().unwrap().push(format!("fault {reason}: {words}"));
+    }
+
+    fn refused(&self, reason: &'static str, words: String) {
+        self.0.lock().unwrap().push(format!("refused {reason}: {words}"));
+    }
+}
+
+/// What a mode is tried with.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    pub model: Model,
+    pub mode: E1000Mode,
+}
+
+impl Way {
+    /// Each mode.
+    pub fn all() -> Vec<Way> {
+        let modes = [E1000Mode::Base, E1000Mode::Moderated, E1000Mode::Combining];
+        modes.map(|mode| Way { model: Model::E1000, mode }).to_vec()
+    }
+}
+
+/// Two ports on a learning switch. They end before their engine does.
+pub struct Lan {
+    _ports: Vec<E1000>,
+    notes: Vec<Arc<Notes>>,
+    members: Vec<Member>,
+    folder: tempfile::TempDir,
+    _engine: Engine,
+}
+
+impl Lan {
+    pub fn of(model: Model) -> Lan {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = EngineSettings { idle: Idle::Adaptive(Duration::from_micros(50)), ..EngineSettings::default() };
+        let engine = Engine::start(&settings).unwrap();
+        let (mut ports, mut members, mut sources, mut notes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for number in 0..2u8 {
+            let label = format!("lan0:vm{number}");
+            let settings = Settings {
+                label: label.clone(),
+                socket: folder.path().join(format!("vm{number}.sock")),
+                model,
+                mac: mac(number).0,
+                link: true,
+                mapped: model == Model::E1000e,
+                csb: model == Model::E1000,
+            };
+            let noted = Arc::new(Notes::default());
+            let (sides, port) = e1000::open(&settings, Arc::clone(&noted) as Arc<dyn Observer>).unwrap();
+            members
+                .push(Member::new(Owner::new(number.into(), 0), Arc::new(Port::new(label, sides.output, sides.bell))));
+            sources.push(Arc::new(Source::new(sides.input, sides.signal)));
+            ports.push(port);
+            notes.push(noted);
+        }
+        let table = Arc::new(MacTable::new(64, 64, [1, 2]));
+        let switch = Arc::new(Switch::new("lan0", members.clone(), table, Box::new(Learning), Spreads::default()));
+        let attached = sources.into_iter().enumerate().map(|(index, source)| Attached {
+            switch: Arc::clone(&switch),
+            index: index as u16,
+            source,
+            poller: 0,
+            weight: 1,
+        });
+        engine.publish(Topology { ports: attached.collect() });
+        Lan { _ports: ports, notes, members, folder, _engine: engine }
+    }
+
+    /// A driver at port `number`.
+    pub fn driver(&self, number: u8, options: &E1000Options) -> E1000Endpoint {
+        let socket = self.folder.path().join(format!("vm{number}.sock"));
+        let options = E1000Options { within: PATIENCE, ..options.clone() };
+        E1000Endpoint::attach(&socket, &options).unwrap_or_else(|error| panic!("{error}; {:?}", self.said(number)))
+    }
+
+    /// What port `number` had to say.
+    pub fn said(&self, number: u8) -> Vec<String> {
+        self.notes[usize::from(number)].0.lock().unwrap().clone()
+    }
+
+    pub fn counters(&self, number: u8) -> CountersReading {
+        self.members[usize::from(number)].port.counters().read()
+    }
+}
+
+/// The address of port `number`.
+pub fn mac(number: u8) -> ringway_traffic::Mac {
+    ringway_traffic::Mac([0x52, 0x54, 0, 0, 0x77, number])
+}
+
+/// One driver's part.
+pub struct Lane {
+    pub endpoint: E1000Endpoint,
+    pub frames: Frames,
+    pub checker: Checker,
+    pub sent: u64,
+    pub received: u64,
+}
+
+impl Lane {
+    pub fn new(lan: &Lan, number: u8, size: usize, options: &E1000Options) -> Lane {
+        let spec = FrameSpec { size, source: mac(number), destinations: vec![mac(1 - number)], ..FrameSpec::default() };
+        let (frames, checker) = (Frames::new(&spec).unwrap(), Checker::new(Level::Full, Origin::Zero));
+        Lane { endpoint: lan.driver(number, options), frames, checker, sent: 0, received: 0 }
+    }
+
+    /// Queues up to `most` frames of those that are still to be sent.
+    fn send(&mut self, count: u64, most: u64) {
+        let size = self.frames.size();
+        for _ in 0..most.min(count - self.sent) {
+            if !self.endpoint.tx_push(size, |frame| self.frames.write(frame)) {
+                break;
+            }
+            self.sent += 1;
+        }
+        self.endpoint.tx_flush();
+    }
+
+    fn receive(&mut self) {
+        self.received += self.endpoint.rx_batch(usize::MAX, |frame| self.checker.see(frame)) as u64;
+    }
+}
+
+/// Sends `count` frames each way, no more than a quarter of a ring ahead of what has come, so that none is lost; every one is
+/// looked at.
+pub fn exchange(lanes: &mut [Lane; 2], count: u64) {
+    let (start, goal) = (Instant::now(), lanes.each_ref().map(|lane| lane.sent + count));
+    let from = lanes.each_ref().map(|lane| lane.received);
+    let done = |lanes: &[Lane; 2]| (0..2).all(|way| lanes[1 - way].received - from[1 - way] >= count);
+    while !done(lanes) {
+        for way in 0..2 {
+            let under_way = (lanes[way].sent + count - goal[way]) - (lanes[1 - way].received - from[1 - way]);
+            lanes[way].send(goal[way], 64 - under_way.min(64));
+            lanes[1 - way].receive();
+        }
+        for lane in lanes.iter_mut() {
+            lane.endpoint.wait(true, Duration::ZERO).unwrap();
+        }
+        let came =
+            || lanes.each_ref().map(|lane| (lane.received, lane.checker.report().lost, lane.endpoint.counters()));
+        assert!(start.elapsed() < PATIENCE, "of {count} frames: {:?}", came());
+    }
+    for lane in lanes.iter() {
+        let report = lane.checker.report();
+        assert!(report.is_clean(), "{report}");
+    }
+}
