@@ -180,6 +180,7 @@ impl Device {
             };
             let mut started = Started { memory, queue, call: setup.call };
             started.set_log(setup.log);
+            started.set_taken(setup.taken);
             started.set_enabled(setup.enabled);
             started.disarm();
             // A guest whose buffers were there before we were is told that somebody looks at them now.

@@ -6,6 +6,10 @@
 //! far. A successor that begins at the first gives those buffers back unsent: they may have been delivered before the end, and
 //! nothing is delivered twice. One that begins at the second knows that they were given back.
 //!
+//! A packed ring does not tell how far it is, and QEMU (7.2) does not know after a connection was lost: it says what it said at
+//! first. So of these rings what is noted is also where the successor begins, in both directions
+//! ([`crate::virtqueue::Packed`]).
+//!
 //! What is found is a hint: it counts only where it agrees with the ring. A front end can write in its memory; and what our file
 //! says may be of another guest, or of one that has booted since. So the file also says of which ring it speaks: the
 //! file of the guest's memory (every QEMU has one of its own), the ring's addresses and its size. A guest that booted
@@ -26,9 +30,10 @@ use super::message::Area;
 /// One cache line for each queue's number, since each is written by its own poller.
 const STRIDE: usize = 64;
 const PAGE: u64 = 4096;
-/// Words of a line: two places, as halves; which ring they are of, 0 for none.
+/// Words of a line: two places, as halves; which ring they are of, 0 for none; what is written at the first place last.
 const RANGE: usize = 0;
 const WHOSE: usize = 1;
+const HELD: usize = 2;
 /// What the ring is called in memory that belongs to one guest only.
 pub const ANY_RING: u64 = 0x5257_4e4f;
 
@@ -129,7 +134,18 @@ fn bytes(queues: u16) -> u64 {
     (u64::from(queues) * STRIDE as u64).next_multiple_of(PAGE).max(PAGE)
 }
 
-/// What is noted of one queue: two words, the range in flight and whose it is.
+/// What was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noted {
+    /// The first place that was not given back, as GET_VRING_BASE states it.
+    pub from: u32,
+    /// Where what is in flight ends.
+    pub until: u32,
+    /// The word that gives the first back, where others behind it may have been given back before; 0: there are none.
+    pub held: u64,
+}
+
+/// What is noted of one queue: the range in flight, whose it is, and the word that is written last.
 #[derive(Clone, Debug)]
 pub struct Taken {
     memory: Arc<Inflight>,
@@ -153,6 +169,7 @@ impl Taken {
     /// Nothing is in flight, and what comes is of this ring, which is at `base`.
     pub fn begin(&self, base: u32) {
         self.clear();
+        self.hold(0);
         self.note(base, base);
         if let Some(word) = self.word(WHOSE) {
             word.store(self.ring, Ordering::Release);
@@ -168,11 +185,20 @@ impl Taken {
         }
     }
 
+    /// Notes what will be written at the first place when everything behind it is.
+    #[inline]
+    pub fn hold(&self, word: u64) {
+        if let Some(held) = self.word(HELD) {
+            held.store(word, Ordering::Release);
+        }
+    }
+
     /// What was noted last, if anything was of this ring.
-    pub fn noted(&self) -> Option<(u32, u32)> {
-        let whose = self.word(WHOSE)?.load(Ordering::Acquire);
-        let range = self.word(RANGE)?.load(Ordering::Acquire);
-        (whose == self.ring).then_some(((range >> 32) as u32, range as u32))
+    pub fn noted(&self) -> Option<Noted> {
+        let word = |number| self.word(number).map(|word| word.load(Ordering::Acquire));
+        let range = word(RANGE)?;
+        let noted = Noted { from: (range >> 32) as u32, until: range as u32, held: word(HELD)? };
+        (word(WHOSE)? == self.ring).then_some(noted)
     }
 
     /// Nothing is in flight.

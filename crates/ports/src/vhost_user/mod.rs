@@ -46,7 +46,9 @@ use crate::Sides;
 pub use crate::front_end::Observer;
 use bell::VhostBell;
 use device::Device;
-pub use inflight::Taken;
+#[cfg(test)]
+pub use inflight::Inflight;
+pub use inflight::{Noted, Taken};
 use input::VhostInput;
 use link::Link;
 use output::VhostOutput;

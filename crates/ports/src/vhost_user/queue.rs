@@ -171,6 +171,16 @@ impl ReceiveQueue {
         either!(&mut self.queue, queue => queue.set_log(log));
     }
 
+    /// Where to note how far it is; it goes on where a predecessor was.
+    pub(super) fn set_taken(&mut self, taken: Option<Taken>) {
+        let memory = &*self.memory;
+        match &mut self.queue {
+            // A split ring says how far it is.
+            Either::Split(_) => {}
+            Either::Packed(queue) => queue.set_noted(memory, taken),
+        }
+    }
+
     /// The driver of a receive queue need not say when it has put buffers there.
     pub(super) fn disarm(&mut self) {
         let memory = &*self.memory;

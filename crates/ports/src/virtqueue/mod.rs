@@ -34,6 +34,8 @@ mod receive_tests;
 #[cfg(test)]
 mod suppression_tests;
 #[cfg(test)]
+mod take_over_tests;
+#[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod transmit_tests;

@@ -8,7 +8,8 @@ use ringway_memory::prefetch_read;
 use super::fault::RingFault;
 use super::ring::{self, Addresses, Chain, Descriptor, Head, NEXT, Ring, WRITE};
 use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
-use crate::guest::GuestMemory;
+use crate::guest::{GuestMemory, Space};
+use crate::vhost_user::{Noted, Taken};
 
 /// VIRTQ_DESC_F_AVAIL.
 const AVAIL: u16 = 1 << 7;
@@ -66,6 +67,8 @@ pub struct Packed {
     untold: u32,
     /// The first descriptor given back since the last publication, held back: where, and its second word.
     held: Option<(usize, u64)>,
+    /// Where to note the place, and what is held back.
+    noted: Option<Taken>,
 }
 
 /// The three parts for the length of a batch.
@@ -100,6 +103,7 @@ impl Packed {
             considered: false,
             untold: 0,
             held: None,
+            noted: None,
         };
         ring.memory(guest)?;
         Some(ring)
@@ -152,6 +156,9 @@ impl Packed {
         let word = Self::used_word(self.next.wrap(), id, len);
         if self.held.is_none() {
             self.held = Some((self.next.slot(), word));
+            if let Some(noted) = &self.noted {
+                noted.hold(word);
+            }
         } else {
             memory.descriptors[self.next.slot()][1].store(word, Ordering::Release);
         }
@@ -178,6 +185,47 @@ impl Packed {
     }
 }
 
+/// The flags of a descriptor.
+fn flags_of(words: &[AtomicU64; 2]) -> u16 {
+    (u64::from_le(words[1].load(Ordering::Acquire)) >> 48) as u16
+}
+
+/// Whether a descriptor was given back in a lap, and is not available again.
+fn is_used(words: &[AtomicU64; 2], wrap: bool) -> bool {
+    flags_of(words) & (AVAIL | USED) == Packed::used_flags(wrap, 0)
+}
+
+impl Packed {
+    /// The chains from the first up to `until`, of which all but the first may have been given back without the driver
+    /// having seen it.
+    fn half_given_back(&self, memory: PackedMemory<'_>, space: &mut Space<'_>, until: Place) -> Option<Vec<Chain>> {
+        let mut walk = |at: Place| {
+            let head = self.head(memory, at).ok().flatten()?;
+            ring::walk(self, memory, space, at, head, |_, _| Ok(())).ok()
+        };
+        let (mut at, mut chains, mut slots) = (self.next, Vec::new(), 0);
+        while at != until {
+            let words = &memory.descriptors[at.slot()];
+            let chain = if is_used(words, at.wrap()) {
+                // Its first descriptor no longer says whether there are others: the last has the chain's id (2.8.6).
+                let id = (u64::from_le(words[1].load(Ordering::Acquire)) >> 32) as u16;
+                let tail = self.advance(at, 1);
+                let others = if tail == until { None } else { walk(tail).filter(|others| others.id == id) };
+                Chain { id, slots: 1 + others.map_or(0, |others| others.slots) }
+            } else {
+                walk(at)?
+            };
+            slots += u32::from(chain.slots);
+            if slots > self.size.into() {
+                return None;
+            }
+            chains.push(chain);
+            at = self.advance(at, chain.slots);
+        }
+        Some(chains)
+    }
+}
+
 impl Ring for Packed {
     type Memory<'m> = PackedMemory<'m>;
     type At = Place;
@@ -195,6 +243,41 @@ impl Ring for Packed {
     #[inline]
     fn refresh(&mut self, _memory: PackedMemory<'_>) -> Result<(), RingFault> {
         Ok(())
+    }
+
+    /// The driver sees what was given back when the first of it is. Until then `held` says what comes there, and once all
+    /// the others are there, `until` where they end.
+    fn take_over(&mut self, memory: PackedMemory<'_>, space: &mut Space<'_>, noted: Noted) -> Vec<Chain> {
+        let places = [noted.from, noted.until].map(|place| Place::from_base(place as u16));
+        let [from, until] = places;
+        // A driver clears a ring before it uses it, and sets USED from its second lap on: this one was served before.
+        let is_served = memory.descriptors.iter().any(|words| flags_of(words) & USED != 0);
+        if places.iter().any(|place| place.slot() >= self.size.into()) || (noted.from != self.base() && !is_served) {
+            return Vec::new();
+        }
+        self.next = from;
+        // What was available is USED as its lap is from when it is given back until it is available in the next.
+        let is_given_back = |at: Place| (flags_of(&memory.descriptors[at.slot()]) & USED != 0) == at.wrap();
+        if from != until && is_given_back(from) {
+            self.next = until;
+        } else if noted.held != 0 {
+            // The frames behind the first were written to their buffers, and its own, too.
+            self.next = until;
+            if from == until {
+                self.next = self.advance(from, 1);
+                while self.next != from && is_used(&memory.descriptors[self.next.slot()], self.next.wrap()) {
+                    self.next = self.advance(self.next, 1);
+                }
+            }
+            memory.descriptors[from.slot()][1].store(noted.held, Ordering::Release);
+        } else if from != until {
+            return self.half_given_back(memory, space, until).unwrap_or_default();
+        }
+        Vec::new()
+    }
+
+    fn set_noted(&mut self, noted: Option<Taken>) {
+        self.noted = noted;
     }
 
     #[inline]
@@ -296,9 +379,17 @@ impl Ring for Packed {
 
     #[inline]
     fn publish(&mut self, memory: PackedMemory<'_>) {
-        if let Some((slot, word)) = self.held.take() {
+        let Some((slot, word)) = self.held.take() else { return };
+        let Some(noted) = &self.noted else {
             memory.descriptors[slot][1].store(word, Ordering::Release);
-        }
+            return;
+        };
+        let (from, until) = (noted.noted().map_or(0, |noted| noted.from), self.base());
+        // In this order: see `take_over`.
+        noted.note(from, until);
+        memory.descriptors[slot][1].store(word, Ordering::Release);
+        noted.hold(0);
+        noted.note(until, until);
     }
 
     #[inline]

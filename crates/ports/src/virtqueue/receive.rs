@@ -9,6 +9,7 @@ use super::fault::RingFault;
 use super::ring::{Chain, Head, INDIRECT, LONGEST_CHAIN, NEXT, RUN, Ring, WRITE, walk};
 use crate::copy::{self, ROW, Source, prefetch};
 use crate::guest::{DirtyLog, GuestMemory, Space};
+use crate::vhost_user::Taken;
 
 /// What a frame pays for in descriptors of chains: so many, and one more per 16 bytes. When they are used up, frames are
 /// lost: buffers that no frame fits into would otherwise be gone through again for each of them.
@@ -89,6 +90,19 @@ impl<R: Ring> Receive<R> {
             // A log that is too small is met again with the next chain.
             let _ = log.mark_all(self.ring.written());
         }
+    }
+
+    /// From now on notes where the ring is, if it does not tell itself. It goes on where a predecessor was.
+    pub fn set_noted(&mut self, guest: &GuestMemory, noted: Option<Taken>) {
+        if let Some(noted) = &noted
+            && let Some(memory) = self.ring.memory(guest)
+        {
+            if let Some(found) = noted.noted() {
+                self.ring.take_over(memory, &mut guest.space(), found);
+            }
+            noted.begin(self.ring.base());
+        }
+        self.ring.set_noted(noted);
     }
 
     /// Gives frames to the driver, in order, with one publication.

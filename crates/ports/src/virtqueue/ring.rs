@@ -6,6 +6,7 @@ use ringway_memory::View;
 
 use super::fault::RingFault;
 use crate::guest::{GuestMemory, Space};
+use crate::vhost_user::{Noted, Taken};
 
 /// VIRTQ_DESC_F_NEXT.
 pub const NEXT: u16 = 1;
@@ -114,6 +115,15 @@ pub trait Ring: Send + 'static {
     /// It has come further than it can.
     fn refresh(&mut self, memory: Self::Memory<'_>) -> Result<(), RingFault>;
 
+    /// Goes on where a predecessor was that died, if what it noted is of this ring as it is now. Returns the chains that it
+    /// took and did not give back.
+    fn take_over(&mut self, memory: Self::Memory<'_>, space: &mut Space<'_>, noted: Noted) -> Vec<Chain>;
+
+    /// From now on notes where it is, so that a successor knows.
+    fn set_noted(&mut self, noted: Option<Taken>) {
+        drop(noted);
+    }
+
     /// The first chain that was not given back yet.
     fn first(&self) -> Self::At;
 
@@ -214,6 +224,21 @@ pub trait Ring: Send + 'static {
 
     /// Whether indirect tables were negotiated.
     fn may_indirect(&self) -> bool;
+}
+
+/// The chains from the first that was not given back up to the place that is `until`, if that is one.
+pub fn chains_until<R: Ring>(ring: &R, memory: R::Memory<'_>, space: &mut Space<'_>, until: u32) -> Option<Vec<Chain>> {
+    let (mut at, mut chains) = (ring.first(), Vec::new());
+    while ring.base_of(at) != until {
+        let head = ring.head(memory, at).ok().flatten()?;
+        let chain = walk(ring, memory, space, at, head, |_, _| Ok(())).ok()?;
+        chains.push(chain);
+        if chains.len() > usize::from(ring.size()) {
+            return None;
+        }
+        at = ring.after(at, chain.slots);
+    }
+    Some(chains)
 }
 
 /// Walks a chain from its head: `visit` sees every descriptor that holds data, in order. Returns the chain.

@@ -8,7 +8,8 @@ use ringway_memory::prefetch_read;
 use super::fault::RingFault;
 use super::ring::{self, Addresses, Chain, Descriptor, Head, NEXT, Ring};
 use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
-use crate::guest::GuestMemory;
+use crate::guest::{GuestMemory, Space};
+use crate::vhost_user::Noted;
 
 /// Before the available ring's entries: flags and index.
 const IDX: usize = 1;
@@ -156,6 +157,13 @@ impl Ring for Split {
             return Err(RingFault::IndexJump { ahead, size: self.size });
         }
         Ok(())
+    }
+
+    fn take_over(&mut self, memory: SplitMemory<'_>, space: &mut Space<'_>, noted: Noted) -> Vec<Chain> {
+        if noted.from != self.base() || self.refresh(memory).is_err() {
+            return Vec::new();
+        }
+        ring::chains_until(self, memory, space, noted.until).unwrap_or_default()
     }
 
     #[inline(always)]

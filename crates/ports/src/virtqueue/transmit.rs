@@ -78,33 +78,19 @@ impl<R: Ring> Transmit<R> {
     /// true when there was any. A note that does not agree with the ring means nothing.
     pub fn set_noted(&mut self, guest: &GuestMemory, noted: Option<Taken>) -> bool {
         let found = noted.as_ref().and_then(Taken::noted);
-        if let Some(noted) = &noted {
-            noted.begin(self.ring.base());
-        }
-        self.noted = noted;
-        let Some((from, until)) = found else { return false };
-        if from != self.ring.base() {
-            return false;
-        }
-        let Some(memory) = self.ring.memory(guest) else { return false };
-        if self.ring.refresh(memory).is_err() {
-            return false;
-        }
-        let (mut at, mut space, mut chains) = (self.ring.first(), guest.space(), Vec::new());
-        while self.ring.base_of(at) != until {
-            let Ok(Some(head)) = self.ring.head(memory, at) else { return false };
-            let Ok(chain) = walk(&self.ring, memory, &mut space, at, head, |_, _| Ok(())) else { return false };
-            chains.push(chain);
-            if chains.len() > usize::from(self.ring.size()) {
-                return false;
-            }
-            at = self.ring.after(at, chain.slots);
-        }
+        let chains = match (found, self.ring.memory(guest)) {
+            (Some(found), Some(memory)) => self.ring.take_over(memory, &mut guest.space(), found),
+            _ => Vec::new(),
+        };
         let any = !chains.is_empty();
         let before = std::mem::replace(&mut self.taken, chains);
         // A page that was lost is met again by the next collect.
         let _ = self.release(guest);
         self.taken = before;
+        if let Some(noted) = &noted {
+            noted.begin(self.ring.base());
+        }
+        self.noted = noted;
         any
     }
 

@@ -41,14 +41,24 @@ impl Drop for Successor {
 
 #[test]
 fn guests_resume_without_a_wrong_byte_when_ringway_is_killed_and_started_again() {
+    resume_with("packed=off");
+}
+
+/// Neither QEMU nor the rings know then how far they are.
+#[test]
+fn guests_with_packed_rings_do_so_too() {
+    resume_with("packed=on");
+}
+
+fn resume_with(options: &str) {
     let Some(_turn) = turn() else { return };
     // vm0: QEMU connects, and tries again each second. vm1: QEMU listens, Ringway connects.
     let config = port("vm0", "lan0", "") + &port("vm1", "lan0", "role = \"client\"");
     let daemon = Daemon::start(&format!("[switch.lan0]\n{config}"));
     let listening = Nic::vhost_user(daemon.runtime_dir().join("vm1.sock")).listen();
     let guests = boot([
-        Guest::builder("vm0").nic(nic(&daemon, "vm0").reconnect(1).mac(&mac(0, 0))),
-        Guest::builder("vm1").nic(listening.mac(&mac(1, 0))),
+        Guest::builder("vm0").nic(nic(&daemon, "vm0").reconnect(1).mac(&mac(0, 0)).option(options)),
+        Guest::builder("vm1").nic(listening.mac(&mac(1, 0)).option(options)),
     ]);
     for (number, guest) in guests.iter().enumerate() {
         addresses(guest, number, 1);

@@ -1,0 +1,193 @@
+//! A device dies, wherever in giving back, and another goes on with its packed ring: the front end, as QEMU does, says that
+//! the ring is where it was at first.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::testing::{Driver, Guest, PackedDriver, Piece, collect, deliver, receive_queue, transmit_queue};
+use super::{F_IN_ORDER, F_INDIRECT_DESC};
+use crate::vhost_user::{Inflight, Taken};
+
+const HEADER: usize = 12;
+const SIZE: u16 = 16;
+
+fn memory() -> Arc<Inflight> {
+    let (area, file) = Inflight::create(2).expect("memory");
+    Arc::new(Inflight::map(&file, area, 2).expect("memory"))
+}
+
+fn taken(memory: &Arc<Inflight>) -> Option<Taken> {
+    Taken::of(memory, 0, 7)
+}
+
+/// The ring's descriptors, as pairs of words.
+fn descriptors(guest: &Guest, driver: &PackedDriver) -> Vec<[u64; 2]> {
+    let at = |slot: u64| driver.addresses().descriptors + 16 * slot;
+    let word = |address| guest.word64(address).load(Ordering::Relaxed);
+    (0..SIZE.into()).map(|slot| [word(at(slot)), word(at(slot) + 8)]).collect()
+}
+
+fn put_descriptor(guest: &Guest, driver: &PackedDriver, slot: usize, words: [u64; 2]) {
+    let at = driver.addresses().descriptors + 16 * slot as u64;
+    guest.word64(at).store(words[0], Ordering::Relaxed);
+    guest.word64(at + 8).store(words[1], Ordering::Relaxed);
+}
+
+fn frame(number: u8) -> Vec<u8> {
+    vec![number; 60]
+}
+
+fn put_frame(guest: &Guest, driver: &mut PackedDriver, number: u8, direct: usize) -> u16 {
+    let place = guest.place(&[&[0; HEADER][..], &frame(number)].concat());
+    let pieces = [Piece::read(place, HEADER), Piece::read(place + HEADER as u64, 20), Piece::read(place + 32, 40)];
+    driver.put(guest, &pieces, direct).expect("room")
+}
+
+#[test]
+fn frames_that_were_taken_are_given_back_once_and_not_sent_again() {
+    for features in [F_INDIRECT_DESC, F_INDIRECT_DESC | F_IN_ORDER] {
+        // So many laps before, so many frames given back when the end comes, and of how many descriptors they are.
+        for (before, done, direct) in (0..40).flat_map(|b| (0..=4).flat_map(move |d| [(b, d, 0), (b, d, 3)])) {
+            let guest = Guest::new();
+            let mut driver = PackedDriver::new(&guest, SIZE, features);
+            let record = memory();
+            let mut queue = transmit_queue(&guest, &driver);
+            queue.set_noted(&guest.memory, taken(&record));
+            for number in 0..before {
+                put_frame(&guest, &mut driver, number, if number % 3 == 0 { 3 } else { 0 });
+                driver.publish(&guest);
+                assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
+                assert_eq!(driver.all_used(&guest).len(), 1);
+            }
+            let ids: Vec<(u16, u32)> =
+                (0..4).map(|number| (put_frame(&guest, &mut driver, number, direct), 0)).collect();
+            driver.publish(&guest);
+            let available = descriptors(&guest, &driver);
+            let first = driver.taken_back() as usize % usize::from(SIZE);
+            let mut storage = ringway_switch::BatchStorage::new(256).into_batch();
+            let bounce = super::Bounce::default();
+            queue.collect(&guest.memory, &bounce, &mut storage).expect("nothing is wrong");
+            assert_eq!(storage.len(), 4);
+            drop(storage);
+            // What a release writes, of which a part only is written: the first comes last.
+            let left = taken(&record).and_then(|taken| taken.noted()).expect("it was noted");
+            queue.release(&guest.memory).expect("nothing is wrong");
+            let given_back = descriptors(&guest, &driver);
+            if done < 4 {
+                let mut changed: Vec<usize> =
+                    (first..first + usize::from(SIZE)).map(|at| at % usize::from(SIZE)).collect();
+                changed.retain(|&slot| available[slot] != given_back[slot]);
+                for &slot in changed.iter().skip(1 + done) {
+                    put_descriptor(&guest, &driver, slot, available[slot]);
+                }
+                put_descriptor(&guest, &driver, first, available[first]);
+            }
+            taken(&record).expect("a place").note(left.from, left.until);
+            drop(queue);
+
+            let mut queue = super::Transmit::new(
+                driver.device_at(&guest, driver.base(0)).expect("a ring"),
+                HEADER,
+                usize::MAX,
+                ringway_switch::Accepts::EVERYTHING,
+            );
+            queue.set_noted(&guest.memory, taken(&record));
+            let case = format!("{before} before, {done} given back, {direct} direct, features {features:x}");
+            assert_eq!(driver.all_used(&guest), ids, "{case}");
+            for number in 10..30 {
+                let id = put_frame(&guest, &mut driver, number, 0);
+                driver.publish(&guest);
+                let sent = collect(&mut queue, &guest).expect("nothing is wrong");
+                assert_eq!(sent.frames.iter().map(|(bytes, _)| bytes.clone()).collect::<Vec<_>>(), [frame(number)]);
+                assert_eq!(driver.all_used(&guest), [(id, 0)], "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn buffers_that_were_filled_are_given_back_once_and_the_next_are_filled() {
+    for (before, done) in (0..40).flat_map(|before| (0..=5).map(move |done| (before, done))) {
+        let guest = Guest::new();
+        let mut driver = PackedDriver::new(&guest, SIZE, 0);
+        let record = memory();
+        let mut queue = receive_queue(&guest, &driver, false);
+        queue.enabled = true;
+        queue.set_noted(&guest.memory, taken(&record));
+        let fill = |driver: &mut PackedDriver| {
+            let buffer = || Piece::write(guest.alloc(HEADER + 100, 1), HEADER + 100);
+            let put = std::iter::from_fn(|| driver.put(&guest, &[buffer()], 1)).count();
+            driver.publish(&guest);
+            put
+        };
+        assert_eq!(fill(&mut driver), usize::from(SIZE));
+        for number in 0..before {
+            let (result, tally) = deliver(&mut queue, &guest, &[(frame(number), None)], 100);
+            assert_eq!((result, tally.frames), (Ok(()), 1));
+            assert_eq!(driver.all_used(&guest).len(), 1);
+            fill(&mut driver);
+        }
+        let available = descriptors(&guest, &driver);
+        let first = driver.taken_back() as usize % usize::from(SIZE);
+        let noted = taken(&record).and_then(|taken| taken.noted()).expect("it was noted");
+        let frames: Vec<_> = (0..4).map(|number| (frame(number), None)).collect();
+        assert_eq!(deliver(&mut queue, &guest, &frames, 100).1.frames, 4);
+        let given_back = descriptors(&guest, &driver);
+        let at = |step: usize| (first + step) % usize::from(SIZE);
+        let place = taken(&record).expect("a place");
+        // The first comes last; so many are given back without it, or all with it, and then the end comes at once.
+        if done < 4 {
+            for step in done + 1..4 {
+                put_descriptor(&guest, &driver, at(step), available[at(step)]);
+            }
+            put_descriptor(&guest, &driver, first, available[first]);
+            place.note(noted.from, noted.from);
+            place.hold(given_back[first][1]);
+        } else if done == 4 {
+            place.note(noted.from, place.noted().expect("it was noted").until);
+            place.hold(given_back[first][1]);
+        }
+        drop(queue);
+
+        let ring = driver.device_at(&guest, driver.base(0)).expect("a ring");
+        let mut queue = super::Receive::new(ring, HEADER, false);
+        queue.enabled = true;
+        queue.set_noted(&guest.memory, taken(&record));
+        let case = format!("{before} before, {done} given back");
+        let back = driver.all_used(&guest);
+        assert_eq!(back.len(), if done < 4 { done + 1 } else { 4 }, "{case}");
+        assert!(back.iter().all(|&(_, len)| len == 72), "{case}: {back:?}");
+        fill(&mut driver);
+        for number in 0..40 {
+            assert_eq!(deliver(&mut queue, &guest, &[(frame(number), None)], 100).1.frames, 1, "{case}");
+            assert_eq!(driver.all_used(&guest).len(), 1, "{case}");
+            fill(&mut driver);
+        }
+    }
+}
+
+#[test]
+fn a_driver_that_began_anew_meanwhile_is_met_at_the_beginning() {
+    for before in 0..40 {
+        let guest = Guest::new();
+        let mut driver = PackedDriver::new(&guest, SIZE, F_INDIRECT_DESC);
+        let record = memory();
+        let mut queue = transmit_queue(&guest, &driver);
+        queue.set_noted(&guest.memory, taken(&record));
+        for number in 0..before {
+            put_frame(&guest, &mut driver, number, 0);
+            driver.publish(&guest);
+            assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
+            driver.all_used(&guest);
+        }
+        // The next one has the same place, cleared.
+        let at = driver.addresses().descriptors;
+        guest.write(at, &[0; 16 * SIZE as usize]);
+        let place = guest.place(&[&[0; HEADER][..], &frame(1)].concat());
+        driver.write_descriptor(&guest, 0, Piece::read(place, HEADER + 60), 0, 3);
+        let ring = driver.device_at(&guest, driver.base(0)).expect("a ring");
+        let mut queue = super::Transmit::new(ring, HEADER, usize::MAX, ringway_switch::Accepts::EVERYTHING);
+        queue.set_noted(&guest.memory, taken(&record));
+        assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1, "{before} before");
+    }
+}
