@@ -13,6 +13,7 @@ use ringway_switch::{Asked, Moderation, Pace};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::access::Core;
+use super::account::Account;
 use super::interrupt::{Causes, Way};
 use super::offsets::{RDT, TDT};
 use super::ring_page::RingPage;
@@ -30,8 +31,9 @@ pub(super) struct Interrupting {
     pub(super) causes: Causes,
     /// For when a poller has a call in its list that will look again: no later ones are needed.
     listed: Option<u64>,
-    /// Raised since the statistics registers were read.
-    pub(super) raised: u64,
+    /// Raised since the statistics registers were read, and before.
+    raised: u64,
+    raised_before: u64,
     moderation: Moderation,
     pace: Pace,
     /// Frames sent and received, for the pace.
@@ -45,6 +47,7 @@ pub(super) struct Device {
     pub(super) mapped: bool,
     pub(super) core: Mutex<Core>,
     pub(super) page: RingPage,
+    pub(super) account: Account,
     pub(super) input: Arc<Mutex<InputSide>>,
     pub(super) output: Mutex<OutputSide>,
     interrupting: Mutex<Interrupting>,
@@ -58,6 +61,19 @@ pub(super) struct Device {
     wake: OwnedFd,
 }
 
+impl Interrupting {
+    fn all_raised(&self) -> u64 {
+        self.raised_before + self.raised
+    }
+
+    /// Interrupts since this was asked last.
+    pub(super) fn take_raised(&mut self) -> u64 {
+        let raised = std::mem::take(&mut self.raised);
+        self.raised_before += raised;
+        raised
+    }
+}
+
 impl Device {
     pub(super) fn new(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<Device> {
         let core = Core::new(settings);
@@ -67,6 +83,7 @@ impl Device {
             causes: Causes::new(core.known_causes()),
             listed: None,
             raised: 0,
+            raised_before: 0,
             moderation: Moderation::default(),
             pace: Pace::default(),
             frames: 0,
@@ -75,6 +92,7 @@ impl Device {
             model: settings.model,
             mapped: settings.mapped && settings.model == Model::E1000e,
             page,
+            account: Account::default(),
             input: Arc::new(Mutex::new(core.new_input())),
             output: Mutex::new(core.new_output()),
             core: Mutex::new(core),
@@ -162,7 +180,7 @@ impl Device {
     /// for the time that is returned.
     pub(super) fn ring(&self, fired: Option<u64>, lists: bool) -> Asked {
         let mut interrupting = self.interrupting();
-        let Interrupting { causes, listed, raised, moderation, pace, frames } = &mut *interrupting;
+        let Interrupting { causes, listed, raised, moderation, pace, frames, .. } = &mut *interrupting;
         if fired.is_some() && *listed == fired {
             *listed = None;
         }
@@ -226,6 +244,7 @@ impl Device {
     /// What there is to know.
     pub(super) fn status(&self) -> Status {
         let (connected, link, [transmit_ring, receive_ring]) = self.core.lock().status(&self.page);
+        let accesses = self.account.accesses(self.interrupting.lock().all_raised());
         let interrupts = match self.interrupts.mode() {
             Mode::None => "none",
             Mode::Intx => "intx",
@@ -237,7 +256,7 @@ impl Device {
             (true, false) => State::Connected,
             (true, true) => State::Up,
         };
-        Status { state, link, interrupts, transmit_ring, receive_ring }
+        Status { state, link, interrupts, transmit_ring, receive_ring, accesses }
     }
 }
 

@@ -105,6 +105,9 @@ impl Function for Device {
     }
 
     fn read(&self, region: usize, offset: u64, data: &mut [u8]) -> Result<(), BadAccess> {
+        if region != CONFIG_REGION {
+            self.account.read();
+        }
         let mut core = self.core.lock();
         match region {
             REGISTERS => self.read_words(offset, data, |part| self.read_register(&mut core, part.offset)),
@@ -117,6 +120,9 @@ impl Function for Device {
     }
 
     fn write(&self, region: usize, offset: u64, data: &[u8]) -> Result<(), BadAccess> {
+        if region != CONFIG_REGION {
+            self.account.write();
+        }
         let mut core = self.core.lock();
         match region {
             REGISTERS => self.write_words(offset, data, &mut core, |core, at| self.kept(core, at), To::Registers),
@@ -144,6 +150,7 @@ impl Function for Device {
     }
 
     fn unmasked(&self) {
+        self.account.unmask();
         self.pin_unmasked();
     }
 

@@ -3,6 +3,7 @@
 //! - `offsets`, `registers`: where registers are, and those that are no more than memory; `ring_page`: those that a front end
 //!   may map.
 //! - `eeprom`, `phy`, `statistics`, `clock`: what is behind the other registers.
+//! - `account`: what accesses come to.
 //! - `moderation`, `interrupt`: which causes there are, and when they are raised.
 //! - `rings`: frames in and out of descriptor rings. Values and memory only: no registers, no sockets.
 //! - `device`: registers and rings of one port; `access`: what register accesses do; `function`: the device as the front end
@@ -10,6 +11,7 @@
 //! - `input`, `output`, `bell`: the data path's three sides. No descriptor is looked at by a register access (thesis 4.4.1).
 
 mod access;
+mod account;
 mod bell;
 mod clock;
 mod device;
@@ -35,6 +37,7 @@ use ringway_engine::Signal;
 
 use crate::Sides;
 use crate::vfio_user::{Function, Observer, Server, ServerSettings};
+pub use account::Accesses;
 use bell::E1000Bell;
 use device::Device;
 use input::E1000Input;
@@ -93,6 +96,8 @@ pub struct Status {
     pub transmit_ring: u32,
     /// Descriptors of the receive ring; 0 when it is off.
     pub receive_ring: u32,
+    /// What the guest's driver has taken so far.
+    pub accesses: Accesses,
 }
 
 /// A running port's control side. Ends the port's thread and removes its socket when dropped.

@@ -6,7 +6,7 @@ use ringway_ports::e1000::Model;
 use ringway_traffic::e1000::Counters;
 use ringway_traffic::{E1000Mode, E1000Options};
 
-use crate::scene::{Lan, Lane, Way, exchange};
+use crate::scene::{Lan, Lane, PATIENCE, Way, exchange};
 
 /// Frames of each way.
 const COUNT: u64 = 5000;
@@ -59,5 +59,28 @@ fn interrupts_come_no_more_often_than_the_register_says() {
             let most = taken.as_nanos() / units + 2;
             assert!(u128::from(counters.interrupts) <= most, "{way:?} {interval:?}: {} > {most}", counters.interrupts);
         }
+    }
+}
+
+#[test]
+fn a_port_counts_what_its_driver_does() {
+    for way in Way::all() {
+        let lan = Lan::of(way.model);
+        let options = E1000Options { mode: way.mode, ..E1000Options::default() };
+        let mut lanes = [0, 1].map(|number| Lane::new(&lan, number, 60, &options));
+        let before = lan.accesses(0);
+        exchange(&mut lanes, COUNT);
+        let (driver, mut after) = (lanes[0].endpoint.counters(), lan.accesses(0));
+        // What was posted last may be under way.
+        let start = Instant::now();
+        while after.writes - before.writes < driver.register_writes && start.elapsed() < PATIENCE {
+            after = lan.accesses(0);
+        }
+        assert_eq!(after.reads - before.reads, driver.register_reads, "{way:?}");
+        assert_eq!(after.writes - before.writes, driver.register_writes, "{way:?}");
+        assert_eq!(after.tails - before.tails, driver.tx_tail_writes + driver.rx_tail_writes, "{way:?}");
+        let answered = driver.answered - driver.register_reads;
+        assert_eq!(after.unmasks - before.unmasks, answered, "{way:?}");
+        assert!(after.interrupts - before.interrupts >= driver.interrupts, "{way:?}: {after:?} {driver:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
-use ringway_ports::e1000::{self, E1000, Model, Settings};
+use ringway_ports::e1000::{self, Accesses, E1000, Model, Settings};
 use ringway_ports::vfio_user::Observer;
 use ringway_switch::{CountersReading, Learning, MacTable, Member, Owner, Port, Spreads, Switch};
 use ringway_traffic::{Checker, E1000Endpoint, E1000Mode, E1000Options, Endpoint, FrameSpec, Frames, Level, Origin};
@@ -47,7 +47,7 @@ impl Way {
 
 /// Two ports on a learning switch. They end before their engine does.
 pub struct Lan {
-    _ports: Vec<E1000>,
+    ports: Vec<E1000>,
     notes: Vec<Arc<Notes>>,
     members: Vec<Member>,
     folder: tempfile::TempDir,
@@ -89,7 +89,7 @@ impl Lan {
             weight: 1,
         });
         engine.publish(Topology { ports: attached.collect() });
-        Lan { _ports: ports, notes, members, folder, _engine: engine }
+        Lan { ports, notes, members, folder, _engine: engine }
     }
 
     /// A driver at port `number`.
@@ -102,6 +102,11 @@ impl Lan {
     /// What port `number` had to say.
     pub fn said(&self, number: u8) -> Vec<String> {
         self.notes[usize::from(number)].0.lock().unwrap().clone()
+    }
+
+    /// What port `number` counts of its driver.
+    pub fn accesses(&self, number: u8) -> Accesses {
+        self.ports[usize::from(number)].status().accesses
     }
 
     pub fn counters(&self, number: u8) -> CountersReading {

@@ -70,7 +70,7 @@ impl Device {
         if received != Received::default() {
             core.statistics.received(&received);
         }
-        let raised = std::mem::take(&mut self.interrupting().raised);
+        let raised = self.interrupting().take_raised();
         if core.model == Model::E1000e {
             core.statistics.interrupts(raised);
         }

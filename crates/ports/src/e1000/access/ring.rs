@@ -81,7 +81,11 @@ impl Device {
     pub(super) fn write_ring_register(&self, core: &Core, offset: u32, value: u32) {
         self.page.set(offset, value & core.registers.mask(offset));
         match offset {
-            TDT => self.kick(),
+            TDT => {
+                self.account.tail();
+                self.kick();
+            }
+            RDT => self.account.tail(),
             TDBAL | TDBAH | TDLEN | TDH => self.apply_transmit(core, Restart::Yes),
             RDBAL | RDBAH | RDLEN | RDH => self.apply_receive(core, Restart::Yes),
             TIDV if value & FLUSH != 0 => {
