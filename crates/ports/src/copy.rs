@@ -53,50 +53,44 @@ fn write_rest(room: View<'_>, mut offset: usize, rest: &[View<'_>]) {
 }
 
 /// Where copying a frame has come to.
-pub struct Source<'f, 'b, 'm> {
-    frame: &'f Frame<'b, 'm>,
-    in_head: usize,
-    rest: usize,
+pub struct Source<'f, 'm> {
+    head: &'f [u8],
+    rest: &'f [View<'m>],
+    /// Of the first of `rest`.
     offset: usize,
-    left: usize,
 }
 
-impl<'f, 'b, 'm> Source<'f, 'b, 'm> {
+impl<'f, 'm> Source<'f, 'm> {
     /// A frame from its first byte on.
-    pub fn new(frame: &'f Frame<'b, 'm>) -> Source<'f, 'b, 'm> {
-        Source { frame, in_head: 0, rest: 0, offset: 0, left: frame.len() }
+    pub fn new(frame: &Frame<'f, 'm>) -> Source<'f, 'm> {
+        Source::with_head(&frame.head().0[..frame.head_len()], frame)
     }
 
-    /// Bytes that were not copied yet.
-    pub fn left(&self) -> usize {
-        self.left
+    /// The same with another head.
+    pub fn with_head(head: &'f [u8], frame: &Frame<'f, 'm>) -> Source<'f, 'm> {
+        Source { head, rest: frame.rest(), offset: 0 }
+    }
+
+    /// Whether all of it was copied.
+    pub fn is_empty(&self) -> bool {
+        self.head.is_empty() && self.rest.is_empty()
     }
 
     /// Copies as much as there is and as fits. Returns how much that was.
     pub fn fill(&mut self, room: View<'_>) -> usize {
-        let mut done = 0;
-        while done < room.len() && self.left > 0 {
-            let (want, part);
-            if self.in_head < self.frame.head_len() {
-                want = self.frame.head_len() - self.in_head;
-                part = want.min(room.len() - done);
-                let bytes = &self.frame.head().0[self.in_head..self.in_head + part];
-                let _ = room.sub(done, part).is_some_and(|to| to.write(bytes));
-                self.in_head += part;
-            } else {
-                let Some(rest) = self.frame.rest().get(self.rest) else { break };
-                want = rest.len() - self.offset;
-                part = want.min(room.len() - done);
-                if let (Some(to), Some(from)) = (room.sub(done, part), rest.sub(self.offset, part)) {
-                    let _ = to.copy_from(from);
-                }
-                self.offset += part;
-                if part == want {
-                    (self.rest, self.offset) = (self.rest + 1, 0);
-                }
+        let (head, left) = self.head.split_at(self.head.len().min(room.len()));
+        let _ = room.write(head);
+        self.head = left;
+        let mut done = head.len();
+        while let (true, Some((first, others))) = (done < room.len(), self.rest.split_first()) {
+            let part = (first.len() - self.offset).min(room.len() - done);
+            if let (Some(to), Some(from)) = (room.sub(done, part), first.sub(self.offset, part)) {
+                let _ = to.copy_from(from);
             }
-            done += part;
-            self.left -= part;
+            (done, self.offset) = (done + part, self.offset + part);
+            if self.offset == first.len() {
+                (self.rest, self.offset) = (others, 0);
+            }
         }
         done
     }

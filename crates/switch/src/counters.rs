@@ -87,6 +87,8 @@ drop_reasons! {
     ReceiverFull = "receiver_full",
     /// Receiver: too long for its buffers or its device.
     ReceiverTooSmall = "receiver_too_small",
+    /// Receiver: its device's filters do not let it in (addresses, VLANs), as its client has set them.
+    ReceiverFiltered = "receiver_filtered",
     /// Receiver: its device is down or refused the frame.
     ReceiverDown = "receiver_down",
 }

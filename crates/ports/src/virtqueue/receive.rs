@@ -276,7 +276,7 @@ impl<R: Ring> Receive<R> {
             })?;
             self.spans.push((chain, written));
             self.steps -= i64::from(seen - before);
-            if header.left == 0 && source.left() == 0 {
+            if header.left == 0 && source.is_empty() {
                 break;
             }
             let end = seen >= LONGEST_CHAIN || self.spans.len() == usize::from(self.ring.size());

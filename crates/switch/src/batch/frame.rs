@@ -4,7 +4,7 @@ use ringway_memory::{Head, View};
 
 use super::{Batch, Destination, Packed};
 use crate::counters::DropReason;
-use crate::offload::Offload;
+use crate::offload::{self, Offload};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -91,6 +91,12 @@ impl<'b, 'm> Frame<'b, 'm> {
     pub fn rest(&self) -> &'b [View<'m>] {
         let first = self.entry.first_rest as usize;
         &self.batch.rests[first..first + self.entry.more.rests()]
+    }
+
+    /// The internet checksum of the bytes from `start` on, never zero (RFC 768).
+    #[must_use]
+    pub fn checksum_from(&self, start: usize) -> [u8; 2] {
+        offload::sum_from(self, start).checksum()
     }
 
     /// What is left to do: only what the output [accepts](crate::Output::accepts).

@@ -21,3 +21,4 @@ pub(crate) use finish::Finisher;
 pub use headers::MAX_FRAME;
 pub(crate) use headers::admit;
 pub use ringway_abi::offload::{BadOffload, Gso, Offload};
+pub(crate) use segment::sum_from;

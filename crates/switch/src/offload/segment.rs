@@ -47,7 +47,7 @@ impl Cursor {
 }
 
 /// The sum of a frame's bytes from `start` on.
-pub(super) fn sum_from(frame: &Frame<'_, '_>, start: usize) -> Sum {
+pub(crate) fn sum_from(frame: &Frame<'_, '_>, start: usize) -> Sum {
     let mut sum = Sum::default();
     let head = &frame.head().0[..frame.head_len()];
     sum.add(head.get(start..).unwrap_or(&[]));

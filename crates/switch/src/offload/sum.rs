@@ -4,7 +4,7 @@ use ringway_memory::{View, ones_sum};
 
 /// A ones' complement sum that grows; numbers in this machine's order (RFC 1071).
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum {
+pub(crate) struct Sum {
     total: u64,
     /// An odd number of bytes was added.
     odd: bool,
@@ -43,7 +43,7 @@ impl Sum {
     }
 
     /// The checksum of what was summed. Never zero, which in UDP means that there is none (RFC 768).
-    pub(super) fn checksum(self) -> [u8; 2] {
+    pub(crate) fn checksum(self) -> [u8; 2] {
         match self.field().map(|byte| !byte) {
             [0, 0] => [0xff, 0xff],
             sum => sum,

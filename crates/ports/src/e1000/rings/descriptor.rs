@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::fault::RingFault;
 use crate::guest::GuestMemory;
 
-/// Bytes of a descriptor; those of packet split are as long as two.
+/// Bytes of a descriptor; one of packet split counts as two.
 const BYTES: u32 = 16;
 /// Most descriptors: the length registers hold multiples of 128 bytes below 1 MiB (SDM 13.4.27, RDLEN).
 const MOST: u32 = (1 << 16) - 8;
@@ -18,15 +18,13 @@ pub(super) type Words = [AtomicU64; 2];
 pub(super) struct Table {
     base: u64,
     count: u32,
-    /// 16-byte words in a descriptor.
-    stride: u32,
 }
 
 impl Table {
-    /// `count` descriptors of `stride` times 16 bytes at guest physical address `base`.
-    pub(super) fn new(base: u64, count: u32, stride: u32) -> Result<Table, RingFault> {
-        let table = Table { base, count, stride };
-        if count == 0 || !count.is_multiple_of(8 / stride) || count > MOST / stride {
+    /// `count` descriptors at guest physical address `base`.
+    pub(super) fn new(base: u64, count: u32) -> Result<Table, RingFault> {
+        let table = Table { base, count };
+        if count == 0 || !count.is_multiple_of(8) || count > MOST {
             return Err(RingFault::BadLength(count));
         }
         if !base.is_multiple_of(BYTES.into()) {
@@ -40,7 +38,7 @@ impl Table {
     }
 
     fn bytes(&self) -> u32 {
-        self.count * self.stride * BYTES
+        self.count * BYTES
     }
 
     /// The ring, for the length of a batch.
@@ -101,13 +99,6 @@ const DATA: u64 = 1 << 20;
 pub(super) const IXSM: u64 = 1 << 40;
 /// Data: insert a TCP or UDP checksum.
 pub(super) const TXSM: u64 = 1 << 41;
-
-/// Descriptor done, in a receive descriptor's second word.
-pub(super) const RX_DONE: u64 = 1 << 32;
-/// The last descriptor of a frame.
-pub(super) const RX_EOP: u64 = 1 << 33;
-/// What is said of checksums means nothing.
-pub(super) const RX_IXSM: u64 = 1 << 34;
 
 /// What a transmit descriptor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

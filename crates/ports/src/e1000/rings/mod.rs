@@ -5,6 +5,7 @@
 //!   and keep the head themselves: nothing that a driver writes moves it.
 //! - `descriptor`: where a ring is, and what its words mean; `context`: what they ask for beyond sending bytes; `draft`: one
 //!   frame on its way into a batch.
+//! - `format`: what receive descriptors look like; `filter`: which frames a guest is given.
 //!
 //! Everything in a ring is written by the driver while we look: each word is read once, and a mistake is a [`RingFault`],
 //! which stops that ring until it is started again, and nothing else.
@@ -13,12 +14,16 @@ mod context;
 mod descriptor;
 mod draft;
 mod fault;
+mod filter;
+mod format;
 mod receive;
 mod traffic;
 mod transmit;
 
 #[cfg(test)]
 mod oracle_tests;
+#[cfg(test)]
+mod receive_property_tests;
 #[cfg(test)]
 mod receive_tests;
 #[cfg(test)]
@@ -28,6 +33,8 @@ mod transmit_tests;
 
 pub use crate::gather::Bounce;
 pub use fault::RingFault;
+pub use filter::Filters;
+pub use format::Format;
 pub use receive::{Receive, ReceiveSettings, Received};
 pub use traffic::Traffic;
 pub use transmit::{Completed, Transmit, TransmitSettings};

@@ -1,41 +1,54 @@
 //! Frames to a driver: the receive ring (SDM 3.2).
 
+mod pieces;
+mod sums;
+
 use std::sync::atomic::Ordering;
 
 use ringway_memory::{View, prefetch_write};
-use ringway_switch::Frame;
+use ringway_switch::{Accepts, Frame};
 
-use super::descriptor::{RX_DONE, RX_EOP, RX_IXSM, Table, Words};
+use super::descriptor::{Table, Words};
 use super::fault::RingFault;
+use super::filter::Filters;
+use super::format::{Format, Status};
 use super::traffic::Traffic;
-use crate::copy::{self, ROW, Source, prefetch};
+use crate::copy::{self, ROW, prefetch};
 use crate::guest::{GuestMemory, Space};
 
 /// Shortest frame of the wire without its frame check sequence: shorter ones are padded.
 const SHORTEST: usize = 60;
 /// Bytes of a frame check sequence.
 const FCS: usize = 4;
-/// Most descriptors of a frame: 16 KiB in buffers of 256 bytes.
-const LONGEST_FRAME: usize = 80;
 
 /// What the registers say of reception.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveSettings {
+    /// Which frames the guest wants.
+    pub filters: Filters,
+    /// Tags are taken out and told of in the descriptor (CTRL.VME).
+    pub strip_tag: bool,
     /// The frame check sequence is left out (RCTL.SECRC). Otherwise frames get four bytes more, which are zero.
     pub strip_fcs: bool,
+    /// The guest is told of IPv4 header checksums that are right (RXCSUM.IPOFLD).
+    pub ip_sums: bool,
+    /// The guest is told of TCP and UDP checksums that are right (RXCSUM.TUOFLD).
+    pub transport_sums: bool,
     /// Longest frame without frame check sequence (RCTL.LPE).
     pub longest: usize,
-    /// An interrupt is wanted when no more than this many descriptors are left (RCTL.RDMTS).
+    /// An interrupt is wanted when no more than this many 16-byte descriptors are left (RCTL.RDMTS).
     pub low: u32,
 }
 
 /// What became of the frames of one delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Frames given to the driver, with their padding.
+    /// Frames given to the driver, with their padding and tags.
     pub traffic: Traffic,
     /// Bytes of the frames as they came.
     pub bytes: u64,
+    /// Frames that the guest does not want.
+    pub filtered: u64,
     /// Frames for which there were no descriptors.
     pub full: u64,
     /// Frames that are longer than allowed.
@@ -50,22 +63,24 @@ pub struct Receive {
     table: Table,
     /// The next descriptor to fill.
     head: u32,
-    /// Bytes of a buffer.
-    buffer: usize,
+    format: Format,
     /// The first descriptor that was filled by this delivery, held back: where, and its second word.
     held: Option<(u32, u64)>,
 }
 
 impl Receive {
-    /// A ring of `count` descriptors at guest physical address `base`, of which `head` is the next to fill; every buffer has
-    /// `buffer` bytes (RCTL.BSIZE and BSEX).
+    /// What `deliver` takes: it makes missing checksums itself, as a guest that passes frames on could not know of them, and
+    /// tells the guest that they are right.
+    pub const ACCEPTS: Accepts = Accepts::CSUM;
+
+    /// A ring of `count` 16-byte descriptors at guest physical address `base`, of which `head` is the next to fill.
     ///
     /// # Errors
     /// There is no such ring.
-    pub fn start(base: u64, count: u32, head: u32, buffer: usize) -> Result<Receive, RingFault> {
-        let table = Table::new(base, count, 1)?;
+    pub fn start(base: u64, count: u32, head: u32, format: Format) -> Result<Receive, RingFault> {
+        let table = Table::new(base, count)?;
         table.check_head(head)?;
-        Ok(Receive { table, head, buffer: buffer.max(256), held: None })
+        Ok(Receive { table, head: head - head % format.words(), format, held: None })
     }
 
     /// The head register: the next descriptor to fill.
@@ -73,6 +88,13 @@ impl Receive {
     #[must_use]
     pub fn head(&self) -> u32 {
         self.head
+    }
+
+    /// Descriptors that the driver has given up to `tail`.
+    #[inline]
+    #[must_use]
+    pub fn free(&self, tail: u32) -> u32 {
+        if tail < self.table.count() { self.table.ahead(self.head, tail) } else { 0 }
     }
 
     /// Gives frames to the driver, in order.
@@ -91,8 +113,10 @@ impl Receive {
         let mut frames = frames;
         let mut next = frames.next();
         let result = self.give(writable, &mut next, &mut frames, settings, tail, received);
-        for _ in next.into_iter().chain(frames) {
-            received.full += 1;
+        for frame in next.into_iter().chain(frames) {
+            if received.judge(&frame, settings) {
+                received.full += 1;
+            }
         }
         result
     }
@@ -115,27 +139,36 @@ impl Receive {
         while self.head != tail && result.is_ok() {
             let end = if tail > self.head { tail } else { self.table.count() };
             let run = &words[self.head as usize..end as usize];
-            let given = self.give_plain(run, &space, next, frames, settings, received);
-            self.head = self.table.after(self.head, given as u32);
+            let mut given = 0;
+            if let Some(buffer) = self.format.single() {
+                given = self.give_plain(run, &space, buffer, next, frames, settings, received);
+                self.head = self.table.after(self.head, given as u32);
+            }
             let Some(frame) = *next else { break };
             if given < run.len() {
                 *next = frames.next();
-                result = self.give_pieces(words, writable, &mut space, &frame, settings, tail, received);
+                if received.judge(&frame, settings) {
+                    result = self.give_pieces(words, writable, &mut space, &frame, settings, tail, received);
+                }
             }
         }
-        self.publish(words);
+        if let Some((at, word)) = self.held.take() {
+            self.format.write(&words[at as usize], word);
+        }
         let left = self.table.ahead(self.head, tail);
         received.low |= before > settings.low && left <= settings.low;
         result.and(if writable.is_lost() { Err(RingFault::MemoryLost) } else { Ok(()) })
     }
 
-    /// Gives frames to descriptors whose buffers hold them, in the region that was used last, up to the first that does
+    /// Gives frames to descriptors whose only buffers hold them, in the region that was used last, up to the first that does
     /// not. Returns how many.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
     fn give_plain<'b, 'm: 'b>(
         &mut self,
         run: &[Words],
         space: &Space<'_>,
+        size: usize,
         next: &mut Option<Frame<'b, 'm>>,
         frames: &mut impl Iterator<Item = Frame<'b, 'm>>,
         settings: &ReceiveSettings,
@@ -148,9 +181,15 @@ impl Receive {
             let mut found = 0;
             while found < ROW && given + found < run.len() {
                 let Some(frame) = *next else { break };
+                if !settings.filters.passes(&frame.head().0) {
+                    received.filtered += 1;
+                    *next = frames.next();
+                    continue;
+                }
                 let total = frame.len().max(SHORTEST) + fcs;
                 let address = u64::from_le(run[given + found][0].load(Ordering::Relaxed));
-                if frame.len() > settings.longest || total > self.buffer || frame.offload().is_some() {
+                let is_tagged = settings.strip_tag && settings.filters.tag_of(&frame.head().0).is_some();
+                if frame.len() > settings.longest || total > size || is_tagged {
                     break;
                 }
                 let Some(buffer) = space.near(address, total as u32) else { break };
@@ -159,27 +198,26 @@ impl Receive {
                 found += 1;
                 *next = frames.next();
             }
-            if found == 0 {
-                return given;
-            }
-            for write in &writes[..found] {
+            let writes = &writes[..found];
+            for write in writes {
                 let Some((buffer, frame)) = write else { break };
                 copy::touch(*buffer, frame);
             }
-            for write in &writes[..found] {
+            for write in writes {
                 let Some((buffer, frame)) = write else { break };
                 copy::write(*buffer, frame);
                 write_zeroes(*buffer, frame.len());
                 received.traffic.add(&frame.head().0, frame.len().max(SHORTEST), 1);
                 received.bytes += frame.len() as u64;
             }
-            for (write, words) in writes[..found].iter().zip(&run[given..]) {
-                let Some((buffer, _)) = write else { break };
-                let word = buffer.len() as u64 | RX_DONE | RX_EOP | RX_IXSM;
+            for ((write, words), at) in writes.iter().zip(&run[given..]).zip(self.head + given as u32..) {
+                let Some((buffer, frame)) = write else { break };
+                let status = Status::new(sums::finish(*buffer, frame, settings, self.format), None);
+                let word = self.format.only(status, buffer.len());
                 if self.held.is_none() {
-                    self.held = Some((self.head + given as u32, word));
+                    self.held = Some((at, word));
                 } else {
-                    words[1].store(word.to_le(), Ordering::Release);
+                    self.format.write(words, word);
                 }
             }
             given += found;
@@ -188,84 +226,26 @@ impl Receive {
             }
         }
     }
+}
 
-    /// Gives a frame to descriptors of any kind, to several of them if need be.
-    #[cold]
-    #[inline(never)]
-    #[allow(clippy::too_many_arguments)]
-    fn give_pieces(
-        &mut self,
-        words: &[Words],
-        writable: &GuestMemory,
-        space: &mut Space<'_>,
-        frame: &Frame<'_, '_>,
-        settings: &ReceiveSettings,
-        tail: u32,
-        received: &mut Received,
-    ) -> Result<(), RingFault> {
-        if frame.len() > settings.longest {
-            received.long += 1;
-            return Ok(());
-        }
-        let total = frame.len().max(SHORTEST) + if settings.strip_fcs { 0 } else { FCS };
-        let slots = total.div_ceil(self.buffer);
-        if slots > LONGEST_FRAME {
-            received.long += 1;
-            return Ok(());
-        }
-        if slots > self.table.ahead(self.head, tail) as usize {
-            received.full += 1;
-            return Ok(());
-        }
-        let mut source = Source::new(frame);
-        let (mut at, mut left) = (self.head, total);
-        for _ in 0..slots {
-            let part = left.min(self.buffer);
-            let address = u64::from_le(words[at as usize][0].load(Ordering::Relaxed));
-            let mut fill = |view: View<'_>| {
-                let filled = source.fill(view);
-                write_zeroes(view, filled);
-            };
-            let there = match space.view(address, part as u32) {
-                Some(view) => {
-                    fill(view);
-                    true
-                }
-                None => writable.pieces(address, part as u32, &mut fill),
-            };
-            if !there {
-                received.full += 1;
-                return Err(RingFault::BadAddress { address, len: part as u32 });
-            }
-            (at, left) = (self.table.after(at, 1), left - part);
-        }
-        let mut left = total;
-        for _ in 0..slots {
-            let part = left.min(self.buffer);
-            left -= part;
-            let last = if left == 0 { RX_EOP } else { 0 };
-            self.give_back(words, part as u64 | RX_DONE | RX_IXSM | last);
-        }
-        received.traffic.add(&frame.head().0, frame.len().max(SHORTEST), 1);
-        received.bytes += frame.len() as u64;
-        Ok(())
+impl Received {
+    /// Whether a frame is one that the guest wants and may be given; counts it otherwise.
+    fn judge(&mut self, frame: &Frame<'_, '_>, settings: &ReceiveSettings) -> bool {
+        let wanted = settings.filters.passes(&frame.head().0);
+        let fits = frame.len() <= settings.longest;
+        self.filtered += u64::from(!wanted);
+        self.long += u64::from(wanted && !fits);
+        wanted && fits
     }
 
-    /// Writes the next descriptor back.
-    fn give_back(&mut self, words: &[Words], word: u64) {
-        match self.held {
-            None => self.held = Some((self.head, word)),
-            Some(_) => words[self.head as usize][1].store(word.to_le(), Ordering::Release),
-        }
-        self.head = self.table.after(self.head, 1);
-    }
-
-    /// Shows the driver what was given back.
-    #[inline(always)]
-    fn publish(&mut self, words: &[Words]) {
-        if let Some((at, word)) = self.held.take() {
-            words[at as usize][1].store(word.to_le(), Ordering::Release);
-        }
+    /// Adds what became of others.
+    pub fn merge(&mut self, other: &Received) {
+        self.traffic.merge(&other.traffic);
+        self.bytes += other.bytes;
+        self.filtered += other.filtered;
+        self.full += other.full;
+        self.long += other.long;
+        self.low |= other.low;
     }
 }
 

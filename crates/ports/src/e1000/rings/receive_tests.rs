@@ -1,7 +1,7 @@
 //! What is delivered to a driver arrives in its buffers, and nothing else does.
 
-use super::testing::{RX, Ring, deliver, frame};
-use super::{Receive, ReceiveSettings, RingFault};
+use super::testing::{Ring, deliver, frame, open};
+use super::{Format, Receive, ReceiveSettings, RingFault};
 use crate::virtqueue::testing::{Guest, LOW, LOW_BYTES};
 
 /// A ring whose descriptors have buffers of 2048 bytes, all but one given to the device.
@@ -11,7 +11,7 @@ fn start(guest: &Guest, count: u32) -> (Ring, Receive) {
         ring.set(guest, at, [guest.alloc(2048, 64), u64::MAX]);
     }
     ring.tail = count - 1;
-    let receive = Receive::start(ring.base, count, 0, 2048).expect("a ring");
+    let receive = Receive::start(ring.base, count, 0, Format::Legacy { buffer: 2048 }).expect("a ring");
     (ring, receive)
 }
 
@@ -37,7 +37,7 @@ fn frames_arrive_whole_padded_and_in_order_over_many_laps() {
                 (frame([14, 42, 60, 61, 128, 129, 1514, 1518][seed % 8], seed), None)
             })
             .collect();
-        let (result, received) = deliver(&mut receive, &guest, &frames, 500, &RX, ring.tail);
+        let (result, received) = deliver(&mut receive, &guest, &frames, 500, &open(), ring.tail);
         assert_eq!((result, received.traffic.frames, received.full), (Ok(()), frames.len() as u64, 0));
         for (frame, _) in &frames {
             let mut expected = frame.clone();
@@ -56,7 +56,7 @@ fn frames_arrive_whole_padded_and_in_order_over_many_laps() {
 fn without_stripping_frames_are_four_bytes_longer_and_may_need_a_descriptor_more() {
     let guest = Guest::new();
     let (ring, mut receive) = start(&guest, 64);
-    let settings = ReceiveSettings { strip_fcs: false, longest: 16_384, low: 0 };
+    let settings = ReceiveSettings { strip_fcs: false, longest: 16_384, ..open() };
     let frames: Vec<_> = [60, 2044, 2046, 2048, 2049, 9000].map(|len| (frame(len, len), None)).into();
     let (result, received) = deliver(&mut receive, &guest, &frames, 3000, &settings, ring.tail);
     assert_eq!((result, received.traffic.frames), (Ok(()), 6));
@@ -81,7 +81,7 @@ fn at_end(whole: &[u8], part: &[u8]) -> bool {
 fn frames_without_descriptors_and_too_long_ones_are_counted_and_the_low_mark_is_told_once() {
     let guest = Guest::new();
     let (ring, mut receive) = start(&guest, 16);
-    let settings = ReceiveSettings { low: 8, ..RX };
+    let settings = ReceiveSettings { low: 8, ..open() };
     let frames = |count| vec![(frame(60, 1), None); count];
     assert!(!deliver(&mut receive, &guest, &frames(6), 1, &settings, ring.tail).1.low);
     assert!(deliver(&mut receive, &guest, &frames(1), 1, &settings, ring.tail).1.low);
@@ -90,7 +90,7 @@ fn frames_without_descriptors_and_too_long_ones_are_counted_and_the_low_mark_is_
     let (result, received) = deliver(&mut receive, &guest, &long, 1, &settings, ring.tail);
     assert_eq!((result, received.long, received.traffic.frames, received.full), (Ok(()), 1, 7, 3));
     let large = vec![(frame(5000, 1), None)];
-    let settings = ReceiveSettings { longest: 16_384, ..RX };
+    let settings = ReceiveSettings { longest: 16_384, ..open() };
     let (_, received) = deliver(&mut receive, &guest, &large, 1, &settings, 1);
     assert_eq!((received.full, receive.head()), (1, 15), "two descriptors do not hold a frame that needs three");
 }
@@ -101,17 +101,18 @@ fn a_driver_that_lies_stops_its_ring_by_name() {
     let one = [(frame(60, 1), None)];
     let (_, mut receive) = start(&guest, 8);
     for tail in [8, u32::MAX] {
-        let (result, received) = deliver(&mut receive, &guest, &one, 1, &RX, tail);
+        let (result, received) = deliver(&mut receive, &guest, &one, 1, &open(), tail);
         assert_eq!(result, Err(RingFault::TailOutOfRange { tail, count: 8 }));
         assert_eq!(received.full, 1);
     }
     for address in [0, LOW - 59, LOW + LOW_BYTES - 59, u64::MAX - 3, 1 << 63] {
         let (ring, mut receive) = start(&guest, 8);
         ring.set(&guest, 1, [address, 0]);
-        let (result, received) = deliver(&mut receive, &guest, &[one[0].clone(), one[0].clone()], 1, &RX, 7);
+        let (result, received) = deliver(&mut receive, &guest, &[one[0].clone(), one[0].clone()], 1, &open(), 7);
         assert_eq!(result, Err(RingFault::BadAddress { address, len: 60 }));
         assert_eq!((received.traffic.frames, received.full, receive.head()), (1, 1, 1));
     }
-    let mut receive = Receive::start(LOW + LOW_BYTES - 64, 8, 0, 2048).expect("it looks like a ring");
-    assert!(matches!(deliver(&mut receive, &guest, &one, 1, &RX, 1).0, Err(RingFault::BadBase { .. })));
+    let mut receive =
+        Receive::start(LOW + LOW_BYTES - 64, 8, 0, Format::Legacy { buffer: 2048 }).expect("it looks like a ring");
+    assert!(matches!(deliver(&mut receive, &guest, &one, 1, &open(), 1).0, Err(RingFault::BadBase { .. })));
 }

@@ -4,13 +4,19 @@ use std::sync::atomic::Ordering;
 
 use ringway_switch::BatchStorage;
 
-use super::{Bounce, Completed, Receive, ReceiveSettings, Received, RingFault, Transmit, TransmitSettings};
+use super::{Bounce, Completed, Filters, Receive, ReceiveSettings, Received, RingFault, Transmit, TransmitSettings};
 use crate::virtqueue::testing::{Guest, bytes_of, fill_batch, memory_for};
 
 pub type OffloadedFrame = (Vec<u8>, Option<ringway_switch::Offload>);
 
 pub const TX: TransmitSettings = TransmitSettings { vlan: None, pad: false, longest: 16_288 };
-pub const RX: ReceiveSettings = ReceiveSettings { strip_fcs: true, longest: 1518, low: 0 };
+
+/// Whatever comes, without frame check sequence.
+pub fn open() -> ReceiveSettings {
+    let mut filters = Filters::default();
+    filters.set_control(1 << 3 | 1 << 4);
+    ReceiveSettings { filters, strip_fcs: true, longest: 1518, ..ReceiveSettings::default() }
+}
 
 /// Command bits.
 pub const EOP: u64 = 1 << 24;

@@ -80,7 +80,7 @@ impl Transmit {
     /// # Errors
     /// There is no such ring.
     pub fn start(base: u64, count: u32, head: u32) -> Result<Transmit, RingFault> {
-        let table = Table::new(base, count, 1)?;
+        let table = Table::new(base, count)?;
         table.check_head(head)?;
         Ok(Transmit {
             table,

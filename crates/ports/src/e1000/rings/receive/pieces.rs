@@ -1,0 +1,156 @@
+//! Frames that are not one buffer as they are: over several buffers, without their tag, across regions.
+
+use std::sync::atomic::Ordering;
+
+use ringway_memory::View;
+use ringway_switch::Frame;
+
+use super::{FCS, Receive, ReceiveSettings, Received, SHORTEST, sums, write_zeroes};
+use crate::copy::Source;
+use crate::e1000::rings::descriptor::Words;
+use crate::e1000::rings::fault::RingFault;
+use crate::e1000::rings::format::{NO_SUMS, Status};
+use crate::guest::{GuestMemory, Space};
+
+/// Most descriptors of a frame: 16 KiB in buffers of 256 bytes, and some more.
+const LONGEST: usize = 80;
+/// Most pieces of memory that its buffers are in.
+const PIECES: usize = 4 * LONGEST;
+/// Bytes of a tag, and where it is.
+const TAG: usize = 4;
+const ADDRESSES: usize = 12;
+
+impl Receive {
+    /// Gives a frame to descriptors of any kind, to several of them if need be.
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn give_pieces(
+        &mut self,
+        words: &[Words],
+        writable: &GuestMemory,
+        space: &mut Space<'_>,
+        frame: &Frame<'_, '_>,
+        settings: &ReceiveSettings,
+        tail: u32,
+        received: &mut Received,
+    ) -> Result<(), RingFault> {
+        let tag = settings.filters.tag_of(&frame.head().0).filter(|_| settings.strip_tag);
+        let (mut head, mut head_len) = (*frame.head(), frame.head_len());
+        let taken = if tag.is_some() { TAG } else { 0 };
+        if tag.is_some() {
+            head.0.copy_within(ADDRESSES + TAG.., ADDRESSES);
+            head_len = head_len.saturating_sub(TAG);
+        }
+        let on_wire = frame.len().max(SHORTEST);
+        let total = on_wire - taken + if settings.strip_fcs { 0 } else { FCS };
+        let room = self.format.room();
+        let slots = total.checked_div(room).map_or(usize::MAX, |whole| whole + usize::from(whole * room < total));
+        if slots > LONGEST {
+            received.long += 1;
+            return Ok(());
+        }
+        let step = self.format.words();
+        if slots as u32 * step > self.table.ahead(self.head, tail) {
+            received.full += 1;
+            return Ok(());
+        }
+
+        let mut pieces = Places { views: [View::private(&mut []); PIECES], count: 0, more: false };
+        let (mut at, mut left) = (self.head, total);
+        for _ in 0..slots {
+            let parts = self.format.parts(left.min(room));
+            let second = self.table.after(at, step - 1) as usize;
+            let places = [&words[at as usize][0], &words[at as usize][1], &words[second][0], &words[second][1]];
+            for (word, part) in places.into_iter().zip(parts).filter(|(_, part)| *part > 0) {
+                let (address, len) = (u64::from_le(word.load(Ordering::Relaxed)), part as u32);
+                let there = match space.view(address, len) {
+                    Some(view) => {
+                        pieces.add(view);
+                        true
+                    }
+                    None => writable.pieces(address, len, |view| pieces.add(view)),
+                };
+                if !there || pieces.more {
+                    received.full += 1;
+                    return Err(RingFault::BadAddress { address, len });
+                }
+            }
+            (at, left) = (self.table.after(at, step), left - left.min(room));
+        }
+
+        pieces.fill(Source::with_head(&head.0[..head_len], frame));
+        let said = frame.offload().map_or(NO_SUMS, |offload| {
+            let start = usize::from(offload.csum_start);
+            let field = (start + usize::from(offload.csum_offset)).saturating_sub(taken);
+            pieces.put(field, frame.checksum_from(start));
+            sums::told(frame, offload, settings, self.format)
+        });
+
+        let (status, mut left) = (Status::new(said, tag), total);
+        for _ in 0..slots {
+            let part = left.min(room);
+            left -= part;
+            self.give_back(words, self.format.outcome(status, part, left == 0));
+        }
+        received.traffic.add(&frame.head().0, on_wire, 1);
+        received.bytes += frame.len() as u64;
+        Ok(())
+    }
+
+    /// Writes the next descriptor back.
+    fn give_back(&mut self, words: &[Words], outcome: [u64; 4]) {
+        let step = self.format.words();
+        if step == 2 {
+            let second = &words[self.table.after(self.head, 1) as usize];
+            second[0].store(outcome[2].to_le(), Ordering::Relaxed);
+            second[1].store(outcome[3].to_le(), Ordering::Relaxed);
+            words[self.head as usize][0].store(outcome[0].to_le(), Ordering::Relaxed);
+        }
+        match self.held {
+            None => self.held = Some((self.head, outcome[1])),
+            Some(_) => self.format.write(&words[self.head as usize], outcome[1]),
+        }
+        self.head = self.table.after(self.head, step);
+    }
+}
+
+/// Where the bytes of a frame go, in order.
+struct Places<'m> {
+    views: [View<'m>; PIECES],
+    count: usize,
+    /// There were more.
+    more: bool,
+}
+
+impl<'m> Places<'m> {
+    fn add(&mut self, view: View<'m>) {
+        match self.views.get_mut(self.count) {
+            Some(place) => {
+                *place = view;
+                self.count += 1;
+            }
+            None => self.more = true,
+        }
+    }
+
+    /// Copies all there is, and zeroes behind it.
+    fn fill(&self, mut source: Source<'_, '_>) {
+        for view in &self.views[..self.count] {
+            let filled = source.fill(*view);
+            write_zeroes(*view, filled);
+        }
+    }
+
+    fn put(&self, mut offset: usize, bytes: [u8; 2]) {
+        let mut left = &bytes[..];
+        for view in &self.views[..self.count] {
+            if let Some(room) = view.behind(offset) {
+                let (now, later) = left.split_at(left.len().min(room.len()));
+                let _ = room.write(now);
+                left = later;
+            }
+            offset = offset.saturating_sub(view.len());
+        }
+    }
+}
