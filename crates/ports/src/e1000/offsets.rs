@@ -123,8 +123,17 @@ pub(super) const RCTL_EN: u32 = 1 << 1;
 pub(super) const RCTL_LPE: u32 = 1 << 5;
 /// Loopback: both bits for the transceiver, the lower for the MAC.
 pub(super) const RCTL_LBM: u32 = 3 << 6;
+/// What receive descriptors look like, and the value for packet split (82574L).
+pub(super) const RCTL_DTYP: u32 = 3 << 10;
+pub(super) const RCTL_SPLIT: u32 = 1 << 10;
 pub(super) const RCTL_BSEX: u32 = 1 << 25;
 pub(super) const RCTL_SECRC: u32 = 1 << 26;
+
+/// Receive descriptors are extended ones (82574L).
+pub(super) const RFCTL_EXSTEN: u32 = 1 << 15;
+/// IPv4 header checksums are looked at; those of TCP and UDP.
+pub(super) const RXCSUM_IPOFLD: u32 = 1 << 8;
+pub(super) const RXCSUM_TUOFLD: u32 = 1 << 9;
 
 pub(super) const TCTL_EN: u32 = 1 << 1;
 pub(super) const TCTL_PSP: u32 = 1 << 3;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use ringway_switch::{Batch, Counters, DropReason, Frame, Frames, Output, PortFault};
+use ringway_switch::{Accepts, Batch, Counters, DropReason, Frame, Frames, Output, PortFault};
 
 use super::device::Device;
 use super::interrupt::ReceivedNews;
 use super::offsets::{RADV, RDH, RDTR};
-use super::rings::Received;
+use super::rings::{Receive, Received};
 use super::sides::{OutputSide, Ring};
 
 pub(super) struct E1000Output {
@@ -21,6 +21,10 @@ impl E1000Output {
 }
 
 impl Output for E1000Output {
+    fn accepts(&self) -> Accepts {
+        Receive::ACCEPTS
+    }
+
     #[inline]
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         let mut side = self.device.output.lock();
@@ -30,7 +34,11 @@ impl Output for E1000Output {
         }
         let received = self.device.receive(&mut side, frames);
         counters.add_out(received.traffic.frames, received.bytes);
-        for (reason, lost) in [(DropReason::ReceiverFull, received.full), (DropReason::Oversize, received.long)] {
+        for (reason, lost) in [
+            (DropReason::ReceiverFiltered, received.filtered),
+            (DropReason::ReceiverFull, received.full),
+            (DropReason::Oversize, received.long),
+        ] {
             if lost > 0 {
                 counters.drop_out(reason, lost);
             }
@@ -59,9 +67,7 @@ impl Device {
         if let Err(fault) = result {
             ring.fail(self, "receive", fault);
         }
-        received.traffic.merge(&now.traffic);
-        received.full += now.full;
-        received.long += now.long;
+        received.merge(&now);
         let news = ReceivedNews { frames: now.traffic.frames > 0, low: now.low, overrun: now.full > 0 };
         let mut interrupting = self.interrupting();
         interrupting.frames += now.traffic.frames;
@@ -69,11 +75,12 @@ impl Device {
         now
     }
 
-    /// Frames that the guest sends to itself. Those whose checksums or segments are left undone are lost.
+    /// Frames that the guest sends to itself. Those that would have to be cut into segments are lost.
     pub(super) fn give_back(&self, batch: &Batch<'_>) {
+        let accepted = |frame: &Frame<'_, '_>| frame.offload().is_none_or(|offload| Receive::ACCEPTS.covers(offload));
         let mut side = self.output.lock();
         if side.ring.is_on() {
-            let frames = (0..batch.len()).map(|index| batch.frame(index)).filter(|frame| frame.offload().is_none());
+            let frames = (0..batch.len()).map(|index| batch.frame(index)).filter(accepted);
             self.receive(&mut side, frames);
         }
         self.set_news();

@@ -1,7 +1,9 @@
 //! The two directions of a device, as the data path has them. Each is behind a lock that a poller holds for a batch at most;
 //! what the port's own thread does with it takes a few instructions.
 
-use crate::e1000::rings::{Bounce, Receive, ReceiveSettings, Received, RingFault, Traffic, Transmit, TransmitSettings};
+use crate::e1000::rings::{
+    Bounce, Format, Receive, ReceiveSettings, Received, RingFault, Traffic, Transmit, TransmitSettings,
+};
 use crate::vfio_user::Dma;
 
 /// Where the registers say that a ring is.
@@ -75,8 +77,8 @@ pub(super) struct OutputSide {
     pub(super) memory: Dma,
     pub(super) ring: Ring<Receive>,
     pub(super) settings: ReceiveSettings,
-    /// Bytes of a buffer.
-    pub(super) buffer: usize,
+    /// What descriptors look like.
+    pub(super) format: Format,
     /// Frames can come.
     pub(super) link: bool,
     /// Only its own do.
@@ -90,7 +92,7 @@ impl OutputSide {
     #[inline]
     pub(super) fn start(&mut self) -> Result<(), RingFault> {
         if let Ring::Latched(Latched { base, count, head }) = self.ring {
-            self.ring = Ring::On(Receive::start(base, count, head, self.buffer)?);
+            self.ring = Ring::On(Receive::start(base, count, head, self.format)?);
         }
         Ok(())
     }

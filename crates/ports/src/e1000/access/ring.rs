@@ -1,9 +1,10 @@
 //! Ring registers, and what registers say of the rings.
 
 use super::Core;
+use crate::e1000::Model;
 use crate::e1000::device::Device;
 use crate::e1000::offsets::*;
-use crate::e1000::rings::{ReceiveSettings, TransmitSettings};
+use crate::e1000::rings::{Filters, Format, ReceiveSettings, TransmitSettings};
 use crate::e1000::sides::{InputSide, Latched, OutputSide, Ring};
 
 /// Longest frame without frame check sequence: 1518 bytes and a VLAN tag; with long packets allowed (RCTL.LPE), and when
@@ -43,7 +44,7 @@ impl Core {
             memory: Default::default(),
             ring: Ring::Off,
             settings: self.receive_settings(),
-            buffer: self.buffer_bytes(),
+            format: self.receive_format(0),
             link: false,
             looped: false,
             received: Default::default(),
@@ -60,18 +61,46 @@ impl Core {
     }
 
     fn receive_settings(&self) -> ReceiveSettings {
-        let rctl = self.registers.get(RCTL);
-        let longest = if rctl & RCTL_LPE != 0 { LONGEST_LONG } else { LONGEST };
-        ReceiveSettings { strip_fcs: rctl & RCTL_SECRC != 0, longest, low: 0 }
+        let get = |offset| self.registers.get(offset);
+        let (rctl, sums) = (get(RCTL), get(RXCSUM));
+        let mut filters = Filters::default();
+        filters.set_control(rctl);
+        filters.set_tag(get(VET) as u16);
+        for (index, offset) in (RA..RA_END).step_by(8).enumerate() {
+            filters.set_address(index, get(offset), get(offset + 4));
+        }
+        for (words, first) in [(&mut filters.multicast, MTA), (&mut filters.vlans, VFTA)] {
+            words.iter_mut().zip((first..).step_by(4)).for_each(|(word, offset)| *word = get(offset));
+        }
+        ReceiveSettings {
+            filters,
+            strip_tag: get(CTRL) & CTRL_VME != 0,
+            strip_fcs: rctl & RCTL_SECRC != 0,
+            ip_sums: sums & RXCSUM_IPOFLD != 0,
+            transport_sums: sums & RXCSUM_TUOFLD != 0,
+            longest: if rctl & RCTL_LPE != 0 { LONGEST_LONG } else { LONGEST },
+            low: 0,
+        }
     }
 
-    /// Bytes of a receive buffer (RCTL.BSIZE and BSEX).
-    fn buffer_bytes(&self) -> usize {
+    /// What receive descriptors look like, and the buffers that they have (RCTL.BSIZE and BSEX; RCTL.DTYP and PSRCTL, of
+    /// which only the 82574L has more than one).
+    fn receive_format(&self, psrctl: u32) -> Format {
         let rctl = self.registers.get(RCTL);
         let size = 2048 >> (rctl >> 16 & 3);
-        match rctl & RCTL_BSEX != 0 {
-            true if size < 2048 => size * 16,
-            _ => size,
+        let buffer = if rctl & RCTL_BSEX != 0 && size < 2048 { size * 16 } else { size };
+        match self.model {
+            Model::E1000 => Format::Legacy { buffer },
+            Model::E1000e if rctl & RCTL_DTYP == RCTL_SPLIT => Format::Split {
+                buffers: [
+                    (psrctl & 0x7f) << 7,
+                    (psrctl >> 8 & 0x3f) << 10,
+                    (psrctl >> 16 & 0x3f) << 10,
+                    (psrctl >> 24 & 0x3f) << 10,
+                ],
+            },
+            Model::E1000e if self.registers.get(RFCTL) & RFCTL_EXSTEN != 0 => Format::Extended { buffer },
+            Model::E1000e => Format::Legacy { buffer },
         }
     }
 }
@@ -130,9 +159,12 @@ impl Device {
         let on = core.registers.get(RCTL) & RCTL_EN != 0;
         let mut side = self.output.lock();
         side.settings = core.receive_settings();
+        // Half, a quarter or an eighth of the ring (RCTL.RDMTS).
+        let part = 1 + (core.registers.get(RCTL) >> 8 & 3);
+        side.settings.low = (self.page.get(RDLEN) / 16) >> part;
         (side.link, side.looped) = (core.has_link(), core.loops());
-        let buffer = core.buffer_bytes();
-        let resized = std::mem::replace(&mut side.buffer, buffer) != buffer;
+        let format = core.receive_format(self.page.get(PSRCTL));
+        let resized = std::mem::replace(&mut side.format, format) != format;
         if restart == Restart::Yes || resized && side.ring.is_on() {
             side.ring = if on { Ring::Latched(self.latch(RDBAL, RDLEN, RDH)) } else { Ring::Off };
         }
