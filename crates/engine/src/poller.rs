@@ -35,6 +35,8 @@ const LOOKS_PER_ROUND: usize = 8;
 const DEVICE_LOOK_EVERY: Duration = Duration::from_micros(20);
 /// Empty rounds between two readings of the clock.
 const CLOCK_EVERY: u32 = 16;
+/// While asleep, how often ports are looked at whose clients cannot kick (nanoseconds).
+const LOOK_EVERY: u64 = 1_000_000;
 /// How long a poller that ends tries to make its pending calls.
 const LAST_CALLS: Duration = Duration::from_millis(100);
 const WAKE_TOKEN: u64 = u64::MAX;
@@ -48,6 +50,8 @@ struct Served {
     active: bool,
     /// Asked for a kick.
     armed: bool,
+    /// No kick will come all the same; it is in `watched`.
+    watched: bool,
     idle: u32,
     pacing: Pacing,
     /// What it has may not pass before: it is neither active nor parked.
@@ -93,6 +97,8 @@ struct Poller {
     parked: Vec<usize>,
     /// Ports whose frames wait for their rate: until when, and which.
     waiting: BinaryHeap<Reverse<(u64, usize)>>,
+    /// Asked for a kick that will not come: looked at by time.
+    watched: Vec<usize>,
     next_look: usize,
     /// Frames have moved that were not waited for.
     lively: bool,
@@ -139,6 +145,7 @@ pub(crate) fn spawn(
             active: Vec::new(),
             parked: Vec::new(),
             waiting: BinaryHeap::new(),
+            watched: Vec::new(),
             next_look: 0,
             lively: false,
             devices: false,
@@ -216,14 +223,15 @@ impl Poller {
             } else if self.may_sleep() {
                 add(&self.state.account.sleeps, 1);
                 let resumed = self.waiting.peek().map(|Reverse((until, _))| *until);
-                let due = [self.work.calls.due(), resumed].into_iter().flatten().min();
+                let look = (!self.watched.is_empty()).then(|| self.now.nanoseconds + LOOK_EVERY);
+                let due = [self.work.calls.due(), resumed, look].into_iter().flatten().min();
                 self.timer.wake_at(due, self.now.nanoseconds);
                 let by_timer_only = self.wait(None);
                 let woken = Instant::now();
                 add(&self.state.account.free_ns, (woken - last).as_nanos() as u64);
                 last = woken;
                 self.look_at_clock(woken);
-                if !by_timer_only {
+                if self.look_at_watched() || !by_timer_only {
                     last_work = woken;
                 }
             }
@@ -384,7 +392,7 @@ impl Poller {
         let mut busy = None;
         for place in 0..self.active.len() {
             let index = self.active[place];
-            if self.served[index].as_mut().is_some_and(Self::arm) {
+            if self.arm(index) {
                 busy = Some(index);
                 break;
             }
@@ -400,7 +408,7 @@ impl Poller {
         }
         for place in 0..self.parked.len() {
             let index = self.parked[place];
-            if self.served[index].as_mut().is_some_and(Self::arm) {
+            if self.arm(index) {
                 self.parked.swap_remove(place);
                 self.activate(index);
                 return false;
@@ -416,12 +424,42 @@ impl Poller {
     }
 
     /// True when the port has frames already.
-    fn arm(served: &mut Served) -> bool {
-        if served.armed {
-            return false;
-        }
+    fn arm(&mut self, index: usize) -> bool {
+        let Some(served) = self.served[index].as_mut().filter(|served| !served.armed) else { return false };
         served.armed = true;
-        served.input.as_mut().is_some_and(|input| input.arm())
+        let Some(input) = served.input.as_mut() else { return false };
+        let pending = input.arm();
+        if !served.watched && input.needs_looks() {
+            served.watched = true;
+            self.watched.push(index);
+        }
+        pending
+    }
+
+    /// Looks at the ports whose clients cannot kick. True when one has frames.
+    fn look_at_watched(&mut self) -> bool {
+        let (mut place, mut found) = (0, false);
+        while place < self.watched.len() {
+            let index = self.watched[place];
+            // Another may have its place now, or it is active since.
+            let Some(served) = self.served[index].as_mut().filter(|served| served.watched) else {
+                self.watched.swap_remove(place);
+                continue;
+            };
+            let pending = served.armed && served.pending();
+            if served.armed && !pending {
+                place += 1;
+                continue;
+            }
+            served.watched = false;
+            self.watched.swap_remove(place);
+            if pending {
+                found = true;
+                self.parked.retain(|&parked| parked != index);
+                self.activate(index);
+            }
+        }
+        found
     }
 
     /// Waits for descriptors and makes the ports they belong to active. True when nothing but the timer ended the wait.
@@ -499,6 +537,7 @@ impl Poller {
             input: None,
             active: true,
             armed: false,
+            watched: false,
             idle: 0,
             pacing: Pacing::new(),
             waits: None,

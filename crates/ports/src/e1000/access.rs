@@ -10,6 +10,7 @@ use super::offsets::*;
 use super::phy::Phy;
 use super::registers::Registers;
 use super::ring_page::RingPage;
+use super::sides::place;
 use super::statistics::Statistics;
 use super::{Model, Settings};
 use crate::vfio_user::pci::{Bar, Capability, ConfigSpace, PciIds};
@@ -121,9 +122,9 @@ impl Core {
 
     /// Whether there is a front end, whether the link is up, and how long the rings are that are on.
     pub(super) fn status(&self, page: &RingPage) -> (bool, bool, [u32; 2]) {
-        let ring = |on: bool, length: u32| if on { (page.get(length) & 0xf_ff80) / 16 } else { 0 };
-        let transmit = ring(self.registers.get(TCTL) & TCTL_EN != 0, TDLEN);
-        let receive = ring(self.registers.get(RCTL) & RCTL_EN != 0, RDLEN);
+        let ring = |on: bool, low: u32| if on { place(page, low).1 } else { 0 };
+        let transmit = ring(self.registers.get(TCTL) & TCTL_EN != 0, TDBAL);
+        let receive = ring(self.registers.get(RCTL) & RCTL_EN != 0, RDBAL);
         (self.connected, self.has_link(), [transmit, receive])
     }
 }

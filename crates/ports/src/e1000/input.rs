@@ -54,10 +54,10 @@ impl Input for E1000Input {
         let Some(guard) = self.side.try_lock_arc() else { return Ok(()) };
         let side = self.held.insert(guard);
         let tail = self.device.transmit_tail();
-        if !side.pending(tail) {
+        if !side.pending(&self.device.page, tail) {
             return Ok(());
         }
-        if let Err(fault) = side.start() {
+        if let Err(fault) = side.start(&self.device.page) {
             side.ring.fail(&self.device, "transmit", fault);
             return Ok(());
         }
@@ -81,8 +81,8 @@ impl Input for E1000Input {
         let Some(guard) = self.side.try_lock_arc() else { return Ok(discarded) };
         let side = self.held.insert(guard);
         let tail = self.device.transmit_tail();
-        if side.pending(tail) && !side.looped {
-            let mut result = side.start();
+        if side.pending(&self.device.page, tail) && !side.looped {
+            let mut result = side.start(&self.device.page);
             let InputSide { ring, memory, .. } = &mut **side;
             if let (Ring::On(transmit), Ok(())) = (&mut *ring, result) {
                 result = transmit.discard(&memory.readable, tail, most, &mut discarded);
@@ -98,7 +98,7 @@ impl Input for E1000Input {
     #[inline]
     fn release(&mut self) {
         let Some(mut side) = self.held.take() else { return };
-        let InputSide { ring, memory, sent, .. } = &mut *side;
+        let InputSide { ring, memory, sent, segmented, .. } = &mut *side;
         let Ring::On(transmit) = ring else { return };
         let completed = match transmit.release(&memory.writable) {
             Ok(completed) => completed,
@@ -110,6 +110,8 @@ impl Input for E1000Input {
         let page = &self.device.page;
         page.set(TDH, transmit.head());
         sent.merge(&completed.traffic);
+        segmented[0] += completed.segmented;
+        segmented[1] += completed.failed;
         let news = SentNews { reported: completed.reported, delay: completed.delay, empty: completed.empty };
         let mut interrupting = self.device.interrupting();
         interrupting.frames += completed.traffic.frames;
@@ -119,13 +121,13 @@ impl Input for E1000Input {
     #[inline]
     fn pending(&mut self) -> bool {
         let Some(side) = self.side.try_lock() else { return false };
-        side.pending(self.device.transmit_tail()) || self.device.has_news()
+        side.pending(&self.device.page, self.device.transmit_tail()) || self.device.has_news()
     }
 
     fn arm(&mut self) -> bool {
         self.device.arm();
         let Some(side) = self.side.try_lock() else { return true };
-        side.pending(self.device.transmit_tail()) || self.device.has_news()
+        side.pending(&self.device.page, self.device.transmit_tail()) || self.device.has_news()
     }
 
     fn disarm(&mut self) {

@@ -19,6 +19,8 @@ mod eeprom;
 mod function;
 mod input;
 mod interrupt;
+#[cfg(test)]
+mod interrupt_tests;
 mod moderation;
 mod offsets;
 mod output;

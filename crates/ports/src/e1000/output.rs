@@ -56,10 +56,11 @@ impl Device {
         frames: impl Iterator<Item = Frame<'b, 'm>> + Clone,
     ) -> Received {
         let mut now = Received::default();
-        let mut result = side.start();
+        let tail = self.receive_tail();
+        let mut result = side.start(&self.page, tail);
         let OutputSide { ring, memory, settings, received, .. } = side;
         if let (Ring::On(receive), Ok(())) = (&mut *ring, result) {
-            result = receive.deliver(&memory.writable, frames.clone(), settings, self.receive_tail(), &mut now);
+            result = receive.deliver(&memory.writable, frames.clone(), settings, tail, &mut now);
             self.page.set(RDH, receive.head());
         } else {
             now.full = frames.count() as u64;

@@ -1,20 +1,15 @@
 //! The two directions of a device, as the data path has them. Each is behind a lock that a poller holds for a batch at most;
 //! what the port's own thread does with it takes a few instructions.
 
-use crate::e1000::rings::{
+use super::offsets::{RDBAH, RDBAL, RDH, RDLEN, TDBAL, TDH};
+use super::ring_page::RingPage;
+use super::rings::{
     Bounce, Format, Receive, ReceiveSettings, Received, RingFault, Traffic, Transmit, TransmitSettings,
 };
 use crate::vfio_user::Dma;
 
-/// Where the registers say that a ring is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Latched {
-    /// Guest physical address.
-    pub(super) base: u64,
-    /// 16-byte descriptors.
-    pub(super) count: u32,
-    pub(super) head: u32,
-}
+/// The bits of RDLEN and TDLEN.
+const LENGTH: u32 = 0xf_ff80;
 
 /// A ring that registers turn on and off.
 #[derive(Debug, Default)]
@@ -22,8 +17,9 @@ pub(super) enum Ring<R> {
     /// Off.
     #[default]
     Off,
-    /// On, and not used yet: drivers may still be writing the registers, tests of drivers do.
-    Latched(Latched),
+    /// On, and without descriptors so far: drivers may write the registers that say where it is after they turned it on, and
+    /// those that are mapped without a message. What they say when there is a descriptor holds.
+    Enabled,
     /// In use.
     On(R),
     /// The guest broke a rule. Nothing happens until the ring is turned on anew.
@@ -32,8 +28,15 @@ pub(super) enum Ring<R> {
 
 impl<R> Ring<R> {
     pub(super) fn is_on(&self) -> bool {
-        matches!(self, Ring::Latched(_) | Ring::On(_))
+        matches!(self, Ring::Enabled | Ring::On(_))
     }
+}
+
+/// Where the registers from `low` (RDBAL or TDBAL) on say that a ring is: guest physical address, 16-byte descriptors, head.
+pub(super) fn place(page: &RingPage, low: u32) -> (u64, u32, u32) {
+    let (high, length, head) = (low + (RDBAH - RDBAL), low + (RDLEN - RDBAL), low + (RDH - RDBAL));
+    let base = u64::from(page.get(low) & !0xf) | u64::from(page.get(high)) << 32;
+    (base, (page.get(length) & LENGTH) / 16, page.get(head) & 0xffff)
 }
 
 /// Frames from the guest.
@@ -48,13 +51,16 @@ pub(super) struct InputSide {
     pub(super) looped: bool,
     /// Sent since the statistics registers were read.
     pub(super) sent: Traffic,
+    /// Frames cut into segments since then, and such that could not be.
+    pub(super) segmented: [u64; 2],
 }
 
 impl InputSide {
-    /// The ring, started if it was only latched; none when it is off.
+    /// Starts the ring, if it is only enabled.
     #[inline]
-    pub(super) fn start(&mut self) -> Result<(), RingFault> {
-        if let Ring::Latched(Latched { base, count, head }) = self.ring {
+    pub(super) fn start(&mut self, page: &RingPage) -> Result<(), RingFault> {
+        if let Ring::Enabled = self.ring {
+            let (base, count, head) = place(page, TDBAL);
             self.ring = Ring::On(Transmit::start(base, count, head)?);
         }
         Ok(())
@@ -62,11 +68,11 @@ impl InputSide {
 
     /// Whether there may be frames before `tail`.
     #[inline]
-    pub(super) fn pending(&self, tail: u32) -> bool {
+    pub(super) fn pending(&self, page: &RingPage, tail: u32) -> bool {
         self.link
             && match &self.ring {
                 Ring::On(ring) => ring.pending(tail),
-                Ring::Latched(latched) => latched.head != tail,
+                Ring::Enabled => page.get(TDH) & 0xffff != tail,
                 Ring::Off | Ring::Broken => false,
             }
     }
@@ -88,11 +94,14 @@ pub(super) struct OutputSide {
 }
 
 impl OutputSide {
-    /// As [`InputSide::start`].
+    /// Starts the ring, if it is only enabled and has descriptors.
     #[inline]
-    pub(super) fn start(&mut self) -> Result<(), RingFault> {
-        if let Ring::Latched(Latched { base, count, head }) = self.ring {
-            self.ring = Ring::On(Receive::start(base, count, head, self.format)?);
+    pub(super) fn start(&mut self, page: &RingPage, tail: u32) -> Result<(), RingFault> {
+        if let Ring::Enabled = self.ring {
+            let (base, count, head) = place(page, RDBAL);
+            if head != tail {
+                self.ring = Ring::On(Receive::start(base, count, head, self.format)?);
+            }
         }
         Ok(())
     }

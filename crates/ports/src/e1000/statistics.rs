@@ -24,6 +24,8 @@ const TPT: u32 = 0x40d4;
 const PTC64: u32 = 0x40d8;
 const MPTC: u32 = 0x40f0;
 const BPTC: u32 = 0x40f4;
+const TSCTC: u32 = 0x40f8;
+const TSCTFC: u32 = 0x40fc;
 /// Interrupts (82574L).
 const IAC: u32 = 0x4100;
 /// The counters of 64 bits: the low word's place, the high one follows.
@@ -108,6 +110,12 @@ impl Statistics {
         self.add_sizes(PRC64, traffic);
         self.add_pair(GORC, octets);
         self.add_pair(TOR, octets);
+    }
+
+    /// Frames that were cut into segments, and those that could not be.
+    pub(super) fn segmented(&mut self, segmented: u64, failed: u64) {
+        self.add(TSCTC, segmented);
+        self.add(TSCTFC, failed);
     }
 
     /// Interrupts that were raised.

@@ -62,7 +62,11 @@ impl Device {
 
     /// A statistics register, after what the data path has counted was added to them.
     fn read_statistics(&self, core: &mut Core, offset: u32) -> u32 {
-        let sent = std::mem::take(&mut self.input.lock().sent);
+        let (sent, [segmented, failed]) = {
+            let mut side = self.input.lock();
+            (std::mem::take(&mut side.sent), std::mem::take(&mut side.segmented))
+        };
+        core.statistics.segmented(segmented, failed);
         if sent != Traffic::default() {
             core.statistics.sent(&sent);
         }

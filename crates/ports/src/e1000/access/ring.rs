@@ -5,7 +5,7 @@ use crate::e1000::Model;
 use crate::e1000::device::Device;
 use crate::e1000::offsets::*;
 use crate::e1000::rings::{Filters, Format, ReceiveSettings, TransmitSettings};
-use crate::e1000::sides::{InputSide, Latched, OutputSide, Ring};
+use crate::e1000::sides::{InputSide, OutputSide, Ring, place};
 
 /// Longest frame without frame check sequence: 1518 bytes and a VLAN tag; with long packets allowed (RCTL.LPE), and when
 /// sending, 16 KiB (SDM 13.4.22 and 3.3.3).
@@ -36,6 +36,7 @@ impl Core {
             link: false,
             looped: false,
             sent: Default::default(),
+            segmented: [0; 2],
         }
     }
 
@@ -81,6 +82,11 @@ impl Core {
             longest: if rctl & RCTL_LPE != 0 { LONGEST_LONG } else { LONGEST },
             low: 0,
         }
+    }
+
+    /// With how many descriptors left RXDMT0 is due: a half, a quarter or an eighth of `count` (RCTL.RDMTS).
+    fn low_mark(&self, count: u32) -> u32 {
+        count >> ((self.registers.get(RCTL) >> 8 & 3).min(2) + 1)
     }
 
     /// What receive descriptors look like, and the buffers that they have (RCTL.BSIZE and BSEX; RCTL.DTYP and PSRCTL, of
@@ -129,15 +135,6 @@ impl Device {
         }
     }
 
-    fn latch(&self, base: u32, length: u32, head: u32) -> Latched {
-        let address = |low: u32| u64::from(self.page.get(low)) & !0xf | u64::from(self.page.get(low + 4)) << 32;
-        Latched {
-            base: address(base),
-            count: (self.page.get(length) & 0xf_ff80) / 16,
-            head: self.page.get(head) & 0xffff,
-        }
-    }
-
     /// Has the transmit side follow the registers.
     pub(super) fn apply_transmit(&self, core: &Core, restart: Restart) {
         let on = core.registers.get(TCTL) & TCTL_EN != 0;
@@ -145,11 +142,12 @@ impl Device {
         side.settings = core.transmit_settings();
         (side.link, side.looped) = (core.has_link(), core.loops());
         if restart == Restart::Yes {
-            side.ring = if on { Ring::Latched(self.latch(TDBAL, TDLEN, TDH)) } else { Ring::Off };
+            side.ring = if on { Ring::Enabled } else { Ring::Off };
         }
-        let pending = side.pending(self.transmit_tail());
+        let pending = side.pending(&self.page, self.transmit_tail());
         drop(side);
-        if pending {
+        // Whether a sleeping poller has to look by itself may be another matter now, too.
+        if pending || self.mapped && restart == Restart::Yes {
             self.kick();
         }
     }
@@ -159,14 +157,12 @@ impl Device {
         let on = core.registers.get(RCTL) & RCTL_EN != 0;
         let mut side = self.output.lock();
         side.settings = core.receive_settings();
-        // Half, a quarter or an eighth of the ring (RCTL.RDMTS).
-        let part = 1 + (core.registers.get(RCTL) >> 8 & 3);
-        side.settings.low = (self.page.get(RDLEN) / 16) >> part;
+        side.settings.low = core.low_mark(place(&self.page, RDBAL).1);
         (side.link, side.looped) = (core.has_link(), core.loops());
         let format = core.receive_format(self.page.get(PSRCTL));
         let resized = std::mem::replace(&mut side.format, format) != format;
         if restart == Restart::Yes || resized && side.ring.is_on() {
-            side.ring = if on { Ring::Latched(self.latch(RDBAL, RDLEN, RDH)) } else { Ring::Off };
+            side.ring = if on { Ring::Enabled } else { Ring::Off };
         }
     }
 }

@@ -1,0 +1,380 @@
+//! Causes, masks, messages and both moderations, over a clock of the test's own.
+
+use proptest::prelude::*;
+
+use super::interrupt::{Causes, Raise, ReceivedNews, SentNews, Way};
+use super::offsets::*;
+
+const OLD: u32 = 0x0001_ffff;
+const NEW: u32 = 0x01f7_ffff;
+const RECEIVED: ReceivedNews = ReceivedNews { frames: true, low: false, overrun: false };
+const REPORTED: SentNews = SentNews { reported: true, delay: true, empty: false };
+
+fn raise(vectors: u8) -> Raise {
+    Raise { vectors, next: None }
+}
+
+fn at(next: u64) -> Raise {
+    Raise { vectors: 0, next: Some(next) }
+}
+
+#[test]
+fn a_masked_cause_is_raised_when_it_is_unmasked() {
+    let mut causes = Causes::new(OLD);
+    causes.set(LSC);
+    assert_eq!(causes.settle(1), raise(0));
+    causes.unmask(LSC | RXT0);
+    assert_eq!(causes.settle(2), raise(1));
+    assert!(causes.pin());
+    assert_eq!(causes.settle(3), raise(0), "it is up already");
+    assert_eq!(causes.read(), LSC);
+    assert!(!causes.pin());
+}
+
+#[test]
+fn reading_takes_masked_causes_along_on_the_older_model() {
+    let mut causes = Causes::new(OLD);
+    causes.set(LSC | TXQE);
+    causes.unmask(RXT0);
+    assert_eq!((causes.read(), causes.read()), (LSC | TXQE, 0));
+}
+
+#[test]
+fn reading_takes_nothing_along_that_was_not_raised_on_the_newer_model() {
+    let mut causes = Causes::new(NEW);
+    causes.set(TXQE);
+    causes.unmask(RXT0);
+    assert_eq!((causes.read(), causes.read()), (TXQE, TXQE), "something else is unmasked");
+    causes.set(RXT0);
+    assert_eq!((causes.read(), causes.read()), (ASSERTED | RXT0 | TXQE, 0));
+    causes.set(TXQE);
+    causes.mask(!0);
+    assert_eq!((causes.read(), causes.read()), (TXQE, 0), "nothing is unmasked");
+}
+
+#[test]
+fn reading_masks_by_itself_where_that_is_asked_for() {
+    let mut causes = Causes::new(NEW);
+    causes.set_iam(RXT0 | TXDW);
+    causes.set_ctrl_ext(EXT_IAME);
+    causes.unmask(RXT0 | LSC);
+    causes.set(RXT0);
+    assert_eq!(causes.settle(1), raise(1));
+    assert_eq!(causes.read(), ASSERTED | RXT0);
+    assert_eq!(causes.ims(), LSC);
+    causes.set(RXT0);
+    assert_eq!(causes.settle(2), raise(0));
+    causes.unmask(RXT0);
+    assert_eq!(causes.settle(3), raise(1), "what came meanwhile");
+}
+
+#[test]
+fn a_link_change_is_one_of_the_other_causes_of_the_newer_model_only() {
+    let mut old = Causes::new(OLD);
+    old.set(LSC);
+    assert_eq!(old.read(), LSC);
+    let mut new = Causes::new(NEW);
+    new.set(LSC);
+    assert_eq!(new.read(), LSC | OTHER);
+}
+
+#[test]
+fn each_message_has_its_causes_its_interval_and_its_own_end() {
+    let mut causes = Causes::new(NEW);
+    causes.set_way(Way::Several);
+    // As Linux does: receive, transmit and other to messages 0, 1 and 2; queues' causes clear and mask themselves.
+    causes.set_ivar(8 | 9 << 8 | 10 << 16);
+    causes.set_eiac(RXQ0 | TXQ0);
+    causes.set_iam(!0);
+    causes.set_ctrl_ext(EXT_EIAME);
+    causes.set_eitr(0, 100);
+    causes.unmask(RXQ0 | TXQ0 | OTHER | LSC);
+    causes.received(RECEIVED, 0, 0, || 0);
+    causes.sent(REPORTED, 0, 0, || 0);
+    assert_eq!(causes.settle(1_000), raise(0b011));
+    assert_eq!(causes.ims(), OTHER | LSC, "both are masked");
+    assert_eq!(causes.settle(1_001), raise(0));
+    causes.unmask(RXQ0 | TXQ0);
+    assert_eq!(causes.settle(1_002), raise(0), "told already");
+    causes.received(RECEIVED, 0, 0, || 0);
+    causes.sent(REPORTED, 0, 0, || 0);
+    assert_eq!(causes.settle(2_000), Raise { vectors: 0b010, next: Some(1_000 + 25_600) });
+    assert_eq!(causes.settle(26_600), raise(0b001));
+    causes.set(LSC);
+    assert_eq!(causes.settle(26_601), raise(0b100));
+    assert_ne!(causes.read() & LSC, 0);
+}
+
+#[test]
+fn a_flush_ends_the_delay_and_only_what_is_delayed_is_flushed() {
+    let mut causes = Causes::new(OLD);
+    causes.unmask(RXT0 | TXDW);
+    causes.flush_receive();
+    assert_eq!(causes.settle(1), raise(0));
+    causes.received(RECEIVED, 100, 0, || 1);
+    assert_eq!(causes.settle(2), at(1 + 102_400));
+    causes.flush_receive();
+    assert_eq!(causes.settle(3), raise(1));
+    assert_eq!(causes.read(), RXT0);
+    causes.sent(REPORTED, 10, 0, || 3);
+    causes.flush_transmit();
+    assert_eq!((causes.settle(4), causes.read()), (raise(1), TXDW));
+}
+
+#[test]
+fn a_descriptor_that_may_not_be_late_takes_the_others_along() {
+    let mut causes = Causes::new(OLD);
+    causes.unmask(TXDW);
+    causes.sent(REPORTED, 100, 0, || 1);
+    causes.sent(SentNews { delay: false, ..REPORTED }, 100, 0, || 2);
+    assert_eq!((causes.settle(2), causes.read()), (raise(1), TXDW));
+    assert_eq!(causes.settle(1_000_000), raise(0), "told twice");
+}
+
+#[test]
+fn few_descriptors_and_lost_frames_are_told_without_delay() {
+    let mut causes = Causes::new(OLD);
+    causes.received(ReceivedNews { frames: true, low: true, overrun: true }, 100, 100, || 1);
+    assert_eq!(causes.read(), RXDMT0 | RXO);
+}
+
+#[test]
+fn the_port_s_own_interval_holds_where_the_guest_asks_for_less() {
+    let mut causes = Causes::new(OLD);
+    causes.unmask(RXT0);
+    causes.set_floor(1_000_000);
+    causes.set_itr(10);
+    for now in [1_000, 1_001_000] {
+        causes.received(RECEIVED, 0, 0, || 0);
+        assert_eq!(causes.settle(now), raise(1));
+        causes.read();
+        causes.received(RECEIVED, 0, 0, || 0);
+        assert_eq!(causes.settle(now + 1), at(now + 1_000_000));
+        causes.set_floor(0);
+        assert_eq!(causes.settle(now + 2), at(now + 2_560), "and less when that has changed");
+        causes.set_floor(1_000_000);
+        causes.read();
+    }
+}
+
+#[test]
+fn a_reset_forgets_causes_and_delays_but_not_when_the_last_interrupt_was() {
+    let mut causes = Causes::new(OLD);
+    causes.set_floor(1_000);
+    causes.unmask(RXT0);
+    causes.set(RXT0);
+    assert_eq!(causes.settle(10_000), raise(1));
+    causes.received(RECEIVED, 9, 9, || 10_000);
+    causes.reset();
+    assert_eq!(causes.settle(u64::MAX / 2), raise(0));
+    causes.unmask(RXT0);
+    causes.set(RXT0);
+    assert_eq!(causes.settle(10_500), at(11_000));
+}
+
+/// What happens to a NIC, or its guest does.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Receive { low: bool },
+    Send { delay: bool, empty: bool },
+    Set(u32),
+    Mask,
+    Unmask,
+    Read,
+    Throttle(u32),
+    Floor(u64),
+    Receiving(u32, u32),
+    Sending(u32, u32),
+    Flush,
+}
+
+fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
+    let delays = || (prop_oneof![Just(0), 1u32..60], prop_oneof![Just(0), 1u32..120]);
+    let step = prop_oneof![
+        4 => any::<bool>().prop_map(|low| Step::Receive { low }),
+        4 => any::<(bool, bool)>().prop_map(|(delay, empty)| Step::Send { delay, empty }),
+        1 => prop_oneof![Just(LSC), Just(RXO), Just(MDAC)].prop_map(Step::Set),
+        1 => Just(Step::Mask),
+        2 => Just(Step::Unmask),
+        3 => Just(Step::Read),
+        1 => (0u32..600).prop_map(Step::Throttle),
+        1 => (0u64..80_000).prop_map(Step::Floor),
+        1 => delays().prop_map(|(packet, absolute)| Step::Receiving(packet, absolute)),
+        1 => delays().prop_map(|(packet, absolute)| Step::Sending(packet, absolute)),
+        1 => Just(Step::Flush),
+    ];
+    prop::collection::vec((0u64..100_000, step), 1..120)
+}
+
+/// A guest with one line, and a poller that looks whenever it was told to.
+struct Run {
+    causes: Causes,
+    now: u64,
+    next: Option<u64>,
+    interval: u64,
+    floor: u64,
+    receiving: (u32, u32),
+    sending: (u32, u32),
+    last: Option<u64>,
+    /// Told to the NIC and not read yet, delays apart.
+    owed: u32,
+    unmasked: bool,
+}
+
+impl Run {
+    fn new(known: u32) -> Run {
+        let causes = Causes::new(known);
+        let (receiving, sending) = ((0, 0), (0, 0));
+        Run {
+            causes,
+            now: 1,
+            next: None,
+            interval: 0,
+            floor: 0,
+            receiving,
+            sending,
+            last: None,
+            owed: 0,
+            unmasked: false,
+        }
+    }
+
+    fn settle(&mut self) {
+        let raise = self.causes.settle(self.now);
+        if raise.vectors != 0 {
+            let since = self.last.map_or(u64::MAX, |last| self.now - last);
+            assert!(since >= self.interval.max(self.floor), "{since} ns after the one before");
+            assert!(self.unmasked, "masked");
+            self.last = Some(self.now);
+            self.causes.raised(raise.vectors, self.now);
+        }
+        assert!(raise.next.is_none_or(|next| next > self.now));
+        self.next = raise.next;
+    }
+
+    /// Lets time pass; the poller looks exactly when it was told to.
+    fn pass(&mut self, time: u64) {
+        let until = self.now + time;
+        while let Some(next) = self.next.filter(|&next| next <= until) {
+            self.now = next;
+            self.settle();
+        }
+        self.now = until;
+    }
+
+    fn follow(&mut self, step: Step) {
+        let now = self.now;
+        match step {
+            Step::Receive { low } => {
+                let news = ReceivedNews { low, ..RECEIVED };
+                self.causes.received(news, self.receiving.0, self.receiving.1, || now);
+                self.owed |= RXT0 | if low { RXDMT0 } else { 0 };
+            }
+            Step::Send { delay, empty } => {
+                let news = SentNews { reported: true, delay, empty };
+                self.causes.sent(news, self.sending.0, self.sending.1, || now);
+                self.owed |= TXDW | if empty { TXQE } else { 0 };
+            }
+            Step::Set(causes) => {
+                self.causes.set(causes);
+                self.owed |= causes;
+            }
+            Step::Mask => {
+                self.causes.mask(!0);
+                self.unmasked = false;
+            }
+            Step::Unmask => {
+                self.causes.unmask(0xffff);
+                self.unmasked = true;
+            }
+            Step::Read => self.owed &= !self.causes.read(),
+            Step::Throttle(register) => {
+                self.causes.set_itr(register);
+                self.interval = u64::from(register) * 256;
+            }
+            Step::Floor(floor) => {
+                self.causes.set_floor(floor);
+                self.floor = floor;
+            }
+            Step::Receiving(packet, absolute) => self.receiving = (packet, absolute),
+            Step::Sending(packet, absolute) => self.sending = (packet, absolute),
+            Step::Flush => {
+                self.causes.flush_receive();
+                self.causes.flush_transmit();
+            }
+        }
+        self.settle();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    /// Whatever happened: the guest is told without anything else having to happen, of everything, never twice within the
+    /// interval, and within both delays and one interval.
+    #[test]
+    fn no_cause_is_lost_and_no_interval_is_broken(newer in any::<bool>(), steps in steps()) {
+        let mut run = Run::new(if newer { NEW } else { OLD });
+        for (gap, step) in steps {
+            run.pass(gap);
+            run.follow(step);
+        }
+        run.follow(Step::Unmask);
+        // Longest delay, then longest interval.
+        for wait in [60 * 1_024, 600 * 256] {
+            run.pass(wait);
+        }
+        let raised = run.causes.pin();
+        prop_assert!(raised || run.owed & !run.causes.read() == 0 && run.owed == 0, "{:#x} are owed", run.owed);
+        run.follow(Step::Read);
+        prop_assert_eq!(run.owed, 0);
+        prop_assert_eq!(run.next, None, "nothing is left to do");
+    }
+
+    /// Messages of their own: the same, for each.
+    #[test]
+    fn no_message_is_lost_and_no_interval_is_broken(
+        intervals in prop::array::uniform2(0u32..400),
+        steps in prop::collection::vec((0u64..60_000, 0usize..3), 1..100),
+    ) {
+        let mut causes = Causes::new(NEW);
+        causes.set_way(Way::Several);
+        causes.set_ivar(8 | 9 << 8);
+        causes.set_eiac(RXQ0 | TXQ0);
+        causes.set_iam(!0);
+        causes.set_ctrl_ext(EXT_EIAME);
+        (0..2).for_each(|vector| causes.set_eitr(vector, intervals[vector]));
+        let bits = [RXQ0, TXQ0];
+        let (mut now, mut last, mut owed) = (1u64, [None; 2], [false; 2]);
+        let mut look = |causes: &mut Causes, now: u64, owed: &mut [bool; 2]| {
+            let raise = causes.settle(now);
+            for vector in (0..2).filter(|vector| raise.vectors >> vector & 1 != 0) {
+                if let Some(last) = last[vector] {
+                    assert!(now - last >= u64::from(intervals[vector]) * 256);
+                }
+                last[vector] = Some(now);
+                owed[vector] = false;
+            }
+            causes.raised(raise.vectors, now);
+            raise.next
+        };
+        for (gap, what) in steps {
+            let until = now + gap;
+            while let Some(next) = look(&mut causes, now, &mut owed).filter(|&next| next <= until) {
+                now = next;
+            }
+            now = until;
+            match what {
+                0 => { causes.received(RECEIVED, 0, 0, || now); owed[0] = true; }
+                1 => { causes.sent(REPORTED, 0, 0, || now); owed[1] = true; }
+                // The guest's handlers have ended.
+                _ => causes.unmask(bits[0] | bits[1]),
+            }
+        }
+        causes.unmask(bits[0] | bits[1]);
+        while let Some(next) = look(&mut causes, now, &mut owed) {
+            now = next;
+        }
+        prop_assert_eq!(owed, [false; 2]);
+    }
+}
