@@ -125,18 +125,17 @@ impl Phy {
 
     /// Where a register is kept.
     fn place(&mut self, register: u16) -> Option<&mut u16> {
-        // The first registers are the same on every page, but for those of the pages from 768 on.
-        let everywhere = register < 16 && self.page < 768 || register == PAGE || !self.paged;
+        // The first registers are the same on every page.
+        let everywhere = register < 16 || register == PAGE || !self.paged;
         let page = if everywhere { 0 } else { self.page };
         let page = PAGES.iter().position(|&known| known == page)?;
         self.registers[page].get_mut(usize::from(register))
     }
 
     fn read(&mut self, register: u16) -> u16 {
-        let first = self.page < 768 || !self.paged;
         let (link, control) = (self.has_link(), self.control());
         match register {
-            STATUS if first => {
+            STATUS => {
                 // Everything up to 100 Mbit/s, extended status, negotiation; the link bit stays 0 until it was seen so.
                 let seen = link && !std::mem::take(&mut self.was_down);
                 self.was_down = !link;
@@ -144,14 +143,14 @@ impl Phy {
                 let negotiated = if link && control & NEGOTIATE != 0 { NEGOTIATED } else { 0 };
                 0x7949 | up | negotiated
             }
-            2 | 3 if first => self.id[usize::from(register - 2)],
+            2 | 3 => self.id[usize::from(register - 2)],
             // The partner can all that there is, but no pauses.
-            PARTNER if first && link => 0x41e1,
-            EXPANSION if first && link => 0x0003,
+            PARTNER if link => 0x41e1,
+            EXPANSION if link => 0x0003,
             // Both receivers are well, the partner can gigabit.
-            GIGABIT_STATUS if first && link => 0x3c00,
-            PARTNER | EXPANSION | GIGABIT_STATUS if first => 0,
-            EXTENDED if first => 0x3000,
+            GIGABIT_STATUS if link => 0x3c00,
+            PARTNER | EXPANSION | GIGABIT_STATUS => 0,
+            EXTENDED => 0x3000,
             SPECIFIC_STATUS if self.page == 0 || !self.paged => match link {
                 // 1000 Mbit/s, full duplex, resolved, up.
                 true => 0xac00,
@@ -164,7 +163,7 @@ impl Phy {
 
     /// True when the link was down for a moment.
     fn write(&mut self, register: u16, value: u16) -> bool {
-        if register == CONTROL && (self.page < 768 || !self.paged) {
+        if register == CONTROL {
             if value & RESET != 0 {
                 // Marvell's PHYs keep what the control register is given with a reset.
                 self.set_control(value & !(RESET | RESTART));
@@ -177,7 +176,7 @@ impl Phy {
             return restart;
         }
         match register {
-            STATUS | 2 | 3 | PARTNER | EXPANSION | GIGABIT_STATUS | EXTENDED if self.page < 768 || !self.paged => {}
+            STATUS | 2 | 3 | PARTNER | EXPANSION | GIGABIT_STATUS | EXTENDED => {}
             SPECIFIC_STATUS | INTERRUPT_STATUS if self.page == 0 || !self.paged => {}
             _ => {
                 if let Some(place) = self.place(register) {
@@ -264,6 +263,10 @@ mod tests {
         assert_eq!((read(&mut phy, 21), read(&mut phy, 2)), (6, 0x0141));
         write(&mut phy, PAGE, 0);
         assert_eq!(read(&mut phy, 21), 0);
+        // Drivers do not go back to the first page for these.
+        write(&mut phy, PAGE, 776);
+        write(&mut phy, CONTROL, 0x4140);
+        assert!(phy.loops());
         write(&mut phy, PAGE, 4711);
         write(&mut phy, 21, 6);
         assert_eq!(read(&mut phy, 21), 0, "a page that nobody knows keeps nothing");
