@@ -8,7 +8,7 @@ use ringway_control::config::check::check;
 use ringway_control::config::diff::{Action, diff};
 use ringway_control::config::limit::Rate;
 use ringway_control::config::{
-    Bucket, Calls, Config, Host, Kind, Limit, Mac, Name, Placement, Port, Role, Storm, Switch, VhostUser,
+    Bucket, Calls, Config, Host, Kind, Limit, Mac, Name, Placement, Port, Role, Socket, Storm, Switch, VhostUser,
 };
 
 /// Takes one step the way a daemon must: a step that does not fit what is there is an error.
@@ -46,7 +46,7 @@ fn apply(config: &mut Config, action: &Action) -> Result<(), String> {
         Action::AddPort(name, port) => {
             prop(config.switches.contains_key(&port.switch), "adds a port to a switch that is there")?;
             prop(config.ports.values().all(|p| p.device.is_none() || p.device != port.device), "adds a free device")?;
-            let socket = |p: &Port| p.vhost_user.as_ref().map(|v| v.socket.clone());
+            let socket = |p: &Port| p.socket.as_ref().map(|socket| socket.path.clone());
             let free = socket(port).is_none() || config.ports.values().all(|p| socket(p) != socket(port));
             prop(free, "adds a free socket")?;
             prop(config.ports.insert(name.clone(), port.clone()).is_none(), "adds a new port")
@@ -152,15 +152,15 @@ fn a_front_end_is_kept_where_it_can_be() {
     ] {
         assert!(matches!(&steps(&new)[..], [Action::ChangePort { to, .. }] if **to == new), "{new:?}");
     }
-    let before = VhostUser::new(&name(1));
-    for vhost_user in [
-        VhostUser { socket: "other.sock".into(), ..before.clone() },
-        VhostUser { role: Role::Client, ..before.clone() },
-        VhostUser { queues: 1, ..before.clone() },
-        VhostUser { mtu: Some(1500), ..before.clone() },
-        VhostUser { offload: false, ..before },
+    let (end, socket) = (VhostUser::default(), Socket::new(&name(1)));
+    for (vhost_user, socket) in [
+        (end.clone(), Socket { path: "other.sock".into(), ..socket.clone() }),
+        (end.clone(), Socket { role: Role::Client, ..socket.clone() }),
+        (VhostUser { queues: 1, ..end.clone() }, socket.clone()),
+        (VhostUser { mtu: Some(1500), ..end.clone() }, socket.clone()),
+        (VhostUser { offload: false, ..end }, socket.clone()),
     ] {
-        let new = Port { vhost_user: Some(vhost_user), ..port.clone() };
+        let new = Port { vhost_user: Some(vhost_user), socket: Some(socket), ..port.clone() };
         assert!(matches!(&steps(&new)[..], [Action::RemovePort(..), Action::AddPort(..)]), "{new:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ringway_control::config::{Config, Host, Placement, Role, VhostUser, parse};
+use ringway_control::config::{Config, Host, Kind, Placement, Role, Socket, VhostUser, parse};
 
 fn host() -> Host {
     Host { cpus: vec![0, 1], runtime_dir: "/run/ringway".into() }
@@ -152,7 +152,8 @@ const CASES: &[(&str, &[&str])] = &[
         "[port.p]\n",
         &[
             "r.toml:1:7: key \"port.p.switch\": missing; name the switch this port is on: switch = \"NAME\"",
-            "r.toml:1:7: key \"port.p.kind\": missing; write kind = \"process\", \"tap\" or \"vhost-user\"",
+            "r.toml:1:7: key \"port.p.kind\": missing; write kind = \"process\", \"tap\", \"vhost-user\" or \
+            \"stream\"",
         ],
     ),
     (
@@ -165,23 +166,23 @@ const CASES: &[(&str, &[&str])] = &[
     ),
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"e1000\"\nsocket = \"vm1.sock\"\nrole = \"server\"\n",
-        &[
-            "r.toml:3:8: key \"port.p.kind\": \"e1000\" is not available in this version; write \"process\", \"tap\" or \
-            \"vhost-user\"",
-        ],
+        &["r.toml:3:8: key \"port.p.kind\": \"e1000\" is not available in this version; write \"process\", \"tap\", \
+            \"vhost-user\" or \"stream\""],
     ),
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"tun\"\n",
-        &["r.toml:3:8: key \"port.p.kind\": unknown value \"tun\"; write \"process\", \"tap\" or \"vhost-user\""],
+        &["r.toml:3:8: key \"port.p.kind\": unknown value \"tun\"; write \"process\", \"tap\", \"vhost-user\" or \
+            \"stream\""],
     ),
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"vhost_user\"\n",
         &["r.toml:3:8: key \"port.p.kind\": unknown value \"vhost_user\"; did you mean \"vhost-user\"? (\"process\", \
-            \"tap\" or \"vhost-user\" can be used)"],
+            \"tap\", \"vhost-user\" or \"stream\" can be used)"],
     ),
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"tap\"\nsocket = \"x\"\n",
-        &["r.toml:4:1: key \"port.p.socket\": a tap port has no socket; leave it out, or write kind = \"vhost-user\""],
+        &["r.toml:4:1: key \"port.p.socket\": a tap port has no socket; leave it out, or write kind = \"vhost-user\" \
+            or \"stream\""],
     ),
     // Limits
     (
@@ -222,6 +223,24 @@ const CASES: &[(&str, &[&str])] = &[
             "r.toml:10:20: key \"port.q.ingress.rate\": the rates of the ports of bucket \"tenant\" add up to 1200Mbit, and it \
             has 1Gbit; write less, or ceiling instead of rate: it is lent and not guaranteed",
             "r.toml:11:21: key \"port.q.egress.bucket\": there is no bucket \"tenan\"; did you mean \"tenant\"?",
+        ],
+    ),
+    // kind = "stream"
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"stream\"\nsocket = \"\"\nrole = \"clint\"\nqueues = 1\nmtu = 1500\n",
+        &[
+            "r.toml:4:10: key \"port.p.socket\": \"\" is not a socket's path; write one like \"vm1.sock\", without \"..\"",
+            "r.toml:5:8: key \"port.p.role\": unknown value \"clint\"; did you mean \"client\"? (\"server\" or \"client\" \
+            can be used)",
+            "r.toml:6:1: key \"port.p.queues\": a stream port has no queues; leave it out, or write kind = \"vhost-user\"",
+            "r.toml:7:1: key \"port.p.mtu\": a stream port has no mtu; leave it out, or write kind = \"vhost-user\"",
+        ],
+    ),
+    (
+        "[switch.lan0]\n[port.a]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n[port.b]\nswitch = \"lan0\"\nkind = \"stream\"\n\
+         socket = \"a.sock\"\n",
+        &[
+            "r.toml:8:10: key \"port.b.socket\": the socket \"a.sock\" already belongs to port \"a\"; give each port its own",
         ],
     ),
     // kind = "vhost-user"
@@ -479,6 +498,10 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
         [port.vm2]
         switch = "lan0"
         kind = "vhost-user"
+        [port.pc]
+        switch = "lan0"
+        kind = "stream"
+        role = "client"
         [port.vm3]
         switch = "lan0"
         kind = "vhost-user"
@@ -495,13 +518,15 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
     let vm1 = &config.ports[&"vm1".parse().unwrap()];
     assert_eq!((vm1.device.as_deref(), vm1.weight, vm1.isolated), (Some("vm1"), 64, true));
     let vm2 = &config.ports[&"vm2".parse().unwrap()];
-    let plain = VhostUser { socket: "vm2.sock".into(), role: Role::Server, queues: 8, mtu: None, offload: true };
-    assert_eq!(vm2.vhost_user.as_ref(), Some(&plain));
+    let plain = VhostUser { queues: 8, mtu: None, offload: true };
+    let socket = |path: &str, role| Some(Socket { path: path.into(), role });
+    assert_eq!((vm2.vhost_user.as_ref(), vm2.socket.clone()), (Some(&plain), socket("vm2.sock", Role::Server)));
     assert_eq!((vm2.calls.interval, vm2.calls.above, vm2.poller), (Duration::ZERO, 0, Placement::Any));
     let vm3 = &config.ports[&"vm3".parse().unwrap()];
-    let told =
-        VhostUser { socket: "vms/3.sock".into(), role: Role::Client, queues: 1, mtu: Some(9000), offload: false };
-    assert_eq!(vm3.vhost_user.as_ref(), Some(&told));
+    let told = VhostUser { queues: 1, mtu: Some(9000), offload: false };
+    assert_eq!((vm3.vhost_user.as_ref(), vm3.socket.clone()), (Some(&told), socket("vms/3.sock", Role::Client)));
+    let pc = &config.ports[&"pc".parse().unwrap()];
+    assert_eq!((pc.kind, &pc.vhost_user, pc.socket.clone()), (Kind::Stream, &None, socket("pc.sock", Role::Client)));
     assert_eq!((vm3.calls.interval, vm3.calls.above), (Duration::from_micros(50), 10_000));
     assert_eq!(vm3.poller, Placement::Poller(0));
     let lan1 = &config.switches[&"lan1".parse().unwrap()];

@@ -11,6 +11,7 @@ while read -r module; do
     # Who wants VLANs loads them: for m in llc stp garp mrp 8021q; do insmod /modules/$m.ko; done. pktgen likewise.
     llc | stp | garp | mrp | 8021q | pktgen) continue ;;
     # Slow to load, so only where the NIC is there.
+    8139cp | mii) grep -q 0x8139 /sys/bus/pci/devices/*/device || continue ;;
     e1000) grep -q 0x100e /sys/bus/pci/devices/*/device || continue ;;
     e1000e) grep -q 0x10d3 /sys/bus/pci/devices/*/device || continue ;;
     esac

@@ -13,7 +13,7 @@ use crate::{Error, at, fetch};
 const FETCH: &str = include_str!("../../../packaging/guest-kernel");
 
 /// Raised with every change to what is fetched of a kernel, so that what was kept before it is fetched anew.
-const EDITION: u32 = 2;
+const EDITION: u32 = 3;
 
 /// Which of Debian's kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -38,9 +38,9 @@ pub struct PortStatus {
     pub name: String,
     /// The switch it is on.
     pub switch: String,
-    /// What it connects: `process`, `tap` or `vhost-user`.
+    /// What it connects: `process`, `tap`, `vhost-user` or `stream`.
     pub kind: String,
-    /// `up`; `waiting` when a configured process port has no client, or a vhost-user port no front end; `connected` when a
+    /// `up`; `waiting` when a configured process port has no client, or a vhost-user or stream port no front end; `connected` when a
     /// front end is there and its guest has no queue started; `failed` when a device or socket was lost.
     pub state: String,
     /// Why it failed, and what is being done.
@@ -82,6 +82,9 @@ pub struct PortStatus {
     /// What a vhost-user port has besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_user: Option<VhostUserStatus>,
+    /// What a stream port has besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<StreamStatus>,
     /// Every frame taken from the client.
     #[serde(rename = "in")]
     pub input: Traffic,
@@ -160,6 +163,15 @@ pub struct BucketStatus {
     pub frames_fill: Option<f64>,
     /// How many ports have it.
     pub ports: usize,
+}
+
+/// What a stream port has besides.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StreamStatus {
+    /// The socket, relative to the runtime directory.
+    pub socket: String,
+    /// Which side listens: `server` when it is the daemon, or `client`.
+    pub role: String,
 }
 
 /// A vhost-user port's front end at one moment.
@@ -349,7 +361,7 @@ pub struct PortKeysSchema {
     name: Option<String>,
     /// The switch it is on; cannot change.
     switch: Option<String>,
-    /// `process`, `tap` or `vhost-user`; cannot change.
+    /// `process`, `tap`, `vhost-user` or `stream`; cannot change.
     kind: Option<String>,
     /// Bound addresses.
     mac: Option<Vec<String>>,
@@ -393,9 +405,9 @@ pub struct PortKeysSchema {
     device: Option<String>,
     /// For a TAP: the network namespace; cannot change.
     netns: Option<String>,
-    /// For a vhost-user port: the socket, relative to the runtime directory, by default `NAME.sock`; cannot change.
+    /// For a vhost-user or stream port: the socket, relative to the runtime directory, by default `NAME.sock`; cannot change.
     socket: Option<String>,
-    /// For a vhost-user port: `server` when the daemon listens, `client` when the hypervisor does; cannot change.
+    /// For a vhost-user or stream port: `server` when the daemon listens, `client` when the hypervisor does; cannot change.
     role: Option<String>,
     /// For a vhost-user port: most queue pairs, 1 to 8; cannot change.
     queues: Option<u16>,

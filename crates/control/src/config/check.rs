@@ -91,16 +91,16 @@ fn devices_are_unique(config: &Config) -> Vec<Finding> {
 fn sockets_can_be(config: &Config, host: &Host) -> Vec<Finding> {
     let mut owners = BTreeMap::new();
     let mut findings = Vec::new();
-    let ports = config.ports.iter().filter_map(|(name, port)| Some((name, port.vhost_user.as_ref()?)));
-    for (name, settings) in ports {
-        let path = host.runtime_dir.join(&settings.socket);
+    let ports = config.ports.iter().filter_map(|(name, port)| Some((name, port.socket.as_ref()?)));
+    for (name, socket) in ports {
+        let path = host.runtime_dir.join(&socket.path);
         let mut wrong = |what, right: &str| findings.push(at_port(name, "socket", what, right.to_owned()));
         let bytes = path.as_os_str().len();
         if bytes > SOCKET_PATH_MAX {
             let what = format!("{} has {bytes} bytes, and a socket's path at most {SOCKET_PATH_MAX}", path.display());
             wrong(what, "write a shorter one, or choose a shorter --runtime-dir");
         }
-        let shown = settings.socket.display();
+        let shown = socket.path.display();
         if [CONTROL_SOCKET, ATTACH_SOCKET].iter().any(|own| path == host.runtime_dir.join(own)) {
             wrong(format!("\"{shown}\" is the daemon's own"), "write another, like \"vm1.sock\"");
         }

@@ -20,6 +20,7 @@ pub mod name;
 pub mod node;
 pub mod port;
 mod port_keys;
+pub mod socket;
 pub mod switch;
 pub mod units;
 pub mod vhost_user;
@@ -36,8 +37,9 @@ pub use mistake::{Mistake, Rejected};
 pub use name::{Mac, Name};
 pub use port::{Calls, Direction, Kind, Placement, Port};
 pub use port_keys::PortKeys;
+pub use socket::{Role, Socket};
 pub use switch::{Flood, Forwarding, Switch};
-pub use vhost_user::{Role, VhostUser};
+pub use vhost_user::VhostUser;
 
 /// Everything a configuration file can say. Each part is valid and the parts agree (see [`check`]).
 #[derive(Clone, Debug, Default, PartialEq)]

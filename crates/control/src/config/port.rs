@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use super::identity::Identity;
 use super::limit::{Limit, Storm};
 use super::name::{Mac, Name};
+use super::socket::Socket;
 use super::vhost_user::VhostUser;
 
 /// What is at the other side of a port.
@@ -20,15 +21,17 @@ pub enum Kind {
     Tap,
     /// A virtual machine's virtio-net, by a hypervisor that speaks vhost-user.
     VhostUser,
+    /// Frames on a stream socket: any NIC of QEMU (`-netdev stream`), passt.
+    Stream,
 }
 
 impl Kind {
     /// As they are written.
-    pub const WORDS: [(&'static str, Self); 3] =
-        [("process", Self::Process), ("tap", Self::Tap), ("vhost-user", Self::VhostUser)];
+    pub const WORDS: [(&'static str, Self); 4] =
+        [("process", Self::Process), ("tap", Self::Tap), ("vhost-user", Self::VhostUser), ("stream", Self::Stream)];
 
     /// Those of later versions.
-    pub const LATER: [&'static str; 4] = ["e1000", "stream", "xdp", "vxlan"];
+    pub const LATER: [&'static str; 3] = ["e1000", "xdp", "vxlan"];
 
     /// As it is written.
     pub fn as_str(self) -> &'static str {
@@ -36,6 +39,7 @@ impl Kind {
             Self::Process => "process",
             Self::Tap => "tap",
             Self::VhostUser => "vhost-user",
+            Self::Stream => "stream",
         }
     }
 }
@@ -128,6 +132,8 @@ pub struct Port {
     pub device: Option<String>,
     /// For a TAP: the network namespace the device is in, by name (`/run/netns/NAME`) or path; none: the daemon's.
     pub netns: Option<String>,
+    /// For a vhost-user or stream port: where its peer connects.
+    pub socket: Option<Socket>,
     /// What a vhost-user port has besides.
     pub vhost_user: Option<VhostUser>,
 }
@@ -151,7 +157,8 @@ impl Port {
             mirror_direction: Direction::default(),
             device: (kind == Kind::Tap).then(|| name.to_string()),
             netns: None,
-            vhost_user: (kind == Kind::VhostUser).then(|| VhostUser::new(name)),
+            socket: matches!(kind, Kind::VhostUser | Kind::Stream).then(|| Socket::new(name)),
+            vhost_user: (kind == Kind::VhostUser).then(VhostUser::default),
         }
     }
 
@@ -162,7 +169,7 @@ impl Port {
 
     /// Whether both mean the same thing at the port's other side: the same device, or the same socket used in the same way.
     pub fn has_the_end_of(&self, other: &Self) -> bool {
-        let end = |p: &Self| (p.kind, p.device.clone(), p.netns.clone(), p.vhost_user.clone());
+        let end = |p: &Self| (p.kind, p.device.clone(), p.netns.clone(), p.socket.clone(), p.vhost_user.clone());
         end(self) == end(other)
     }
 }

@@ -14,8 +14,9 @@ use super::mistake::alternatives;
 use super::name::{Mac, Name};
 use super::node::Value;
 use super::port::{Calls, Direction, Kind, Placement, Port};
+use super::socket::{self, Role, Socket};
 use super::units;
-use super::vhost_user::{self, MOST_QUEUES, MTU, Role, VhostUser};
+use super::vhost_user::{MOST_QUEUES, MTU, VhostUser};
 
 /// Longest name of a network device in bytes.
 const DEVICE_MAX: usize = 15;
@@ -32,15 +33,15 @@ const CALL_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// Largest rate of frames that can be named.
 const RATE_MAX: u64 = 1_000_000_000;
 
-/// Keys that only ports of one kind have.
-const OF_KIND: [(&str, Kind); 7] = [
-    ("device", Kind::Tap),
-    ("netns", Kind::Tap),
-    ("socket", Kind::VhostUser),
-    ("role", Kind::VhostUser),
-    ("queues", Kind::VhostUser),
-    ("mtu", Kind::VhostUser),
-    ("offload", Kind::VhostUser),
+/// Keys that only ports of some kinds have.
+const OF_KIND: [(&str, &[Kind]); 7] = [
+    ("device", &[Kind::Tap]),
+    ("netns", &[Kind::Tap]),
+    ("socket", &[Kind::VhostUser, Kind::Stream]),
+    ("role", &[Kind::VhostUser, Kind::Stream]),
+    ("queues", &[Kind::VhostUser]),
+    ("mtu", &[Kind::VhostUser]),
+    ("offload", &[Kind::VhostUser]),
 ];
 
 /// The keys of one port that were written, for a new port or for a change of one.
@@ -112,7 +113,7 @@ impl PortKeys {
             mirror_direction: keys.choice("mirror_direction", &Direction::WORDS),
             device: keys.parsed("device", "a network device's name", device_name),
             netns: keys.parsed("netns", "a network namespace's name or path", netns),
-            socket: keys.parsed("socket", "a socket's path", vhost_user::socket),
+            socket: keys.parsed("socket", "a socket's path", socket::path),
             role: keys.choice("role", &Role::WORDS),
             queues: small("queues", 1..=MOST_QUEUES.into()),
             mtu: small("mtu", MTU),
@@ -141,10 +142,12 @@ impl PortKeys {
         self.set_changeable(&mut port, keys);
         port.device = self.device.or(port.device);
         port.netns = self.netns;
+        if let Some(default) = port.socket.take() {
+            let path = self.socket.unwrap_or(default.path);
+            port.socket = Some(Socket { path, role: self.role.unwrap_or(default.role) });
+        }
         if let Some(default) = port.vhost_user.take() {
             port.vhost_user = Some(VhostUser {
-                socket: self.socket.unwrap_or(default.socket),
-                role: self.role.unwrap_or(default.role),
                 queues: self.queues.unwrap_or(default.queues),
                 mtu: self.mtu.or(default.mtu),
                 offload: self.offload.unwrap_or(default.offload),
@@ -170,9 +173,11 @@ impl PortKeys {
             same("device", self.device.is_none_or(|d| Some(d) == port.device));
             same("netns", self.netns.is_none_or(|n| Some(n) == port.netns));
         }
+        if let Some(socket) = &port.socket {
+            same("socket", self.socket.is_none_or(|s| s == socket.path));
+            same("role", self.role.is_none_or(|r| r == socket.role));
+        }
         if let Some(vhost_user) = &port.vhost_user {
-            same("socket", self.socket.is_none_or(|s| s == vhost_user.socket));
-            same("role", self.role.is_none_or(|r| r == vhost_user.role));
             same("queues", self.queues.is_none_or(|q| q == vhost_user.queues));
             same("mtu", self.mtu.is_none_or(|m| Some(m) == vhost_user.mtu));
             same("offload", self.offload.is_none_or(|o| o == vhost_user.offload));
@@ -207,10 +212,10 @@ fn write_rate<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok
 }
 
 fn refuse_other_kinds(kind: Kind, keys: &Keys<'_>) {
-    for (key, of) in OF_KIND.into_iter().filter(|(_, of)| *of != kind) {
+    for (key, of) in OF_KIND.into_iter().filter(|(_, of)| !of.contains(&kind)) {
         let Some(entry) = keys.entry(key) else { continue };
         let what = format!("a {} port has no {key}", kind.as_str());
-        let right = format!("leave it out, or write kind = \"{}\"", of.as_str());
+        let right = format!("leave it out, or write kind = {}", alternatives(of.iter().map(|kind| kind.as_str())));
         keys.wrong(key, entry.span.clone(), what, right);
     }
 }

@@ -213,8 +213,8 @@ impl Trial {
     }
 }
 
-/// Whether both are vhost-user ports with one socket, however it is written.
+/// Whether both are ports with one socket, however it is written.
 fn same_socket(a: &Port, b: &Port, runtime_dir: &Path) -> bool {
-    let socket = |port: &Port| port.vhost_user.as_ref().map(|v| runtime_dir.join(&v.socket));
+    let socket = |port: &Port| port.socket.as_ref().map(|socket| runtime_dir.join(&socket.path));
     socket(a).is_some_and(|a| Some(a) == socket(b))
 }

@@ -1,4 +1,4 @@
-//! What becomes of the front ends of vhost-user ports.
+//! What becomes of the front ends of vhost-user and stream ports.
 //!
 //! A port's own thread notes what happens and goes on; it never waits for the daemon, which may be waiting for that
 //! thread's end.
@@ -8,7 +8,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringway_ports::vhost_user::{Observer, Status, VhostUser};
+use ringway_ports::stream::Stream;
+use ringway_ports::vhost_user::{Observer, State, Status, VhostUser};
 use tokio::sync::Notify;
 
 use super::Daemon;
@@ -17,21 +18,39 @@ use crate::config::Name;
 /// How many events wait to be taken note of; when there are more, the oldest are forgotten.
 const WAITING_MAX: usize = 256;
 
-/// The control side of a vhost-user port.
+/// The control side of a port whose peer comes and goes.
 pub struct FrontEnd {
     id: u64,
-    link: Mutex<Option<VhostUser>>,
+    link: Mutex<Option<Link>>,
+}
+
+/// The same by the port's kind.
+pub enum Link {
+    VhostUser(VhostUser),
+    Stream(Stream),
 }
 
 impl FrontEnd {
     /// That of `link`, whose events have this id.
-    pub fn new(id: u64, link: VhostUser) -> Self {
+    pub fn new(id: u64, link: Link) -> Self {
         Self { id, link: Mutex::new(Some(link)) }
     }
 
-    /// How the front end is doing; none when it was closed.
-    pub fn status(&self) -> Option<Status> {
-        self.link().as_ref().map(VhostUser::status)
+    /// How far the front end has come; none when it was closed.
+    pub fn state(&self) -> Option<State> {
+        Some(match self.link().as_ref()? {
+            Link::VhostUser(link) => link.status().state,
+            Link::Stream(link) if link.is_connected() => State::Up,
+            Link::Stream(_) => State::Waiting,
+        })
+    }
+
+    /// That of a vhost-user port; none when it was closed.
+    pub fn vhost_user(&self) -> Option<Status> {
+        match self.link().as_ref()? {
+            Link::VhostUser(link) => Some(link.status()),
+            Link::Stream(_) => None,
+        }
     }
 
     /// Ends the connection and removes the socket.
@@ -40,7 +59,7 @@ impl FrontEnd {
         drop(link);
     }
 
-    fn link(&self) -> MutexGuard<'_, Option<VhostUser>> {
+    fn link(&self) -> MutexGuard<'_, Option<Link>> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

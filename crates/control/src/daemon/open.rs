@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringway_engine::Source;
-use ringway_ports::{Sides, tap, vhost_user};
+use ringway_ports::{Sides, stream, tap, vhost_user};
 
-use super::front_end::{Events, FrontEnd};
+use super::front_end::{Events, FrontEnd, Link};
 use super::live::NewPort;
 use super::netns;
-use crate::config::{Name, Port, Role, VhostUser};
+use crate::config::{Name, Port, Role, Socket};
 
 /// Makes the port `name` of its settings, to be served by `poller`. The error is for users.
 pub fn port(
@@ -20,10 +20,10 @@ pub fn port(
     events: &Arc<Events>,
 ) -> Result<NewPort, String> {
     let label = format!("{}:{name}", settings.switch);
-    let (sides, front_end) = match &settings.vhost_user {
-        Some(wanted) => {
+    let (sides, front_end) = match &settings.socket {
+        Some(socket) => {
             let record = runtime_dir.join(format!(".inflight-{name}"));
-            let (sides, front_end) = front_end(&label, wanted, runtime_dir, record, events)?;
+            let (sides, front_end) = front_end(&label, settings, socket, runtime_dir, record, events)?;
             (sides, Some(Arc::new(front_end)))
         }
         None => (device(settings)?, None),
@@ -41,25 +41,29 @@ fn device(settings: &Port) -> Result<Sides, String> {
 
 fn front_end(
     label: &str,
-    settings: &VhostUser,
+    settings: &Port,
+    socket: &Socket,
     runtime_dir: &Path,
     record: PathBuf,
     events: &Arc<Events>,
 ) -> Result<(Sides, FrontEnd), String> {
-    let wanted = vhost_user::Settings {
-        label: label.to_owned(),
-        socket: runtime_dir.join(&settings.socket),
-        role: match settings.role {
-            Role::Server => vhost_user::Role::Server,
-            Role::Client => vhost_user::Role::Client,
-        },
-        queues: settings.queues,
-        mtu: settings.mtu,
-        offload: settings.offload,
-        record: Some(record),
+    let (label, path) = (label.to_owned(), runtime_dir.join(&socket.path));
+    let role = match socket.role {
+        Role::Server => vhost_user::Role::Server,
+        Role::Client => vhost_user::Role::Client,
     };
     let (id, observer) = events.observer();
-    let failed = |error: std::io::Error| format!("cannot open socket \"{}\": {error}", settings.socket.display());
-    let (sides, link) = vhost_user::open(&wanted, observer).map_err(failed)?;
+    let opened = match &settings.vhost_user {
+        Some(vhost_user) => {
+            let (queues, mtu, offload) = (vhost_user.queues, vhost_user.mtu, vhost_user.offload);
+            let wanted = vhost_user::Settings { label, socket: path, role, queues, mtu, offload, record: Some(record) };
+            vhost_user::open(&wanted, observer).map(|(sides, link)| (sides, Link::VhostUser(link)))
+        }
+        None => {
+            let wanted = stream::Settings { label, socket: path, role };
+            stream::open(&wanted, observer).map(|(sides, link)| (sides, Link::Stream(link)))
+        }
+    };
+    let (sides, link) = opened.map_err(|error| format!("cannot open socket \"{}\": {error}", socket.path.display()))?;
     Ok((sides, FrontEnd::new(id, link)))
 }

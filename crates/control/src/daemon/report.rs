@@ -9,10 +9,11 @@ use super::{Daemon, Refused, limits};
 use crate::api::features::feature_names;
 use crate::api::identity::IdentityStatus;
 use crate::api::types::{
-    BucketStatus, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, SwitchStatus, Traffic, VhostUserStatus,
+    BucketStatus, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, StreamStatus, SwitchStatus, Traffic,
+    VhostUserStatus,
 };
 use crate::config::units::{show_duration, show_rate};
-use crate::config::{Kind, Name, Port, VhostUser};
+use crate::config::{Kind, Name, Port, Socket, VhostUser};
 
 impl Daemon {
     /// Everything, at about one moment.
@@ -147,15 +148,23 @@ fn settings_status(name: &Name, port: &Port, state: &str) -> PortStatus {
         mirror: port.mirror.iter().map(ToString::to_string).collect(),
         mirror_direction: (!port.mirror.is_empty()).then(|| port.mirror_direction.as_str().to_owned()),
         device: port.device.clone(),
-        vhost_user: port.vhost_user.as_ref().map(vhost_user_settings),
+        vhost_user: port
+            .vhost_user
+            .as_ref()
+            .zip(port.socket.as_ref())
+            .map(|(v, socket)| vhost_user_settings(v, socket)),
+        stream: port.socket.as_ref().filter(|_| port.kind == Kind::Stream).map(|socket| StreamStatus {
+            socket: socket.path.display().to_string(),
+            role: socket.role.as_str().to_owned(),
+        }),
         ..PortStatus::default()
     }
 }
 
-fn vhost_user_settings(settings: &VhostUser) -> VhostUserStatus {
+fn vhost_user_settings(settings: &VhostUser, socket: &Socket) -> VhostUserStatus {
     VhostUserStatus {
-        socket: settings.socket.display().to_string(),
-        role: settings.role.as_str().to_owned(),
+        socket: socket.path.display().to_string(),
+        role: socket.role.as_str().to_owned(),
         most_queues: settings.queues,
         mtu: settings.mtu,
         offload: settings.offload,
@@ -165,22 +174,21 @@ fn vhost_user_settings(settings: &VhostUser) -> VhostUserStatus {
 
 fn live_status(name: &Name, live: &LivePort) -> PortStatus {
     let counters = live.port.counters().read();
-    let front_end = live.front_end.as_ref().and_then(|front_end| front_end.status());
-    let state = match (live.port.fault(), front_end.map(|f| f.state)) {
+    let front_end = live.front_end.as_ref();
+    let state = match (live.port.fault(), front_end.and_then(|front_end| front_end.state())) {
         (Some(_), _) => "failed",
         (None, None | Some(State::Up)) => "up",
         (None, Some(State::Waiting)) => "waiting",
         (None, Some(State::Connected)) => "connected",
     };
-    let vhost_user =
-        live.settings.vhost_user.as_ref().map(vhost_user_settings).zip(front_end).map(|(settings, now)| {
-            VhostUserStatus {
-                features: feature_names(now.features),
-                queues: now.queues,
-                ring_size: now.ring_size,
-                ..settings
-            }
-        });
+    let settings = settings_status(name, &live.settings, state);
+    let now = front_end.and_then(|front_end| front_end.vhost_user());
+    let vhost_user = settings.vhost_user.zip(now).map(|(settings, now)| VhostUserStatus {
+        features: feature_names(now.features),
+        queues: now.queues,
+        ring_size: now.ring_size,
+        ..settings
+    });
     let now = ringway_engine::nanoseconds();
     let policy = live.policy.as_ref();
     PortStatus {
@@ -193,6 +201,6 @@ fn live_status(name: &Name, live: &LivePort) -> PortStatus {
         kicks: counters.kicks,
         calls: counters.calls,
         vhost_user,
-        ..settings_status(name, &live.settings, state)
+        ..settings
     }
 }

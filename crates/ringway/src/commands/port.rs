@@ -65,7 +65,7 @@ enum What {
 
 const KEYS: &str = "Keys, as in [port.NAME] of the configuration:
   switch=NAME            the switch it is on
-  kind=process|tap|vhost-user   what it connects
+  kind=process|tap|vhost-user|stream   what it connects
   mac=[\"ADDRESS\",...]    bound addresses; one may stand alone: mac=52:54:00:00:00:01
   isolated=true|false    isolated ports do not reach each other
   ip=[\"ADDRESS\",...]     bound IP addresses and prefixes, like ip=10.0.0.5
@@ -93,8 +93,8 @@ const KEYS: &str = "Keys, as in [port.NAME] of the configuration:
   mirror_direction=both|in|out   which of their frames: from their clients (in), to them (out), both (default)
   device=NAME            for a TAP: the device, by default called like the port
   netns=NAME|PATH        for a TAP: the network namespace the device is in
-  socket=PATH            for a vhost-user port: by default NAME.sock, in the runtime directory
-  role=server|client     for a vhost-user port: who listens on the socket; server: the daemon (default)
+  socket=PATH            for a vhost-user or stream port: by default NAME.sock, in the runtime directory
+  role=server|client     for a vhost-user or stream port: who listens on the socket; server: the daemon (default)
   queues=1..8            for a vhost-user port: most queue pairs, by default 8
   mtu=68..65513          for a vhost-user port: the MTU the guest is told, and held to
   offload=true|false     for a vhost-user port: whether checksums and segmentation are offered (default)
@@ -186,9 +186,10 @@ fn list(ports: &[PortStatus]) -> String {
 
 /// What a port that has a device or socket is connected to.
 fn end(port: &PortStatus) -> String {
-    match (&port.device, &port.vhost_user) {
-        (Some(device), _) => device.clone(),
-        (None, Some(vhost_user)) => format!("{} ({})", vhost_user.socket, vhost_user.role),
-        (None, None) => String::new(),
+    match (&port.device, &port.vhost_user, &port.stream) {
+        (Some(device), ..) => device.clone(),
+        (None, Some(vhost_user), _) => format!("{} ({})", vhost_user.socket, vhost_user.role),
+        (None, None, Some(stream)) => format!("{} ({})", stream.socket, stream.role),
+        (None, None, None) => String::new(),
     }
 }

@@ -1,4 +1,4 @@
-//! Linux guests on vhost-user ports: stock QEMU, Debian's kernels, every feature on and off, and everything that happens to
+//! Linux guests on vhost-user and stream ports: stock QEMU, Debian's kernels, every feature on and off, and everything that happens to
 //! virtual machines and to switches.
 //!
 //! One test at a time: guests are emulated, and two cores are few. `make guests` lets one stand still for
@@ -12,4 +12,5 @@ mod features;
 mod moves;
 mod restarts;
 mod scene;
+mod streams;
 mod vlans;

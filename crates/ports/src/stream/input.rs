@@ -1,0 +1,169 @@
+//! Frames from the peer.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+
+use ringway_memory::{Mapping, View};
+use ringway_switch::{Batch, Discarded, DropReason, Input, MAX_FRAME, PortFault};
+
+use super::framing::{self, Next, PREFIX_BYTES};
+use super::line::{Ended, Line};
+
+/// What is read at a time: more than a batch of usual frames, and any frame.
+const MEMORY_BYTES: usize = 512 << 10;
+
+/// One read brings many frames, and they are delivered from where it put them. What it brought of the frame behind them
+/// is moved to the front before the next read.
+pub struct StreamInput {
+    line: Arc<Line>,
+    bytes: Bytes,
+    /// The connection that they are of.
+    number: u64,
+    /// Where the last batch began.
+    begun: usize,
+}
+
+/// What was read and not taken yet.
+struct Bytes {
+    memory: Mapping,
+    start: usize,
+    end: usize,
+}
+
+impl Bytes {
+    #[inline]
+    fn next(&self) -> Next<'_> {
+        next(&self.memory, self.start, self.end)
+    }
+
+    /// Passes over a whole frame, if there is one; gives its length.
+    fn skip(&mut self) -> Option<usize> {
+        let Next::Frame(frame) = self.next() else { return None };
+        let len = frame.len();
+        self.start += PREFIX_BYTES + len;
+        Some(len)
+    }
+
+    /// Moves them to the front; gives the memory behind them.
+    fn gather(&mut self) -> Option<View<'_>> {
+        let part = self.end - self.start;
+        if self.start > 0 && part > 0 {
+            let _ = self.memory.view(0, part)?.copy_from(self.memory.view(self.start, part)?);
+        }
+        (self.start, self.end) = (0, part);
+        self.memory.view(part, MEMORY_BYTES - part)
+    }
+}
+
+impl StreamInput {
+    pub fn new(line: Arc<Line>) -> io::Result<StreamInput> {
+        let bytes = Bytes { memory: Mapping::private(MEMORY_BYTES)?, start: 0, end: 0 };
+        Ok(StreamInput { line, bytes, number: 0, begun: 0 })
+    }
+
+    /// Reads what has come, at most once, unless there is a whole frame already.
+    fn read(&mut self) {
+        if !matches!(self.bytes.next(), Next::Part) {
+            return;
+        }
+        let reading = self.line.reading.lock();
+        if reading.number != self.number {
+            // What is there is the part of a frame that a former peer left.
+            self.bytes.end = self.bytes.start;
+            self.number = reading.number;
+        }
+        let (Some(socket), Some(room)) = (&reading.socket, self.bytes.gather()) else { return };
+        match receive(socket, room) {
+            Ok(count @ 1..) => self.bytes.end += count,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)) => {}
+            _ => {
+                drop(reading);
+                self.line.stop_reading(self.number, Ended::Gone);
+            }
+        }
+    }
+}
+
+impl Input for StreamInput {
+    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+        self.read();
+        let StreamInput { line, bytes: Bytes { memory, start, end }, number, begun } = self;
+        *begun = *start;
+        while batch.room() > 0 {
+            match next(memory, *start, *end) {
+                Next::Frame(frame) => {
+                    *start += PREFIX_BYTES + frame.len();
+                    match frame.len() {
+                        ..=MAX_FRAME => batch.push(frame, frame.len()),
+                        _ => batch.refuse(DropReason::Oversize),
+                    }
+                }
+                Next::Part => break,
+                Next::NoLength(length) => {
+                    *start = *end;
+                    line.stop_reading(*number, Ended::NoLength(length));
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn release(&mut self) {}
+
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    fn keep(&mut self, frames: usize) {
+        self.bytes.start = self.begun;
+        for _ in 0..frames {
+            self.bytes.skip();
+        }
+    }
+
+    fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
+        let mut discarded = Discarded::default();
+        self.read();
+        while discarded.frames < most as u64
+            && let Some(len) = self.bytes.skip()
+        {
+            discarded.frames += 1;
+            discarded.bytes += len as u64;
+        }
+        Ok(discarded)
+    }
+
+    fn pending(&mut self) -> bool {
+        matches!(self.bytes.next(), Next::Frame(_))
+    }
+
+    fn arm(&mut self) -> bool {
+        self.pending()
+    }
+
+    fn disarm(&mut self) {}
+}
+
+/// The first of the bytes from `start` to `end`.
+#[inline]
+fn next(memory: &Mapping, start: usize, end: usize) -> Next<'_> {
+    memory.view(start, end - start).map_or(Next::Part, framing::next)
+}
+
+fn receive(socket: &OwnedFd, into: View<'_>) -> io::Result<usize> {
+    loop {
+        // SAFETY: the view's bytes are mapped and writable while it lives; nothing else refers to them.
+        let count = unsafe { libc::recv(socket.as_raw_fd(), into.as_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
+        match usize::try_from(count) {
+            Ok(count) => return Ok(count),
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! A port's own thread: peers come and go, one at a time, and it sends what of a frame the socket had no room for.
+//!
+//! While one is connected, another is turned away at once. One that sends what cannot be a length loses its connection, and the
+//! port waits for the next.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::Settings;
+use super::framing::MOST_BYTES;
+use super::line::{Ended, Line};
+use crate::front_end::{Listener, Observer, Stop, Thread, wait};
+use crate::vhost_user::Role;
+
+/// Between a connection and the next, so that one that ends at once costs nobody a core.
+const BETWEEN: Duration = Duration::from_millis(10);
+/// The same after a fault, for a server, and for a client.
+const AFTER_FAULT_SERVER: Duration = Duration::from_millis(100);
+const AFTER_FAULT_CLIENT: Duration = Duration::from_secs(1);
+
+/// Starts the thread, which ends when dropped, and its connection and socket with it.
+///
+/// # Errors
+/// The socket cannot be had, or the kernel has no descriptors or threads left.
+pub fn start(settings: &Settings, line: Arc<Line>, observer: Arc<dyn Observer>) -> io::Result<Thread> {
+    let way = match settings.role {
+        Role::Server => Way::Listen(Listener::bind(&settings.socket)?),
+        Role::Client => Way::Connect(settings.socket.clone()),
+    };
+    Thread::start(&settings.label, move |stop| PortThread { way, line, observer, stop }.run())
+}
+
+/// How a connection is made.
+enum Way {
+    Listen(Listener),
+    Connect(PathBuf),
+}
+
+struct PortThread {
+    way: Way,
+    line: Arc<Line>,
+    observer: Arc<dyn Observer>,
+    stop: Stop,
+}
+
+impl PortThread {
+    fn run(self) {
+        while let Some(socket) = self.next_connection().map(Arc::new) {
+            self.observer.connected(true);
+            let ended = match self.line.open(&socket) {
+                Ok(()) => self.serve(&socket),
+                // Out of memory for it.
+                Err(_) => Some(Ended::Gone),
+            };
+            self.line.close(&socket);
+            drop(socket);
+            let rest = match ended {
+                None => return,
+                Some(Ended::Gone) => BETWEEN,
+                Some(Ended::NoLength(length)) => {
+                    let text = format!("a frame of {length} bytes was announced; none has more than {MOST_BYTES}");
+                    self.observer.fault("bad_length", text);
+                    if matches!(self.way, Way::Listen(_)) { AFTER_FAULT_SERVER } else { AFTER_FAULT_CLIENT }
+                }
+            };
+            self.observer.connected(false);
+            if self.stop.within(rest) {
+                return;
+            }
+        }
+    }
+
+    /// The next peer; `None` when the port is to go.
+    fn next_connection(&self) -> Option<OwnedFd> {
+        match &self.way {
+            Way::Connect(path) => self.stop.or_connect(path),
+            Way::Listen(listener) => self.stop.or_accept(listener),
+        }
+    }
+
+    /// Looks after one connection to its end; `None` when the port is to go.
+    fn serve(&self, socket: &OwnedFd) -> Option<Ended> {
+        let (mut has_rest, mut turn_away_from) = (false, Instant::now());
+        loop {
+            let listener = match &self.way {
+                Way::Listen(listener) if Instant::now() >= turn_away_from => Some(listener),
+                _ => None,
+            };
+            let later = matches!(self.way, Way::Listen(_)) && listener.is_none();
+            let mut fds =
+                vec![PollFd::new(&self.stop, PollFlags::IN), PollFd::from_borrowed_fd(self.line.news(), PollFlags::IN)];
+            // Only while there is something to send: that the peer has gone is for the input to see, behind its last frames.
+            fds.extend(has_rest.then(|| PollFd::new(socket, PollFlags::OUT)));
+            fds.extend(listener.map(|listener| PollFd::new(listener, PollFlags::IN)));
+            wait(&mut fds, later.then_some(turn_away_from));
+            let ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+            if ready(0) {
+                return None;
+            }
+            if ready(1) {
+                self.line.take_news();
+                if let Some(ended) = self.line.ended() {
+                    return Some(ended);
+                }
+            }
+            if ready(1) || has_rest {
+                match self.line.sending.lock().send_on() {
+                    Ok(more) => has_rest = more,
+                    Err(ended) => return Some(ended),
+                }
+            }
+            if let Some(listener) = listener.filter(|_| ready(fds.len() - 1)) {
+                drop(listener.accept());
+                turn_away_from = Instant::now() + BETWEEN;
+            }
+        }
+    }
+}

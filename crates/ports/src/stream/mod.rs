@@ -1,0 +1,83 @@
+//! Stream ports: frames one after the other on a Unix stream socket, each behind its length, as QEMU's `-netdev stream` and
+//! passt have them. Any NIC model of any QEMU can be at the other end.
+//!
+//! - `framing`: where frames begin and end in a stream of bytes.
+//! - `line`: the connection, which the port's own thread gives to the data path and takes away.
+//! - `link`: that thread: peers come and go, one at a time.
+//! - `input`, `output`: the data path's sides.
+//!
+//! There is no memory to share, so the kernel copies each frame into the socket and out of it: what a sender left in its memory
+//! goes from there to the socket, and what comes from the socket goes from where it was read to the receivers.
+//! Nobody is waited for: what a peer does not read is dropped here, and of the frame that the socket took a part of, the
+//! other part is kept and sent first.
+
+mod framing;
+mod input;
+mod line;
+mod link;
+mod output;
+mod sending;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ringway_engine::Signal;
+use ringway_switch::{Asked, Bell, News};
+
+use crate::Sides;
+use crate::front_end::{Observer, Thread};
+use crate::vhost_user::Role;
+use input::StreamInput;
+use line::Line;
+use output::StreamOutput;
+
+/// What a port is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `SWITCH:PORT`, for thread names and messages.
+    pub label: String,
+    /// The socket's path.
+    pub socket: PathBuf,
+    /// Which side listens.
+    pub role: Role,
+}
+
+/// A running port's control side. Ends the port's thread and removes its socket when dropped.
+pub struct Stream {
+    line: Arc<Line>,
+    _thread: Thread,
+}
+
+impl Stream {
+    /// Whether a peer is connected.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.line.is_connected()
+    }
+}
+
+/// Makes a port. Its peer may come and go from now on; `observer` is told.
+///
+/// # Errors
+/// The socket cannot be had, or the kernel has no descriptors, memory or threads left.
+pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Sides, Stream)> {
+    let line = Arc::new(Line::new()?);
+    let sides = Sides {
+        input: Box::new(StreamInput::new(Arc::clone(&line))?),
+        output: Box::new(StreamOutput::new(Arc::clone(&line))),
+        bell: Box::new(NoBell),
+        signal: Signal::Device(line.signal()?),
+    };
+    let thread = link::start(settings, Arc::clone(&line), observer)?;
+    Ok((sides, Stream { line, _thread: thread }))
+}
+
+/// The kernel wakes whoever waits for the socket.
+struct NoBell;
+
+impl Bell for NoBell {
+    fn ring(&self, _: News) -> Asked {
+        Asked::Unwanted
+    }
+}
