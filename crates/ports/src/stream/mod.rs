@@ -26,7 +26,8 @@ use ringway_engine::Signal;
 use ringway_switch::{Asked, Bell, News};
 
 use crate::Sides;
-use crate::front_end::{Observer, Thread};
+pub use crate::front_end::Observer;
+use crate::front_end::Thread;
 use crate::vhost_user::Role;
 use input::StreamInput;
 use line::Line;
