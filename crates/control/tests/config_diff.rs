@@ -6,9 +6,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use ringway_control::config::check::check;
 use ringway_control::config::diff::{Action, diff};
+use ringway_control::config::e1000::{Cable, Model};
 use ringway_control::config::limit::Rate;
 use ringway_control::config::{
-    Bucket, Calls, Config, Host, Kind, Limit, Mac, Name, Placement, Port, Role, Socket, Storm, Switch, VhostUser,
+    Bucket, Calls, Config, E1000, Host, Kind, Limit, Mac, Name, Placement, Port, Role, Socket, Storm, Switch, VhostUser,
 };
 
 /// Takes one step the way a daemon must: a step that does not fit what is there is an error.
@@ -84,6 +85,10 @@ prop_compose! {
         let mut port = Port::new(name(switch), kind, &name(end));
         if let Some(vhost_user) = &mut port.vhost_user {
             vhost_user.queues = queues;
+        }
+        if let Some(e1000) = &mut port.e1000 {
+            *e1000 = E1000::new(if queues == 1 { Model::E1000 } else { Model::E1000e });
+            e1000.link = if weight == 1 { Cable::Up } else { Cable::Down };
         }
         port.weight = weight;
         port.mac = (0..mac).map(|n| format!("02:00:00:00:0{switch}:0{n}").parse::<Mac>().unwrap()).collect::<BTreeSet<_>>();

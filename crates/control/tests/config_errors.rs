@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use ringway_control::config::{Config, Host, Kind, Placement, Role, Socket, VhostUser, parse};
+use ringway_control::config::e1000::{Cable, Model, Registers};
+use ringway_control::config::{Config, E1000, Host, Kind, Placement, Role, Socket, VhostUser, parse};
 
 fn host() -> Host {
     Host { cpus: vec![0, 1], runtime_dir: "/run/ringway".into() }
@@ -152,8 +153,8 @@ const CASES: &[(&str, &[&str])] = &[
         "[port.p]\n",
         &[
             "r.toml:1:7: key \"port.p.switch\": missing; name the switch this port is on: switch = \"NAME\"",
-            "r.toml:1:7: key \"port.p.kind\": missing; write kind = \"process\", \"tap\", \"vhost-user\" or \
-            \"stream\"",
+            "r.toml:1:7: key \"port.p.kind\": missing; write kind = \"process\", \"tap\", \"vhost-user\", \
+            \"e1000\" or \"stream\"",
         ],
     ),
     (
@@ -165,24 +166,26 @@ const CASES: &[(&str, &[&str])] = &[
         &["r.toml:2:10: key \"port.p.switch\": there is no switch \"lan1\"; write [switch.lan1] to have one"],
     ),
     (
-        "[port.p]\nswitch = \"lan0\"\nkind = \"e1000\"\nsocket = \"vm1.sock\"\nrole = \"server\"\n",
-        &["r.toml:3:8: key \"port.p.kind\": \"e1000\" is not available in this version; write \"process\", \"tap\", \
-            \"vhost-user\" or \"stream\""],
+        "[port.p]\nswitch = \"lan0\"\nkind = \"vxlan\"\nsocket = \"vm1.sock\"\nrole = \"server\"\n",
+        &["r.toml:3:8: key \"port.p.kind\": \"vxlan\" is not available in this version; write \"process\", \"tap\", \
+            \"vhost-user\", \"e1000\" or \"stream\""],
     ),
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"tun\"\n",
-        &["r.toml:3:8: key \"port.p.kind\": unknown value \"tun\"; write \"process\", \"tap\", \"vhost-user\" or \
-            \"stream\""],
+        &["r.toml:3:8: key \"port.p.kind\": unknown value \"tun\"; write \"process\", \"tap\", \"vhost-user\", \
+            \"e1000\" or \"stream\""],
     ),
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"vhost_user\"\n",
         &["r.toml:3:8: key \"port.p.kind\": unknown value \"vhost_user\"; did you mean \"vhost-user\"? (\"process\", \
-            \"tap\", \"vhost-user\" or \"stream\" can be used)"],
+            \"tap\", \"vhost-user\", \"e1000\" or \"stream\" can be used)"],
     ),
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"tap\"\nsocket = \"x\"\n",
-        &["r.toml:4:1: key \"port.p.socket\": a tap port has no socket; leave it out, or write kind = \"vhost-user\" \
-            or \"stream\""],
+        &[
+            "r.toml:4:1: key \"port.p.socket\": a tap port has no socket; leave it out, or write kind = \"vhost-user\", \
+            \"e1000\" or \"stream\"",
+        ],
     ),
     // Limits
     (
@@ -242,6 +245,32 @@ const CASES: &[(&str, &[&str])] = &[
         &[
             "r.toml:8:10: key \"port.b.socket\": the socket \"a.sock\" already belongs to port \"a\"; give each port its own",
         ],
+    ),
+    // kind = "e1000"
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"e1000\"\nrole = \"client\"\nqueues = 2\nmodel = \"e1000d\"\nlink = true\n\
+         registers = \"direct\"\ncsb = \"yes\"\n",
+        &[
+            "r.toml:4:1: key \"port.p.role\": an e1000 port has no role; leave it out, or write kind = \"vhost-user\" or \
+            \"stream\"",
+            "r.toml:5:1: key \"port.p.queues\": an e1000 port has no queues; leave it out, or write kind = \"vhost-user\"",
+            "r.toml:6:9: key \"port.p.model\": unknown value \"e1000d\"; did you mean \"e1000\"? (\"e1000\" or \"e1000e\" can \
+            be used)",
+            "r.toml:7:8: key \"port.p.link\": expected \"up\" or \"down\", found true",
+            "r.toml:8:13: key \"port.p.registers\": unknown value \"direct\"; write \"mapped\" or \"trapped\"",
+            "r.toml:9:7: key \"port.p.csb\": expected true or false, found \"yes\"",
+        ],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"e1000\"\nregisters = \"mapped\"\n",
+        &[
+            "r.toml:4:1: key \"port.p.registers\": an e1000's registers cannot be mapped: its first interrupt would undo \
+            that; leave it out, or write model = \"e1000e\"",
+        ],
+    ),
+    (
+        "[port.p]\nswitch = \"lan0\"\nkind = \"vhost-user\"\nlink = \"down\"\n",
+        &["r.toml:4:1: key \"port.p.link\": a vhost-user port has no link; leave it out, or write kind = \"e1000\""],
     ),
     // kind = "vhost-user"
     (
@@ -502,6 +531,15 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
         switch = "lan0"
         kind = "stream"
         role = "client"
+        [port.nic]
+        switch = "lan0"
+        kind = "e1000"
+        model = "e1000e"
+        link = "down"
+        csb = true
+        [port.old]
+        switch = "lan0"
+        kind = "e1000"
         [port.vm3]
         switch = "lan0"
         kind = "vhost-user"
@@ -525,6 +563,11 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
     let vm3 = &config.ports[&"vm3".parse().unwrap()];
     let told = VhostUser { queues: 1, mtu: Some(9000), offload: false };
     assert_eq!((vm3.vhost_user.as_ref(), vm3.socket.clone()), (Some(&told), socket("vms/3.sock", Role::Client)));
+    let (nic, old) = (&config.ports[&"nic".parse().unwrap()], &config.ports[&"old".parse().unwrap()]);
+    let told = E1000 { link: Cable::Down, csb: true, ..E1000::new(Model::E1000e) };
+    assert_eq!((nic.e1000.as_ref(), nic.socket.clone()), (Some(&told), socket("nic.sock", Role::Server)));
+    assert_eq!((told.registers, old.e1000.clone()), (Registers::Mapped, Some(E1000::new(Model::E1000))));
+    assert_eq!(E1000::new(Model::E1000).registers, Registers::Trapped);
     let pc = &config.ports[&"pc".parse().unwrap()];
     assert_eq!((pc.kind, &pc.vhost_user, pc.socket.clone()), (Kind::Stream, &None, socket("pc.sock", Role::Client)));
     assert_eq!((vm3.calls.interval, vm3.calls.above), (Duration::from_micros(50), 10_000));

@@ -38,9 +38,9 @@ pub struct PortStatus {
     pub name: String,
     /// The switch it is on.
     pub switch: String,
-    /// What it connects: `process`, `tap`, `vhost-user` or `stream`.
+    /// What it connects: `process`, `tap`, `vhost-user`, `e1000` or `stream`.
     pub kind: String,
-    /// `up`; `waiting` when a configured process port has no client, or a vhost-user or stream port no front end; `connected` when a
+    /// `up`; `waiting` when a configured process port has no client, or a vhost-user, e1000 or stream port no front end; `connected` when a
     /// front end is there and its guest has no queue started; `failed` when a device or socket was lost.
     pub state: String,
     /// Why it failed, and what is being done.
@@ -82,6 +82,9 @@ pub struct PortStatus {
     /// What a vhost-user port has besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_user: Option<VhostUserStatus>,
+    /// What an e1000 port has besides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub e1000: Option<E1000Status>,
     /// What a stream port has besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamStatus>,
@@ -172,6 +175,29 @@ pub struct StreamStatus {
     pub socket: String,
     /// Which side listens: `server` when it is the daemon, or `client`.
     pub role: String,
+}
+
+/// An e1000 port's NIC and its guest at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct E1000Status {
+    /// The socket, relative to the runtime directory.
+    pub socket: String,
+    /// What the guest sees: `e1000` (82540EM) or `e1000e` (82574L).
+    pub model: String,
+    /// The NIC's own address.
+    pub address: String,
+    /// Whether its cable is plugged in: `up`, or `down`.
+    pub link: String,
+    /// Whether the ring registers are `mapped` into the guest, or `trapped`.
+    pub registers: String,
+    /// Whether the paravirtual extension is offered.
+    pub csb: bool,
+    /// How interrupts reach the guest: `none` yet, `intx`, `msi` or `msi-x`.
+    pub interrupts: String,
+    /// Descriptors of the ring of frames from the guest; 0: off.
+    pub transmit_ring: u32,
+    /// Descriptors of the ring of frames to the guest; 0: off.
+    pub receive_ring: u32,
 }
 
 /// A vhost-user port's front end at one moment.
@@ -361,7 +387,7 @@ pub struct PortKeysSchema {
     name: Option<String>,
     /// The switch it is on; cannot change.
     switch: Option<String>,
-    /// `process`, `tap`, `vhost-user` or `stream`; cannot change.
+    /// `process`, `tap`, `vhost-user`, `e1000` or `stream`; cannot change.
     kind: Option<String>,
     /// Bound addresses.
     mac: Option<Vec<String>>,
@@ -405,7 +431,7 @@ pub struct PortKeysSchema {
     device: Option<String>,
     /// For a TAP: the network namespace; cannot change.
     netns: Option<String>,
-    /// For a vhost-user or stream port: the socket, relative to the runtime directory, by default `NAME.sock`; cannot change.
+    /// For a vhost-user, e1000 or stream port: the socket, relative to the runtime directory, by default `NAME.sock`; cannot change.
     socket: Option<String>,
     /// For a vhost-user or stream port: `server` when the daemon listens, `client` when the hypervisor does; cannot change.
     role: Option<String>,
@@ -415,4 +441,12 @@ pub struct PortKeysSchema {
     mtu: Option<u16>,
     /// For a vhost-user port: whether checksums and segmentation are offered; cannot change.
     offload: Option<bool>,
+    /// For an e1000 port: `e1000` (82540EM) or `e1000e` (82574L); cannot change.
+    model: Option<String>,
+    /// For an e1000 port: whether its cable is plugged in, `up` or `down`.
+    link: Option<String>,
+    /// For an e1000 port: how the guest gets at the ring registers, `mapped` or `trapped`; cannot change.
+    registers: Option<String>,
+    /// For an e1000 port: whether the paravirtual extension is offered; cannot change.
+    csb: Option<bool>,
 }

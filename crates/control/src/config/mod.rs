@@ -9,6 +9,7 @@
 pub mod attach;
 pub mod check;
 pub mod diff;
+pub mod e1000;
 pub mod engine;
 pub mod host;
 pub mod identity;
@@ -28,6 +29,7 @@ pub mod vhost_user;
 use std::collections::BTreeMap;
 
 pub use attach::{Attach, Create};
+pub use e1000::E1000;
 pub use engine::{Engine, Idle};
 pub use host::Host;
 pub use identity::Identity;

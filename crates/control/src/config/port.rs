@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::e1000::{E1000, Model};
 use super::identity::Identity;
 use super::limit::{Limit, Storm};
 use super::name::{Mac, Name};
@@ -21,17 +22,24 @@ pub enum Kind {
     Tap,
     /// A virtual machine's virtio-net, by a hypervisor that speaks vhost-user.
     VhostUser,
+    /// A virtual machine's emulated NIC, by a hypervisor that speaks vfio-user.
+    E1000,
     /// Frames on a stream socket: any NIC of QEMU (`-netdev stream`), passt.
     Stream,
 }
 
 impl Kind {
     /// As they are written.
-    pub const WORDS: [(&'static str, Self); 4] =
-        [("process", Self::Process), ("tap", Self::Tap), ("vhost-user", Self::VhostUser), ("stream", Self::Stream)];
+    pub const WORDS: [(&'static str, Self); 5] = [
+        ("process", Self::Process),
+        ("tap", Self::Tap),
+        ("vhost-user", Self::VhostUser),
+        ("e1000", Self::E1000),
+        ("stream", Self::Stream),
+    ];
 
     /// Those of later versions.
-    pub const LATER: [&'static str; 3] = ["e1000", "xdp", "vxlan"];
+    pub const LATER: [&'static str; 2] = ["xdp", "vxlan"];
 
     /// As it is written.
     pub fn as_str(self) -> &'static str {
@@ -39,8 +47,14 @@ impl Kind {
             Self::Process => "process",
             Self::Tap => "tap",
             Self::VhostUser => "vhost-user",
+            Self::E1000 => "e1000",
             Self::Stream => "stream",
         }
+    }
+
+    /// The word before it.
+    pub fn article(self) -> &'static str {
+        if self == Self::E1000 { "an" } else { "a" }
     }
 }
 
@@ -132,10 +146,12 @@ pub struct Port {
     pub device: Option<String>,
     /// For a TAP: the network namespace the device is in, by name (`/run/netns/NAME`) or path; none: the daemon's.
     pub netns: Option<String>,
-    /// For a vhost-user or stream port: where its peer connects.
+    /// For a vhost-user, e1000 or stream port: where its peer connects.
     pub socket: Option<Socket>,
     /// What a vhost-user port has besides.
     pub vhost_user: Option<VhostUser>,
+    /// What an e1000 port has besides.
+    pub e1000: Option<E1000>,
 }
 
 impl Port {
@@ -157,8 +173,9 @@ impl Port {
             mirror_direction: Direction::default(),
             device: (kind == Kind::Tap).then(|| name.to_string()),
             netns: None,
-            socket: matches!(kind, Kind::VhostUser | Kind::Stream).then(|| Socket::new(name)),
+            socket: matches!(kind, Kind::VhostUser | Kind::E1000 | Kind::Stream).then(|| Socket::new(name)),
             vhost_user: (kind == Kind::VhostUser).then(VhostUser::default),
+            e1000: (kind == Kind::E1000).then(|| E1000::new(Model::default())),
         }
     }
 
@@ -169,7 +186,8 @@ impl Port {
 
     /// Whether both mean the same thing at the port's other side: the same device, or the same socket used in the same way.
     pub fn has_the_end_of(&self, other: &Self) -> bool {
-        let end = |p: &Self| (p.kind, p.device.clone(), p.netns.clone(), p.socket.clone(), p.vhost_user.clone());
-        end(self) == end(other)
+        let end = |p: &Self| (p.kind, p.device.clone(), p.netns.clone(), p.socket.clone());
+        let nic = |p: &Self| (p.vhost_user.clone(), p.e1000.as_ref().map(E1000::fixed));
+        end(self) == end(other) && nic(self) == nic(other)
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::e1000::{Cable, E1000, Model, Registers};
 use super::identity::IdentityKeys;
 use super::keys::Keys;
 use super::limit::{Limit, Storm};
@@ -34,19 +35,23 @@ const CALL_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const RATE_MAX: u64 = 1_000_000_000;
 
 /// Keys that only ports of some kinds have.
-const OF_KIND: [(&str, &[Kind]); 7] = [
+const OF_KIND: [(&str, &[Kind]); 11] = [
     ("device", &[Kind::Tap]),
     ("netns", &[Kind::Tap]),
-    ("socket", &[Kind::VhostUser, Kind::Stream]),
+    ("socket", &[Kind::VhostUser, Kind::E1000, Kind::Stream]),
     ("role", &[Kind::VhostUser, Kind::Stream]),
     ("queues", &[Kind::VhostUser]),
     ("mtu", &[Kind::VhostUser]),
     ("offload", &[Kind::VhostUser]),
+    ("model", &[Kind::E1000]),
+    ("link", &[Kind::E1000]),
+    ("registers", &[Kind::E1000]),
+    ("csb", &[Kind::E1000]),
 ];
 
 /// The keys of one port that were written, for a new port or for a change of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "each is a key of `Port` or `VhostUser`, where it is described")]
+#[allow(missing_docs, reason = "each is a key of `Port`, `VhostUser` or `E1000`, where it is described")]
 pub struct PortKeys {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switch: Option<Name>,
@@ -90,6 +95,14 @@ pub struct PortKeys {
     pub mtu: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offload: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<Model>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<Cable>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub registers: Option<Registers>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub csb: Option<bool>,
 }
 
 impl PortKeys {
@@ -118,6 +131,10 @@ impl PortKeys {
             queues: small("queues", 1..=MOST_QUEUES.into()),
             mtu: small("mtu", MTU),
             offload: keys.boolean("offload"),
+            model: keys.choice("model", &Model::WORDS),
+            link: keys.choice("link", &Cable::WORDS),
+            registers: keys.choice("registers", &Registers::WORDS),
+            csb: keys.boolean("csb"),
         }
     }
 
@@ -139,6 +156,9 @@ impl PortKeys {
             keys.missing("device", format!("the port's name does not do, as {what}"));
         }
         let mut port = Port::new(switch, kind, name);
+        if let Some(e1000) = &mut port.e1000 {
+            *e1000 = self.nic(keys);
+        }
         self.set_changeable(&mut port, keys);
         port.device = self.device.or(port.device);
         port.netns = self.netns;
@@ -182,7 +202,24 @@ impl PortKeys {
             same("mtu", self.mtu.is_none_or(|m| Some(m) == vhost_user.mtu));
             same("offload", self.offload.is_none_or(|o| o == vhost_user.offload));
         }
+        if let Some(e1000) = &port.e1000 {
+            same("model", self.model.is_none_or(|m| m == e1000.model));
+            same("registers", self.registers.is_none_or(|r| r == e1000.registers));
+            same("csb", self.csb.is_none_or(|c| c == e1000.csb));
+        }
         new
+    }
+
+    /// What an e1000 is from the start.
+    fn nic(&self, keys: &Keys<'_>) -> E1000 {
+        let default = E1000::new(self.model.unwrap_or_default());
+        let registers = self.registers.unwrap_or(default.registers);
+        if (default.model, registers) == (Model::E1000, Registers::Mapped) {
+            let span = keys.entry("registers").and_then(|entry| entry.span.clone());
+            let what = "an e1000's registers cannot be mapped: its first interrupt would undo that";
+            keys.wrong("registers", span, what, "leave it out, or write model = \"e1000e\"");
+        }
+        E1000 { registers, csb: self.csb.unwrap_or(default.csb), ..default }
     }
 
     /// What may change while frames flow.
@@ -200,6 +237,9 @@ impl PortKeys {
         port.poller = self.poller.unwrap_or(port.poller);
         port.mirror = self.mirror.clone().unwrap_or(std::mem::take(&mut port.mirror));
         port.mirror_direction = self.mirror_direction.unwrap_or(port.mirror_direction);
+        if let Some(e1000) = &mut port.e1000 {
+            e1000.link = self.link.unwrap_or(e1000.link);
+        }
     }
 }
 
@@ -214,7 +254,7 @@ fn write_rate<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok
 fn refuse_other_kinds(kind: Kind, keys: &Keys<'_>) {
     for (key, of) in OF_KIND.into_iter().filter(|(_, of)| !of.contains(&kind)) {
         let Some(entry) = keys.entry(key) else { continue };
-        let what = format!("a {} port has no {key}", kind.as_str());
+        let what = format!("{} {} port has no {key}", kind.article(), kind.as_str());
         let right = format!("leave it out, or write kind = {}", alternatives(of.iter().map(|kind| kind.as_str())));
         keys.wrong(key, entry.span.clone(), what, right);
     }

@@ -18,6 +18,7 @@ use super::limits::Buckets;
 use super::live::{LivePort, LiveSwitch, NewPort};
 use super::{Daemon, Refused, open, place, start_engine};
 use crate::config::diff::{Action, diff};
+use crate::config::e1000::Cable;
 use crate::config::{Config, Create, Kind, Name, Port, Switch};
 
 /// Longest wait for pollers to let go of a removed device. They do so between two batches.
@@ -58,6 +59,7 @@ impl Daemon {
             self.engine_changed.notify_one();
         }
         self.forget_found();
+        self.plug_cables();
         self.end_orphans(&before);
         let unused: Vec<Name> = self.switches.keys().cloned().collect();
         unused.iter().for_each(|switch| self.forget_if_unused(switch));
@@ -160,6 +162,15 @@ impl Daemon {
         }
         self.publish();
         Err(refused)
+    }
+
+    /// Gives each NIC the cable it is to have.
+    fn plug_cables(&self) {
+        for live in self.switches.values().flat_map(|switch| switch.ports().values()) {
+            if let (Some(e1000), Some(front_end)) = (&live.settings.e1000, &live.front_end) {
+                front_end.set_cable(e1000.link == Cable::Up);
+            }
+        }
     }
 
     fn open(&self, trial: &Trial, name: &Name, settings: &Port) -> Result<NewPort, Refused> {

@@ -1,4 +1,4 @@
-//! What becomes of the front ends of vhost-user and stream ports.
+//! What becomes of the front ends of vhost-user, e1000 and stream ports.
 //!
 //! A port's own thread notes what happens and goes on; it never waits for the daemon, which may be waiting for that
 //! thread's end.
@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use ringway_ports::e1000::{self, E1000};
 use ringway_ports::stream::Stream;
 use ringway_ports::vhost_user::{Observer, State, Status, VhostUser};
 use tokio::sync::Notify;
@@ -27,6 +28,7 @@ pub struct FrontEnd {
 /// The same by the port's kind.
 pub enum Link {
     VhostUser(VhostUser),
+    E1000(E1000),
     Stream(Stream),
 }
 
@@ -40,6 +42,11 @@ impl FrontEnd {
     pub fn state(&self) -> Option<State> {
         Some(match self.link().as_ref()? {
             Link::VhostUser(link) => link.status().state,
+            Link::E1000(link) => match link.status().state {
+                e1000::State::Waiting => State::Waiting,
+                e1000::State::Connected => State::Connected,
+                e1000::State::Up => State::Up,
+            },
             Link::Stream(link) if link.is_connected() => State::Up,
             Link::Stream(_) => State::Waiting,
         })
@@ -49,7 +56,22 @@ impl FrontEnd {
     pub fn vhost_user(&self) -> Option<Status> {
         match self.link().as_ref()? {
             Link::VhostUser(link) => Some(link.status()),
-            Link::Stream(_) => None,
+            Link::E1000(_) | Link::Stream(_) => None,
+        }
+    }
+
+    /// That of an e1000 port, and its NIC's address; none when it was closed.
+    pub fn e1000(&self) -> Option<(e1000::Status, [u8; 6])> {
+        match self.link().as_ref()? {
+            Link::E1000(link) => Some((link.status(), link.address())),
+            Link::VhostUser(_) | Link::Stream(_) => None,
+        }
+    }
+
+    /// Plugs the cable of an e1000 in, or out.
+    pub fn set_cable(&self, on: bool) {
+        if let Some(Link::E1000(link)) = self.link().as_ref() {
+            link.set_link(on);
         }
     }
 

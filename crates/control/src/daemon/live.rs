@@ -33,7 +33,7 @@ pub struct LivePort {
     pub poller: usize,
     /// The client of a process port.
     pub client: Option<ClientId>,
-    /// The control side of a vhost-user or stream port.
+    /// The control side of a vhost-user, e1000 or stream port.
     pub front_end: Option<Arc<FrontEnd>>,
     /// What its settings say of its frames, as of the last build.
     pub policy: Option<Policy>,

@@ -4,7 +4,7 @@
 //! - [`live`]: switches and ports that run, as pollers take them.
 //! - [`change`]: from one to the other, whole or not at all.
 //! - [`attach`]: clients come and go.
-//! - `front_end`: so do those of vhost-user and stream ports.
+//! - `front_end`: so do those of vhost-user, e1000 and stream ports.
 //! - `limits`: rates, as pollers keep them.
 //! - `reopen`: devices that were lost are tried again.
 //! - `capture`: frames are shown to those who asked for them.

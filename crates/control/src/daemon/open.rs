@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringway_engine::Source;
-use ringway_ports::{Sides, stream, tap, vhost_user};
+use ringway_ports::{Sides, e1000, stream, tap, vhost_user};
 
 use super::front_end::{Events, FrontEnd, Link};
 use super::live::NewPort;
 use super::netns;
-use crate::config::{Name, Port, Role, Socket};
+use crate::config::e1000::{Cable, Model, Registers, address};
+use crate::config::{E1000, Name, Port, Role, Socket, VhostUser};
 
 /// Makes the port `name` of its settings, to be served by `poller`. The error is for users.
 pub fn port(
@@ -22,8 +23,7 @@ pub fn port(
     let label = format!("{}:{name}", settings.switch);
     let (sides, front_end) = match &settings.socket {
         Some(socket) => {
-            let record = runtime_dir.join(format!(".inflight-{name}"));
-            let (sides, front_end) = front_end(&label, settings, socket, runtime_dir, record, events)?;
+            let (sides, front_end) = front_end(name, &label, settings, socket, runtime_dir, events)?;
             (sides, Some(Arc::new(front_end)))
         }
         None => (device(settings)?, None),
@@ -40,11 +40,11 @@ fn device(settings: &Port) -> Result<Sides, String> {
 }
 
 fn front_end(
+    name: &Name,
     label: &str,
     settings: &Port,
     socket: &Socket,
     runtime_dir: &Path,
-    record: PathBuf,
     events: &Arc<Events>,
 ) -> Result<(Sides, FrontEnd), String> {
     let (label, path) = (label.to_owned(), runtime_dir.join(&socket.path));
@@ -53,17 +53,31 @@ fn front_end(
         Role::Client => vhost_user::Role::Client,
     };
     let (id, observer) = events.observer();
-    let opened = match &settings.vhost_user {
-        Some(vhost_user) => {
-            let (queues, mtu, offload) = (vhost_user.queues, vhost_user.mtu, vhost_user.offload);
-            let wanted = vhost_user::Settings { label, socket: path, role, queues, mtu, offload, record: Some(record) };
+    let opened = match (&settings.vhost_user, &settings.e1000) {
+        (Some(VhostUser { queues, mtu, offload }), _) => {
+            let record = Some(runtime_dir.join(format!(".inflight-{name}")));
+            let (queues, mtu, offload) = (*queues, *mtu, *offload);
+            let wanted = vhost_user::Settings { label, socket: path, role, queues, mtu, offload, record };
             vhost_user::open(&wanted, observer).map(|(sides, link)| (sides, Link::VhostUser(link)))
         }
-        None => {
+        (None, Some(nic)) => {
+            let wanted = e1000_settings(label, path, nic, address(name, &settings.mac));
+            e1000::open(&wanted, observer).map(|(sides, link)| (sides, Link::E1000(link)))
+        }
+        (None, None) => {
             let wanted = stream::Settings { label, socket: path, role };
             stream::open(&wanted, observer).map(|(sides, link)| (sides, Link::Stream(link)))
         }
     };
     let (sides, link) = opened.map_err(|error| format!("cannot open socket \"{}\": {error}", socket.path.display()))?;
     Ok((sides, FrontEnd::new(id, link)))
+}
+
+fn e1000_settings(label: String, socket: PathBuf, nic: &E1000, mac: [u8; 6]) -> e1000::Settings {
+    let model = match nic.model {
+        Model::E1000 => e1000::Model::E1000,
+        Model::E1000e => e1000::Model::E1000e,
+    };
+    let (link, mapped) = (nic.link == Cable::Up, nic.registers == Registers::Mapped);
+    e1000::Settings { label, socket, model, mac, link, mapped, csb: nic.csb }
 }

@@ -9,11 +9,12 @@ use super::{Daemon, Refused, limits};
 use crate::api::features::feature_names;
 use crate::api::identity::IdentityStatus;
 use crate::api::types::{
-    BucketStatus, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, StreamStatus, SwitchStatus, Traffic,
-    VhostUserStatus,
+    BucketStatus, E1000Status, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, StreamStatus, SwitchStatus,
+    Traffic, VhostUserStatus,
 };
+use crate::config::e1000::address;
 use crate::config::units::{show_duration, show_rate};
-use crate::config::{Kind, Name, Port, Socket, VhostUser};
+use crate::config::{E1000, Kind, Name, Port, Socket, VhostUser};
 
 impl Daemon {
     /// Everything, at about one moment.
@@ -153,6 +154,11 @@ fn settings_status(name: &Name, port: &Port, state: &str) -> PortStatus {
             .as_ref()
             .zip(port.socket.as_ref())
             .map(|(v, socket)| vhost_user_settings(v, socket)),
+        e1000: port
+            .e1000
+            .as_ref()
+            .zip(port.socket.as_ref())
+            .map(|(nic, socket)| e1000_settings(name, port, nic, socket)),
         stream: port.socket.as_ref().filter(|_| port.kind == Kind::Stream).map(|socket| StreamStatus {
             socket: socket.path.display().to_string(),
             role: socket.role.as_str().to_owned(),
@@ -169,6 +175,18 @@ fn vhost_user_settings(settings: &VhostUser, socket: &Socket) -> VhostUserStatus
         mtu: settings.mtu,
         offload: settings.offload,
         ..VhostUserStatus::default()
+    }
+}
+
+fn e1000_settings(name: &Name, port: &Port, nic: &E1000, socket: &Socket) -> E1000Status {
+    E1000Status {
+        socket: socket.path.display().to_string(),
+        model: nic.model.as_str().to_owned(),
+        address: ringway_switch::Mac::new(address(name, &port.mac)).to_string(),
+        link: nic.link.as_str().to_owned(),
+        registers: nic.registers.as_str().to_owned(),
+        csb: nic.csb,
+        ..E1000Status::default()
     }
 }
 
@@ -189,6 +207,14 @@ fn live_status(name: &Name, live: &LivePort) -> PortStatus {
         ring_size: now.ring_size,
         ..settings
     });
+    let now = front_end.and_then(|front_end| front_end.e1000());
+    let e1000 = settings.e1000.zip(now).map(|(settings, (now, address))| E1000Status {
+        address: ringway_switch::Mac::new(address).to_string(),
+        interrupts: now.interrupts.to_owned(),
+        transmit_ring: now.transmit_ring,
+        receive_ring: now.receive_ring,
+        ..settings
+    });
     let now = ringway_engine::nanoseconds();
     let policy = live.policy.as_ref();
     PortStatus {
@@ -201,6 +227,7 @@ fn live_status(name: &Name, live: &LivePort) -> PortStatus {
         kicks: counters.kicks,
         calls: counters.calls,
         vhost_user,
+        e1000,
         ..settings
     }
 }

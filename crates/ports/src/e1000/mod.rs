@@ -105,6 +105,7 @@ pub struct Status {
 /// A running port's control side. Ends the port's thread and removes its socket when dropped.
 pub struct E1000 {
     device: Arc<Device>,
+    address: [u8; 6],
     _server: Server,
 }
 
@@ -113,6 +114,12 @@ impl E1000 {
     #[must_use]
     pub fn status(&self) -> Status {
         self.device.status()
+    }
+
+    /// The NIC's own address.
+    #[must_use]
+    pub fn address(&self) -> [u8; 6] {
+        self.address
     }
 
     /// Plugs the cable in, or out. The guest is told.
@@ -136,5 +143,5 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Sid
     let server = ServerSettings { label: settings.label.clone(), socket: settings.socket.clone() };
     let interrupts = Arc::clone(device.interrupts());
     let server = Server::start(&server, Arc::clone(&device) as Arc<dyn Function>, interrupts, observer)?;
-    Ok((sides, E1000 { device, _server: server }))
+    Ok((sides, E1000 { device, address: settings.mac, _server: server }))
 }

@@ -65,7 +65,7 @@ enum What {
 
 const KEYS: &str = "Keys, as in [port.NAME] of the configuration:
   switch=NAME            the switch it is on
-  kind=process|tap|vhost-user|stream   what it connects
+  kind=process|tap|vhost-user|e1000|stream   what it connects
   mac=[\"ADDRESS\",...]    bound addresses; one may stand alone: mac=52:54:00:00:00:01
   isolated=true|false    isolated ports do not reach each other
   ip=[\"ADDRESS\",...]     bound IP addresses and prefixes, like ip=10.0.0.5
@@ -93,11 +93,16 @@ const KEYS: &str = "Keys, as in [port.NAME] of the configuration:
   mirror_direction=both|in|out   which of their frames: from their clients (in), to them (out), both (default)
   device=NAME            for a TAP: the device, by default called like the port
   netns=NAME|PATH        for a TAP: the network namespace the device is in
-  socket=PATH            for a vhost-user or stream port: by default NAME.sock, in the runtime directory
+  socket=PATH            for a vhost-user, e1000 or stream port: by default NAME.sock, in the runtime directory
   role=server|client     for a vhost-user or stream port: who listens on the socket; server: the daemon (default)
   queues=1..8            for a vhost-user port: most queue pairs, by default 8
   mtu=68..65513          for a vhost-user port: the MTU the guest is told, and held to
   offload=true|false     for a vhost-user port: whether checksums and segmentation are offered (default)
+  model=e1000|e1000e     for an e1000 port: the NIC, an Intel 82540EM (default) or 82574L; its address is the lowest of mac,
+                         or else one made of the port's name
+  link=up|down           for an e1000 port: whether the NIC's cable is plugged in
+  registers=mapped|trapped   for an e1000 port: how the guest gets at its rings' registers (e1000e: mapped, e1000: trapped)
+  csb=true|false         for an e1000 port: whether a driver is offered to do without registers (by default not)
 
 Example:
   ringway port add tap0 switch=lan0 kind=tap weight=2";
@@ -186,10 +191,9 @@ fn list(ports: &[PortStatus]) -> String {
 
 /// What a port that has a device or socket is connected to.
 fn end(port: &PortStatus) -> String {
-    match (&port.device, &port.vhost_user, &port.stream) {
-        (Some(device), ..) => device.clone(),
-        (None, Some(vhost_user), _) => format!("{} ({})", vhost_user.socket, vhost_user.role),
-        (None, None, Some(stream)) => format!("{} ({})", stream.socket, stream.role),
-        (None, None, None) => String::new(),
-    }
+    let of_nic = port.e1000.as_ref().map(|nic| format!("{} ({})", nic.socket, nic.model));
+    let of_vhost_user =
+        port.vhost_user.as_ref().map(|vhost_user| format!("{} ({})", vhost_user.socket, vhost_user.role));
+    let of_stream = port.stream.as_ref().map(|stream| format!("{} ({})", stream.socket, stream.role));
+    port.device.clone().or(of_nic).or(of_vhost_user).or(of_stream).unwrap_or_default()
 }
