@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attach;
+pub mod csb;
 pub mod doorbell;
 pub mod layout;
 pub mod offload;

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::fault::RingFault;
+use crate::copy::ROW;
 use crate::guest::GuestMemory;
 
 /// Bytes of a descriptor; one of packet split counts as two.
@@ -74,6 +75,13 @@ impl Table {
     pub(super) fn check_tail(&self, tail: u32) -> Result<(), RingFault> {
         if tail < self.count { Ok(()) } else { Err(RingFault::TailOutOfRange { tail, count: self.count }) }
     }
+}
+
+/// Starts to bring the descriptors behind the next row of a run near.
+#[inline(always)]
+pub(super) fn prefetch_run(run: &[Words], line: impl Fn(*const u8)) {
+    let ahead = run.get(ROW..).unwrap_or(&[]);
+    ahead.iter().take(ROW).step_by(4).for_each(|words| line(words.as_ptr().cast()));
 }
 
 /// Descriptor done, in a transmit descriptor's second word.

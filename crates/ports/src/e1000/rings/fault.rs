@@ -43,6 +43,17 @@ pub enum RingFault {
         /// Bytes.
         len: u32,
     },
+    /// The communication status block is not in memory.
+    #[error("a communication status block at {0:#x}: not aligned, or not in one region of the guest's memory")]
+    BadBlock(u64),
+    /// The communication status block and a ring share memory.
+    #[error("the communication status block at {block:#x} and the ring at {base:#x} overlap")]
+    BlockOverlaps {
+        /// Guest physical address of the block.
+        block: u64,
+        /// Guest physical address of the ring.
+        base: u64,
+    },
     /// A page cannot be had.
     #[error("guest memory was truncated or its pages cannot be had")]
     MemoryLost,
@@ -59,6 +70,8 @@ impl RingFault {
             Self::TailOutOfRange { .. } => "ring_tail_out_of_range",
             Self::Endless(_) => "ring_endless_frame",
             Self::BadAddress { .. } => "ring_bad_address",
+            Self::BadBlock(_) => "csb_bad_address",
+            Self::BlockOverlaps { .. } => "csb_overlaps_ring",
             Self::MemoryLost => "memory_lost",
         }
     }

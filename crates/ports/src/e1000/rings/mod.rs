@@ -6,11 +6,13 @@
 //! - `descriptor`: where a ring is, and what its words mean; `context`: what they ask for beyond sending bytes; `draft`: one
 //!   frame on its way into a batch.
 //! - `format`: what receive descriptors look like; `filter`: which frames a guest is given.
+//! - `csb`: where driver and device tell each other how far they are without registers.
 //!
 //! Everything in a ring is written by the driver while we look: each word is read once, and a mistake is a [`RingFault`],
 //! which stops that ring until it is started again, and nothing else.
 
 mod context;
+mod csb;
 mod descriptor;
 mod draft;
 mod fault;
@@ -32,6 +34,7 @@ mod testing;
 mod transmit_tests;
 
 pub use crate::gather::Bounce;
+pub use csb::CsbPlace;
 pub use fault::RingFault;
 pub use filter::Filters;
 pub use format::Format;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use ringway_memory::{View, prefetch_write};
 use ringway_switch::{Accepts, Frame};
 
-use super::descriptor::{Table, Words};
+use super::descriptor::{Table, Words, prefetch_run};
 use super::fault::RingFault;
 use super::filter::Filters;
 use super::format::{Format, Status};
@@ -178,6 +178,7 @@ impl Receive {
         let mut writes = [None; ROW];
         let mut given = 0;
         loop {
+            prefetch_run(&run[given..], |line| prefetch_write(line.cast_mut()));
             let mut found = 0;
             while found < ROW && given + found < run.len() {
                 let Some(frame) = *next else { break };

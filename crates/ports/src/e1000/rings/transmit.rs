@@ -4,7 +4,7 @@ use ringway_memory::{View, prefetch_read};
 use ringway_switch::{Batch, Discarded, Frame, Offload};
 
 use super::context::Contexts;
-use super::descriptor::{EOP, IDE, Kind, RS, TX_DONE, Table, Transmitted, Words};
+use super::descriptor::{EOP, IDE, Kind, RS, TX_DONE, Table, Transmitted, Words, prefetch_run};
 use super::draft::{Asks, HEADER, Pushed, SHORTEST};
 use super::fault::RingFault;
 use super::traffic::Traffic;
@@ -360,6 +360,7 @@ fn take_plain<'m>(
     let shortest = if settings.pad { SHORTEST } else { HEADER };
     let mut taken = 0;
     loop {
+        prefetch_run(&run[taken..], prefetch_read);
         let mut found = 0;
         for (words, place) in run[taken..].iter().zip(row.iter_mut()) {
             let descriptor = Transmitted::read(words);

@@ -1,0 +1,186 @@
+//! The communication status block of a paravirtual e1000 (Maffione 2012, section 4.4.2; words as FreeBSD's if_lem driver has
+//! them): how far driver and device are, and which of them wants to be woken, in the guest's memory.
+//!
+//! As in [`crate::suppression`], whoever is to be woken says so and looks once more, and the other publishes, fences and then
+//! sees whether that is wanted: at least one of the two sees the other. A driver that does not fence between its tail and
+//! its look can lose a wake-up, as with any device.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering, fence};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// Bytes of the block.
+pub const BYTES: usize = 4096;
+/// Words of it that mean something, counted from its beginning.
+pub const WORDS: usize = 24;
+
+/// No threshold.
+const NONE: u32 = u32::MAX;
+/// The boolean words: FreeBSD's driver has 2 for "not now".
+const WANTED: u32 = 1;
+
+// Words of the guest.
+const GUEST_TDT: usize = 0;
+const GUEST_NEED_TXKICK: usize = 1;
+const GUEST_NEED_RXKICK: usize = 2;
+const GUEST_CSB_ON: usize = 3;
+const GUEST_RDT: usize = 4;
+const GUEST_TXKICK_AT: usize = 5;
+// Words of the host.
+const HOST_TDH: usize = 16;
+const HOST_NEED_TXKICK: usize = 17;
+const HOST_RDH: usize = 20;
+const HOST_NEED_RXKICK: usize = 21;
+const HOST_RXKICK_AT: usize = 23;
+
+/// The device's view of a block. Everything in it may change at any time.
+#[derive(Clone, Copy, Debug)]
+pub struct Csb<'a>(&'a [AtomicU32]);
+
+impl<'a> Csb<'a> {
+    /// A block of these words; `None` when there are fewer than [`WORDS`].
+    #[inline]
+    #[must_use]
+    pub fn new(words: &'a [AtomicU32]) -> Option<Csb<'a>> {
+        Some(Csb(words.get(..WORDS)?))
+    }
+
+    #[inline]
+    fn get(self, word: usize) -> u32 {
+        u32::from_le(self.0[word].load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn set(self, word: usize, value: u32) {
+        self.0[word].store(value.to_le(), Ordering::Release);
+    }
+
+    /// Begins to work with it: the device waits for a tail, and has no use for being told of receive buffers, as it sees
+    /// them when it needs them.
+    pub fn begin(self, transmit_head: u32, receive_head: u32) {
+        self.set(HOST_TDH, transmit_head);
+        self.set(HOST_RDH, receive_head);
+        self.set(HOST_NEED_RXKICK, 0);
+        self.set(HOST_RXKICK_AT, NONE);
+        self.ask();
+    }
+
+    /// Whether the driver uses it at present.
+    #[inline]
+    #[must_use]
+    pub fn is_on(self) -> bool {
+        self.get(GUEST_CSB_ON) != 0
+    }
+
+    /// In place of TDT.
+    #[inline]
+    #[must_use]
+    pub fn transmit_tail(self) -> u32 {
+        self.get(GUEST_TDT)
+    }
+
+    /// In place of RDT.
+    #[inline]
+    #[must_use]
+    pub fn receive_tail(self) -> u32 {
+        self.get(GUEST_RDT)
+    }
+
+    /// Has the driver write TDT for what it sends next. The caller must look at the tail once more, and must not sleep if it
+    /// has moved.
+    #[inline]
+    pub fn ask(self) {
+        self.0[HOST_NEED_TXKICK].store(WANTED.to_le(), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Has it write TDT no more: the tail is being watched.
+    #[inline]
+    pub fn decline(self) {
+        self.0[HOST_NEED_TXKICK].store(0, Ordering::Relaxed);
+    }
+
+    /// Says how far sending is. A full fence has to follow before [`Csb::wants_sent`].
+    #[inline]
+    pub fn sent(self, head: u32) {
+        self.set(HOST_TDH, head);
+    }
+
+    /// Says how far receiving is. A full fence has to follow before [`Csb::wants_received`].
+    #[inline]
+    pub fn received(self, head: u32) {
+        self.set(HOST_RDH, head);
+    }
+
+    /// Whether the driver wants an interrupt now that sending has come from `before` to `head` in a ring of `count`: for any
+    /// progress, or for having come to a place.
+    #[inline]
+    #[must_use]
+    pub fn wants_sent(self, before: u32, head: u32, count: u32) -> bool {
+        let at = self.get(GUEST_TXKICK_AT);
+        self.get(GUEST_NEED_TXKICK) & WANTED != 0
+            || at < count && ahead(before, at, count) <= ahead(before, head, count) && at != before
+    }
+
+    /// Whether the driver wants an interrupt for what was received.
+    #[inline]
+    #[must_use]
+    pub fn wants_received(self) -> bool {
+        self.get(GUEST_NEED_RXKICK) & WANTED != 0
+    }
+}
+
+/// Steps from one place of a ring to another.
+fn ahead(from: u32, to: u32, count: u32) -> u32 {
+    if to >= from { to - from } else { to.wrapping_add(count).wrapping_sub(from) }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_are_where_existing_drivers_have_them() {
+        let words: Vec<AtomicU32> = (0..WORDS).map(|_| AtomicU32::new(0xaaaa)).collect();
+        let csb = Csb::new(&words).expect("a block");
+        assert!(Csb::new(&words[1..]).is_none());
+        csb.begin(3, 4);
+        let at = |offset: usize| u32::from_le(words[offset / 4].load(Ordering::Relaxed));
+        assert_eq!([64, 68, 80, 84, 92].map(at), [3, 1, 4, 0, !0]);
+        assert_eq!([0, 4, 8, 12, 16, 20, 24, 72, 76, 88].map(at), [0xaaaa; 10], "the guest's words are left alone");
+        let put = |offset: usize, value: u32| words[offset / 4].store(value.to_le(), Ordering::Relaxed);
+        [(0, 7), (16, 9), (12, 0)].map(|(offset, value)| put(offset, value));
+        assert_eq!((csb.transmit_tail(), csb.receive_tail(), csb.is_on()), (7, 9, false));
+        put(12, 1);
+        csb.decline();
+        csb.sent(5);
+        csb.received(6);
+        assert_eq!((csb.is_on(), [64, 68, 80].map(at)), (true, [5, 0, 6]));
+    }
+
+    #[test]
+    fn interrupts_come_when_asked_for_and_when_a_place_is_passed() {
+        let words: Vec<AtomicU32> = (0..WORDS).map(|_| AtomicU32::new(0)).collect();
+        let csb = Csb::new(&words).expect("a block");
+        let put = |word: usize, value: u32| words[word].store(value.to_le(), Ordering::Relaxed);
+        put(5, !0);
+        assert!(!csb.wants_sent(0, 5, 8) && !csb.wants_received());
+        put(1, 1);
+        put(2, 1);
+        assert!(csb.wants_sent(0, 5, 8) && csb.wants_received());
+        put(1, 2);
+        put(2, 2);
+        assert!(!csb.wants_sent(0, 5, 8) && !csb.wants_received(), "what FreeBSD's driver has for no");
+        for at in 0..8 {
+            put(5, at);
+            // From 6 over the end to 2.
+            assert_eq!(csb.wants_sent(6, 2, 8), [7, 0, 1, 2].contains(&at), "{at}");
+            assert!(!csb.wants_sent(6, 6, 8), "{at}");
+        }
+        for at in [8, 9, u32::MAX - 1] {
+            put(5, at);
+            assert!(!csb.wants_sent(6, 2, 8), "no place of the ring: {at}");
+        }
+    }
+}

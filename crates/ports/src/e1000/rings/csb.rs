@@ -1,0 +1,70 @@
+//! Where a driver has its communication status block (Maffione 2012, section 4.4.2).
+
+use ringway_abi::csb::{self, Csb};
+
+use super::fault::RingFault;
+use crate::guest::GuestMemory;
+
+/// The place of a block, which was in memory when it was named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CsbPlace {
+    address: u64,
+}
+
+impl CsbPlace {
+    /// The block at this guest physical address.
+    ///
+    /// # Errors
+    /// It is not aligned to words, or not all in memory.
+    pub fn new(address: u64, writable: &GuestMemory) -> Result<CsbPlace, RingFault> {
+        let place = CsbPlace { address };
+        place.block(writable).map(|_| place).ok_or(RingFault::BadBlock(address))
+    }
+
+    /// The block, for the length of a batch; `None` when its memory has gone since.
+    #[inline]
+    #[must_use]
+    pub fn block(self, writable: &GuestMemory) -> Option<Csb<'_>> {
+        Csb::new(writable.space().view(self.address, csb::BYTES as u32)?.words32()?)
+    }
+
+    /// That it shares nothing with a ring of `count` 16-byte descriptors at `base`.
+    ///
+    /// # Errors
+    /// It does.
+    pub fn check(self, base: u64, count: u32) -> Result<(), RingFault> {
+        let (end, ring_end) = (self.address + csb::BYTES as u64, base.saturating_add(u64::from(count) * 16));
+        let overlaps = self.address < ring_end && base < end;
+        if overlaps { Err(RingFault::BlockOverlaps { block: self.address, base }) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::virtqueue::testing::{Guest, HIGH, LOW, LOW_BYTES};
+
+    #[test]
+    fn a_block_is_in_memory_and_apart_from_the_rings_or_refused_by_name() {
+        let guest = Guest::new();
+        for address in [0, LOW - 4, LOW + 2, LOW + LOW_BYTES - 4092, HIGH - 4096, u64::MAX - 4095, u64::MAX] {
+            let refused = CsbPlace::new(address, &guest.memory).map_err(RingFault::name);
+            assert_eq!(refused, Err("csb_bad_address"), "{address:#x}");
+        }
+        let place = CsbPlace::new(HIGH, &guest.memory).expect("a block");
+        for (base, count, apart) in [
+            (HIGH + 4096, 8, true),
+            (HIGH + 4080, 8, false),
+            (HIGH - 128, 8, true),
+            (HIGH - 112, 8, false),
+            (HIGH, 8, false),
+            (HIGH - 65_536, 65_528, false),
+            (u64::MAX - 15, 65_528, true),
+        ] {
+            let result = place.check(base, count).map_err(RingFault::name);
+            assert_eq!(result, if apart { Ok(()) } else { Err("csb_overlaps_ring") }, "{base:#x}");
+        }
+        place.block(&guest.memory).expect("a block").begin(1, 2);
+        assert_eq!(guest.read(HIGH + 64, 8), [1, 0, 0, 0, 1, 0, 0, 0]);
+    }
+}
