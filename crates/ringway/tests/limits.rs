@@ -197,6 +197,28 @@ fn senders_to_one_limited_port_share_it_by_weight_whatever_their_frames() {
 }
 
 #[test]
+fn senders_to_a_slow_receiver_share_it_by_weight_without_any_limit() {
+    let daemon = Daemon::start(&config(&["", "", "weight = 3"]));
+    let mut receiver = daemon.attach("lan0:p1").unwrap();
+    send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
+    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
+    let senders = [client(&daemon, 2, address(1), &[60]), client(&daemon, 3, address(1), &[1514])];
+    let mut bytes = [0usize; 2];
+    for (window, wanted) in [(0, 1_000_000), (1, 4_000_000)] {
+        bytes = if window == 1 { [0; 2] } else { bytes };
+        until("enough has come", || {
+            // Far less than they could send.
+            receiver.rx().drain(32, |frame| bytes[usize::from(frame[11] == 3)] += frame.len());
+            std::thread::yield_now();
+            bytes[0] + bytes[1] > wanted
+        });
+    }
+    assert!(drops(&daemon, "p1", "receiver_full") > 0);
+    is_roughly(bytes[1] as f64 / bytes[0] as f64, 3.0);
+    drop(senders);
+}
+
+#[test]
 fn virtual_machines_wait_for_a_receiver_that_has_them_wait_and_nothing_is_lost() {
     let vms =
         "[port.p2]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n[port.p3]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n";

@@ -186,6 +186,13 @@ impl Counters {
         self.output.frames.load(Ordering::Relaxed)
     }
 
+    /// Bytes that were given to the client, and frames lost for want of room. For the holder of the output.
+    #[inline]
+    pub(crate) fn given_and_lost(&self) -> (u64, u64) {
+        let full = &self.output.drops.0[DropReason::ReceiverFull as usize];
+        (self.output.bytes.load(Ordering::Relaxed), full.load(Ordering::Relaxed))
+    }
+
     /// What was lost by this port as a receiver. For the holder of the output.
     pub(crate) fn lost_out(&self) -> [u64; REASONS] {
         std::array::from_fn(|reason| self.output.drops.0[reason].load(Ordering::Relaxed))

@@ -208,11 +208,22 @@ impl Lists {
             let lengths = self.order.iter().map(|&index| batch.frame_len(usize::from(index)));
             let turn = egress.admit(from, lengths, sum, now.nanoseconds);
             if turn.refused > 0 {
-                member.port.counters().drop_out(DropReason::EgressLimited, turn.refused);
-                if let Some(watch) = switch.watch(port) {
-                    watch.lose(frames.clone().skip(turn.frames as usize), DropReason::EgressLimited);
-                }
+                refuse(&frames, turn.frames, DropReason::EgressLimited, member, switch.watch(port));
                 if turn.frames == 0 {
+                    return false;
+                }
+                frames = Frames::of(batch, &self.order[..turn.frames as usize]);
+            }
+        }
+        let (congestion, before) = (member.port.congestion(), member.port.counters().given_and_lost());
+        let shared = congestion.is_on(now.nanoseconds);
+        if shared {
+            let (bytes, most) = congestion.most(from, output.room(), now.nanoseconds);
+            let turn = policy::first(frames.clone().map(|frame| frame.len()), bytes, most);
+            if turn.refused > 0 {
+                refuse(&frames, turn.frames, DropReason::ReceiverFull, member, switch.watch(port));
+                if turn.frames == 0 {
+                    congestion.served(from, 0, true, now.nanoseconds);
                     return false;
                 }
                 frames = Frames::of(batch, &self.order[..turn.frames as usize]);
@@ -220,7 +231,7 @@ impl Lists {
         }
         self.served.push(port);
         let (watch, mut fault) = (switch.watch(port), false);
-        match (retag, watch) {
+        let broke = match (retag, watch) {
             (false, None) => hand_over(batch, frames, member, &mut **output, &mut self.finisher),
             (false, Some(watch)) => {
                 self.watchers.serve(batch, frames, member, output, watch, switch, &mut self.finisher)
@@ -239,7 +250,13 @@ impl Lists {
                 });
                 fault
             }
+        };
+        let after = member.port.counters().given_and_lost();
+        if shared || after.1 != before.1 {
+            let bytes = after.0.wrapping_sub(before.0);
+            congestion.served(from, bytes, after.1 != before.1, now.nanoseconds);
         }
+        broke
     }
 
     /// The VLAN of all flooded frames, if it is one.
@@ -276,6 +293,16 @@ impl Lists {
     #[cold]
     fn count_unheard(&self, from: &Member) {
         from.port.counters().drop_in(DropReason::NoDestination, self.flooded().count() as u64);
+    }
+}
+
+/// Counts and shows all frames but the first `given` as lost.
+#[cold]
+fn refuse(frames: &Frames<'_, '_>, given: u64, reason: DropReason, member: &Member, watch: Option<&Watch>) {
+    let refused = frames.clone().skip(given as usize);
+    member.port.counters().drop_out(reason, refused.clone().count() as u64);
+    if let Some(watch) = watch {
+        watch.lose(refused, reason);
     }
 }
 

@@ -7,6 +7,7 @@ use crate::counters::Counters;
 use crate::deliver::Frames;
 use crate::moderation::{Entry, Moderated, Moderation};
 use crate::offload::Accepts;
+use crate::policy::Congestion;
 use crate::time::Time;
 
 /// After this many nanoseconds, a client that could not be asked is asked again.
@@ -126,6 +127,12 @@ pub trait Output: Send {
         Accepts::NOTHING
     }
 
+    /// How many frames there is room for now, and at most, where that can be told at once. Asked while the client loses frames for
+    /// want of room.
+    fn room(&mut self) -> Option<(usize, usize)> {
+        None
+    }
+
     /// Delivers `frames` in order with one reservation and one publication, and counts what it delivers and drops.
     ///
     /// # Errors
@@ -216,6 +223,7 @@ pub struct Port {
     output: Mutex<Box<dyn Output>>,
     bell: Box<dyn Bell>,
     moderation: Moderated,
+    congestion: Congestion,
     fault: Mutex<Option<PortFault>>,
 }
 
@@ -225,7 +233,8 @@ impl Port {
     pub fn new(name: impl Into<String>, output: Box<dyn Output>, bell: Box<dyn Bell>) -> Self {
         let (name, output) = (name.into(), Mutex::new(output));
         let (counters, moderation) = (Counters::default(), Moderated::default());
-        Self { name, counters, output, bell, moderation, fault: Mutex::new(None) }
+        let congestion = Congestion::default();
+        Self { name, counters, output, bell, moderation, congestion, fault: Mutex::new(None) }
     }
 
     /// Its name.
@@ -239,6 +248,12 @@ impl Port {
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Who shares it while it is too slow.
+    #[inline]
+    pub(crate) fn congestion(&self) -> &Congestion {
+        &self.congestion
     }
 
     /// Its output, locked.

@@ -183,6 +183,10 @@ impl Output for Sink {
         self.with(|kept| kept.accepts)
     }
 
+    fn room(&mut self) -> Option<(usize, usize)> {
+        self.with(|kept| (kept.room < usize::MAX).then(|| (kept.room.saturating_sub(kept.frames.len()), kept.room)))
+    }
+
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         self.with(|kept| {
             let before = kept.frames.len();

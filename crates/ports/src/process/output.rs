@@ -64,6 +64,14 @@ impl Output for ProcessOutput {
         if self.rings.iter().any(|ring| ring.ring.offload) { Accepts::EVERYTHING } else { Accepts::NOTHING }
     }
 
+    fn room(&mut self) -> Option<(usize, usize)> {
+        let [ring] = self.rings.as_mut_slice() else { return None };
+        let head = ring.ring.doorbell()?[RX_CLIENT + INDEX].load(Ordering::Acquire);
+        // A client that is wrong is met by the next delivery.
+        ring.refresh(head).ok()?;
+        Some((ring.room() as usize, ring.ring.slots as usize - 1))
+    }
+
     #[inline]
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         let mut tally = Tally::default();

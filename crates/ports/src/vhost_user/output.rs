@@ -30,6 +30,13 @@ impl Output for VhostOutput {
         accepts
     }
 
+    fn room(&mut self) -> Option<(usize, usize)> {
+        let mut side = self.device.output.lock();
+        let mut queues = side.queues.iter_mut().flatten().filter(|queue| queue.is_enabled());
+        let queue = queues.next()?;
+        if queues.next().is_none() { queue.room() } else { None }
+    }
+
     #[inline]
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         let mut side = self.device.output.lock();

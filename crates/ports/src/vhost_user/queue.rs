@@ -171,6 +171,14 @@ impl ReceiveQueue {
         either!(&mut self.queue, queue => queue.set_log(log));
     }
 
+    /// Chains that the driver has put there, of at most so many, where the ring says so in one place.
+    pub(super) fn room(&mut self) -> Option<(usize, usize)> {
+        match &mut self.queue {
+            Either::Split(queue) => Some((queue.ring.room(&self.memory)?, queue.ring.size().into())),
+            Either::Packed(_) => None,
+        }
+    }
+
     /// Where to note how far it is; it goes on where a predecessor was.
     pub(super) fn set_taken(&mut self, taken: Option<Taken>) {
         let memory = &*self.memory;

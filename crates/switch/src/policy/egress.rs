@@ -121,7 +121,7 @@ impl Egress {
 }
 
 /// The first frames that begin before so many bytes and frames.
-fn first(lengths: impl Iterator<Item = usize>, most: u64, most_frames: u64) -> Admitted {
+pub(crate) fn first(lengths: impl Iterator<Item = usize>, most: u64, most_frames: u64) -> Admitted {
     let mut admitted = Admitted { frames: 0, bytes: 0, refused: 0 };
     for len in lengths {
         if admitted.bytes < most && admitted.frames < most_frames {

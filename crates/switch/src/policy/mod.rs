@@ -7,11 +7,13 @@
 //! - `shares`: who may have how much of one that several draw on.
 //! - `limit`: what a port makes of them in one direction; `turn`: how a pass keeps to it.
 //! - `egress`: the same where frames come from several senders.
+//! - `congestion`: shares of a receiver that is too slow.
 //! - `hold`: frames wait in their sender's ring for room at their receiver.
 //! - `storm`: limits on what goes to many.
 
 mod bucket;
 mod claims;
+mod congestion;
 mod egress;
 mod guard;
 pub(crate) mod hold;
@@ -28,6 +30,8 @@ mod vlan;
 mod bucket_tests;
 #[cfg(test)]
 mod claims_tests;
+#[cfg(test)]
+mod congestion_tests;
 #[cfg(test)]
 mod guard_tests;
 #[cfg(test)]
@@ -52,6 +56,8 @@ pub use rules::{Bound, Domain, Rules};
 pub use storm::Storm;
 pub use vlan::Membership;
 
+pub(crate) use congestion::Congestion;
+pub(crate) use egress::first;
 pub(crate) use limit::Grant;
 pub(crate) use reach::may_pass;
 pub(crate) use retag::{Retagger, keep_own};

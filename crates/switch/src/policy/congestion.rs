@@ -1,0 +1,130 @@
+//! Shares of a receiver that takes less than it is sent, without any limit: by bytes and weight, as of a limit.
+//!
+//! While a receiver loses frames for want of room, each sender that loses some is noted with what it had, divided by its
+//! weight. None of them may be ahead of the one that had least by more than a quantum: what it sends beyond is lost as if
+//! there were no room, which leaves the room to the others. Who loses nothing has what it wants, and holds nobody up. So the room
+//! goes to those who use it, and frame sizes, batches and the order of polling make no difference. Where the receiver tells
+//! how much room it has, the last part of it is for those who had least, so that who wants little finds some.
+//!
+//! A receiver that keeps up costs its senders two loads a batch.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::mac_table::Owner;
+use crate::switch::Member;
+
+/// For so long (nanoseconds) after a loss a receiver counts as too slow, and senders are remembered.
+const MEMORY: u64 = 10_000_000;
+/// This part of a receiver's room is not for those who are ahead of another.
+const HEADROOM: usize = 8;
+/// For so long a sender that lost frames counts as one that will be back at once, and that much longer for each sender:
+/// between two of its batches a poller serves all the others. One that sends now and then holds up nobody.
+const AT_ONCE: u64 = 100_000;
+const TURN: u64 = 30_000;
+/// How far one may be ahead of another, in bytes of weight 1: a part of what the receiver takes in [`MEMORY`], in bounds.
+const QUANTUM: std::ops::RangeInclusive<u64> = 2048..=65_536;
+const PART: u64 = 32;
+/// What a sender had is in parts of a byte, as it is divided by weights.
+const SCALE: u64 = 1 << 10;
+
+/// A receiver's senders while it is too slow for them.
+#[derive(Debug, Default)]
+pub(crate) struct Congestion {
+    /// Until then it counts as too slow.
+    until: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    senders: Vec<Sender>,
+    /// What it took since `since`, and how far one may be ahead.
+    taken: u64,
+    since: u64,
+    quantum: u64,
+}
+
+#[derive(Debug)]
+struct Sender {
+    owner: Owner,
+    /// What it had, divided by its weight.
+    had: u64,
+    /// It lost frames with its last batch.
+    wants: bool,
+    seen: u64,
+}
+
+impl Congestion {
+    /// Whether shares are to be kept.
+    #[inline]
+    pub(crate) fn is_on(&self, now: u64) -> bool {
+        now < self.until.load(Ordering::Relaxed)
+    }
+
+    /// Bytes and frames that `from` may give now (the last frame may be more), to a receiver with room for so many frames of at
+    /// most so many.
+    pub(crate) fn most(&self, from: &Member, room: Option<(usize, usize)>, now: u64) -> (u64, u64) {
+        let mut state = self.state();
+        let least = state.least_of_others(from.owner, now, |other| other.wants);
+        let least_of_all = state.least_of_others(from.owner, now, |_| true);
+        let sender = state.sender(from.owner, least.unwrap_or(0), now);
+        let is_ahead = least_of_all.is_some_and(|least| sender.had > least);
+        let frames = match room {
+            Some((free, of)) if is_ahead => free.saturating_sub(of / HEADROOM) as u64,
+            _ => u64::MAX,
+        };
+        let Some(least) = least else { return (u64::MAX, frames) };
+        let had = sender.had;
+        let quantum = state.quantum.max(*QUANTUM.start()) * SCALE;
+        ((least + quantum).saturating_sub(had) * u64::from(from.weight) / SCALE, frames)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `from` gave so many bytes; whether it lost some besides.
+    #[cold]
+    pub(crate) fn served(&self, from: &Member, bytes: u64, lost: bool, now: u64) {
+        if lost {
+            self.until.store(now.saturating_add(MEMORY), Ordering::Relaxed);
+        }
+        let mut state = self.state();
+        state.take(bytes, now);
+        let least = state.least_of_others(from.owner, now, |other| other.wants).unwrap_or(0);
+        // Who wanted less, or was away, does not make up for all of it.
+        let behind = 2 * state.quantum.max(*QUANTUM.start()) * SCALE;
+        let sender = state.sender(from.owner, least, now);
+        sender.had = sender.had.max(least.saturating_sub(behind));
+        sender.had += bytes * SCALE / u64::from(from.weight.max(1));
+        (sender.wants, sender.seen) = (lost, now);
+    }
+}
+
+impl State {
+    /// The least that any other had of those that count, and will be back at once.
+    fn least_of_others(&self, owner: Owner, now: u64, counts: impl Fn(&Sender) -> bool) -> Option<u64> {
+        let others = self.senders.iter().filter(|other| other.owner != owner && counts(other));
+        let memory = AT_ONCE + TURN * self.senders.len() as u64;
+        others.filter(|other| now.saturating_sub(other.seen) < memory).map(|other| other.had).min()
+    }
+
+    /// The sender `owner`, who begins with what the others had at least.
+    fn sender(&mut self, owner: Owner, least: u64, now: u64) -> &mut Sender {
+        let place = self.senders.iter().position(|sender| sender.owner == owner).unwrap_or_else(|| {
+            self.senders.retain(|sender| now.saturating_sub(sender.seen) < MEMORY);
+            self.senders.push(Sender { owner, had: least, wants: false, seen: now });
+            self.senders.len() - 1
+        });
+        &mut self.senders[place]
+    }
+
+    fn take(&mut self, bytes: u64, now: u64) {
+        self.taken += bytes;
+        if now.saturating_sub(self.since) >= MEMORY {
+            self.quantum = (self.taken / PART).clamp(*QUANTUM.start(), *QUANTUM.end());
+            (self.taken, self.since) = (0, now);
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Senders of a receiver that is too slow, by a clock that the tests drive.
+
+use crate::switch::Member;
+use crate::testing::{Plan, frame, mac};
+use crate::{DropReason, Time, pass};
+
+/// From one look at a sender to the next.
+const STEP: u64 = 10_000;
+
+/// One who sends: frames of these lengths in turn, a batch of so many every so many steps.
+struct Sender {
+    weight: u32,
+    lens: &'static [usize],
+    batch: usize,
+    every: u64,
+}
+
+const fn sender(weight: u32, lens: &'static [usize], batch: usize, every: u64) -> Sender {
+    Sender { weight, lens, batch, every }
+}
+
+/// Sends to port 0, which takes `frames` frames a step and has room for 256, for so many steps; gives the bytes that came
+/// of each, of the second half, and the steps in which it had nothing to take.
+fn contend(senders: &'static [Sender], frames: usize, steps: u64) -> (Vec<u64>, u64) {
+    let weigh = |member: Member| {
+        let weight = usize::from(member.owner.index()).checked_sub(1).map_or(1, |sender| senders[sender].weight);
+        Member { weight, ..member }
+    };
+    let plan = Plan { bytes: 32 << 20, change: Box::new(weigh), ..Plan::new(1 + senders.len() as u16) };
+    let mut lan = plan.learning();
+    lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
+    lan.sink(0, |kept| kept.room = 256);
+    let (mut bytes, mut idle) = (vec![0; senders.len()], 0);
+    for step in 0..steps {
+        let now = Time { nanoseconds: 1_000_000_000 + step * STEP, ..Time::at_second(1) };
+        for number in 0..senders.len() {
+            // Another is first each time.
+            let number = (number + step as usize) % senders.len();
+            let sender = &senders[number];
+            if !step.is_multiple_of(sender.every) {
+                continue;
+            }
+            for len in sender.lens.iter().cycle().take(sender.batch) {
+                lan.offers[1 + number].put(&frame(mac(0), mac(1 + number as u32), *len, 0), &[]);
+            }
+            let from = lan.switch.member(1 + number as u16).expect("a port");
+            pass(&lan.switch, from, &mut lan.offers[1 + number], &mut lan.work, &now);
+        }
+        let counts = step > steps / 2;
+        lan.sink(0, |kept| {
+            idle += u64::from(counts && kept.frames.len() < frames);
+            let taken = frames.min(kept.frames.len());
+            for frame in kept.frames.drain(..taken) {
+                bytes[usize::from(frame[11]) - 1] += if counts { frame.len() as u64 } else { 0 };
+            }
+            kept.offloads.drain(..taken);
+            kept.deliveries.clear();
+        });
+    }
+    assert!(lan.dropped(0, DropReason::ReceiverFull) > 0, "the receiver is too slow");
+    (bytes, idle)
+}
+
+/// Bytes for each unit of weight, as a ratio to their mean.
+fn per_weight(senders: &[Sender], bytes: &[u64]) -> Vec<f64> {
+    let each: Vec<f64> = senders.iter().zip(bytes).map(|(s, &bytes)| bytes as f64 / f64::from(s.weight)).collect();
+    let mean = each.iter().sum::<f64>() / each.len() as f64;
+    each.iter().map(|bytes| bytes / mean).collect()
+}
+
+#[test]
+fn senders_share_a_slow_receiver_by_weight_and_bytes_whatever_their_frames_and_batches() {
+    const SENDERS: &[Sender] = &[
+        sender(1, &[60], 256, 1),
+        sender(1, &[1514], 32, 1),
+        sender(2, &[60, 590, 1514], 64, 1),
+        sender(4, &[1514], 256, 2),
+    ];
+    for frames in [16, 64] {
+        let (bytes, idle) = contend(SENDERS, frames, 10_000);
+        let shares = per_weight(SENDERS, &bytes);
+        assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.01), "{frames} a step: {shares:?}");
+        assert_eq!(idle, 0, "{frames} a step");
+    }
+}
+
+#[test]
+fn who_wants_less_than_a_share_gets_it_and_the_others_the_rest() {
+    // The receiver takes 16 frames a step; the first wants one.
+    const SENDERS: &[Sender] = &[sender(1, &[1514], 1, 1), sender(1, &[1514], 256, 1), sender(1, &[1514], 256, 1)];
+    let (bytes, idle) = contend(SENDERS, 16, 10_000);
+    let frames: Vec<f64> = bytes.iter().map(|&bytes| bytes as f64 / 1514.0 / 5_000.0).collect();
+    assert!(frames[0] > 0.99, "{frames:?}");
+    assert!((frames[1] - 7.5).abs() < 0.1 && (frames[2] - 7.5).abs() < 0.1, "{frames:?}");
+    assert_eq!(idle, 0);
+}
+
+#[test]
+fn one_that_sends_now_and_then_holds_up_nobody() {
+    // As much as there is room for, every 10 ms.
+    const SENDERS: &[Sender] = &[sender(1, &[1514], 256, 1000), sender(1, &[60], 256, 1)];
+    let (bytes, idle) = contend(SENDERS, 16, 10_000);
+    assert!(bytes[0] > 0);
+    assert!(idle < 100, "{idle} of 5,000 steps without a frame to take: {bytes:?}");
+}
