@@ -25,6 +25,11 @@ impl Output for E1000Output {
         Receive::ACCEPTS
     }
 
+    fn room(&mut self) -> Option<(usize, usize)> {
+        let Ring::On(receive) = &self.device.output.lock().ring else { return None };
+        Some((receive.free(self.device.receive_tail()) as usize, receive.size() as usize))
+    }
+
     #[inline]
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         let mut side = self.device.output.lock();

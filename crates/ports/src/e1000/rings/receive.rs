@@ -97,6 +97,12 @@ impl Receive {
         if tail < self.table.count() { self.table.ahead(self.head, tail) } else { 0 }
     }
 
+    /// Descriptors of the ring.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.table.count()
+    }
+
     /// Gives frames to the driver, in order.
     ///
     /// # Errors
