@@ -1,0 +1,109 @@
+//! Floods of source addresses: the table keeps what is others', and a guard lets none of them in.
+
+use serde_json::Value;
+
+use crate::attacker::{Attacker, EVIL, PEER};
+use crate::scene::Scene;
+use crate::support::until;
+
+const MILLION: u64 = 1_000_000;
+
+/// A number that looks like chance, the same in every run (SplitMix64, Steele and others, 2014).
+fn mixed(number: u64) -> u64 {
+    let a = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let b = (a ^ a >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let c = (b ^ b >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    c ^ c >> 31
+}
+
+/// A single station's address with these 46 bits.
+fn station(bits: u64) -> [u8; 6] {
+    let [.., a, b, c, d, e, f] = bits.to_be_bytes();
+    [a & 0xfc | 2, b, c, d, e, f]
+}
+
+/// Sends frames to the peer from each of these addresses, and waits until the switch has taken them.
+fn flood(scene: &Scene, evil: &mut Attacker, sources: impl Iterator<Item = [u8; 6]>) -> u64 {
+    let taken = |scene: &Scene| scene.daemon.port("evil")["in"]["frames"].as_u64().expect("a count");
+    let (before, mut sent) = (taken(scene), 0);
+    let mut frame = crate::support::frame(PEER, EVIL, 0);
+    for source in sources {
+        frame[6..12].copy_from_slice(&source);
+        while !evil.port.tx().push(&frame) {
+            evil.port.flush();
+            std::thread::yield_now();
+        }
+        sent += 1;
+    }
+    evil.port.flush();
+    until("all were taken", || taken(scene) == before + sent);
+    sent
+}
+
+/// How many addresses are known to be at a port.
+fn known(scene: &Scene, port: &str) -> usize {
+    let table: Value = serde_json::from_str(&scene.daemon.ok(&["fdb", "--json"])).expect("JSON");
+    let entries = table.as_array().or_else(|| table["entries"].as_array()).expect("a list");
+    entries.iter().filter(|entry| entry["port"] == port).count()
+}
+
+fn introduce(scene: &Scene) -> (Attacker, Attacker) {
+    let (mut evil, mut peer) = (scene.attach("evil"), scene.attach("peer"));
+    peer.introduce(PEER);
+    evil.receive_from(PEER);
+    evil.introduce(EVIL);
+    peer.receive_from(EVIL);
+    (evil, peer)
+}
+
+/// The bystanders' frames are for each other alone as long as the switch knows where both are.
+fn hears_no_bystander(scene: &Scene, peer: &mut Attacker) {
+    let mut heard = 0;
+    let mut others = |frame: &[u8]| heard += u64::from(frame[6..12] != EVIL && frame[2..5] == [0, 0xaa, 0]);
+    while peer.port.rx().drain(256, &mut others) > 0 {}
+    scene.bystanders.go_on(2000);
+    while peer.port.rx().drain(256, &mut others) > 0 {}
+    assert_eq!(heard, 0, "frames of bystanders were flooded");
+}
+
+#[test]
+fn a_million_sources_take_no_more_than_a_ports_share_of_the_table() {
+    let scene = Scene::start();
+    let (mut evil, mut peer) = introduce(&scene);
+    flood(&scene, &mut evil, (0..MILLION).map(|number| station(mixed(number))));
+    let most = known(&scene, "evil");
+    assert!((1..=4096).contains(&most), "{most} addresses of one port");
+    // Sets that a weak hash would put into one place: alike but for some of the bits.
+    for shift in [0, 8, 16, 24, 30] {
+        flood(&scene, &mut evil, (0..1 << 16).map(|number| station(0x0123_4567_89ab ^ number << shift)));
+    }
+    assert!(known(&scene, "evil") <= most.max(1024), "{} addresses", known(&scene, "evil"));
+    assert_eq!((known(&scene, "bystander-a"), known(&scene, "bystander-b")), (1, 1));
+    hears_no_bystander(&scene, &mut peer);
+    drop((evil, peer));
+    scene.end();
+}
+
+#[test]
+fn a_guard_lets_none_of_a_million_sources_in_and_counts_each() {
+    let scene = Scene::start_with(
+        "[switch.lan0]\n[port.evil]\nswitch = \"lan0\"\nkind = \"process\"\nmac = [\"02:ee:00:00:00:01\"]\n",
+    );
+    let (mut evil, mut peer) = introduce(&scene);
+    let sources = (0..MILLION).map(|number| match number % 4 {
+        0 => station(mixed(number)),
+        // The peer's, a group's, nobody's.
+        1 => PEER,
+        2 => [1, 0, 0x5e, 0, 0, number as u8],
+        _ => [0; 6],
+    });
+    let before = scene.daemon.port("peer")["out"]["frames"].clone();
+    let sent = flood(&scene, &mut evil, sources);
+    let drops = scene.drops("evil", "spoofed_mac") + scene.drops("evil", "bad_source");
+    assert_eq!(drops, sent, "{}", scene.daemon.port("evil")["drops"]);
+    assert_eq!(scene.daemon.port("peer")["out"]["frames"], before, "none arrived");
+    assert_eq!(known(&scene, "peer"), 1, "nobody takes the peer's address");
+    hears_no_bystander(&scene, &mut peer);
+    drop((evil, peer));
+    scene.end();
+}
