@@ -150,7 +150,7 @@ mod tests {
         assert_eq!([64, 68, 80, 84, 92].map(at), [3, 1, 4, 0, !0]);
         assert_eq!([0, 4, 8, 12, 16, 20, 24, 72, 76, 88].map(at), [0xaaaa; 10], "the guest's words are left alone");
         let put = |offset: usize, value: u32| words[offset / 4].store(value.to_le(), Ordering::Relaxed);
-        [(0, 7), (16, 9), (12, 0)].map(|(offset, value)| put(offset, value));
+        [(0, 7), (16, 9), (12, 0)].into_iter().for_each(|(offset, value)| put(offset, value));
         assert_eq!((csb.transmit_tail(), csb.receive_tail(), csb.is_on()), (7, 9, false));
         put(12, 1);
         csb.decline();

@@ -15,7 +15,6 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::access::Core;
 use super::account::Account;
 use super::interrupt::{Causes, Way};
-use super::offsets::{RDT, TDT};
 use super::ring_page::RingPage;
 use super::rings::RingFault;
 use super::sides::{InputSide, OutputSide, Ring};
@@ -45,6 +44,8 @@ pub(super) struct Device {
     pub(super) model: Model,
     /// Whether the ring pages are mapped.
     pub(super) mapped: bool,
+    /// Whether the guest may have a communication status block.
+    pub(super) csb: bool,
     pub(super) core: Mutex<Core>,
     pub(super) page: RingPage,
     pub(super) account: Account,
@@ -91,6 +92,7 @@ impl Device {
         Ok(Device {
             model: settings.model,
             mapped: settings.mapped && settings.model == Model::E1000e,
+            csb: settings.csb && settings.model == Model::E1000,
             page,
             account: Account::default(),
             input: Arc::new(Mutex::new(core.new_input())),
@@ -115,18 +117,6 @@ impl Device {
         self.wake.try_clone()
     }
 
-    /// The transmit ring's tail register.
-    #[inline]
-    pub(super) fn transmit_tail(&self) -> u32 {
-        self.page.get(TDT) & 0xffff
-    }
-
-    /// The receive ring's tail register.
-    #[inline]
-    pub(super) fn receive_tail(&self) -> u32 {
-        self.page.get(RDT) & 0xffff
-    }
-
     /// Wakes the poller, if it asked to be woken, after something was published.
     pub(super) fn kick(&self) {
         fence(Ordering::SeqCst);
@@ -140,6 +130,11 @@ impl Device {
     pub(super) fn arm(&self) {
         self.armed.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
+    }
+
+    /// Whether a poller wants to be woken.
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed.load(Ordering::Relaxed)
     }
 
     pub(super) fn disarm(&self) {

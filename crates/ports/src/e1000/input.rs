@@ -53,7 +53,7 @@ impl Input for E1000Input {
         // The port's own thread has the lock: it says when it is done.
         let Some(guard) = self.side.try_lock_arc() else { return Ok(()) };
         let side = self.held.insert(guard);
-        let tail = self.device.transmit_tail();
+        let tail = side.tail(&self.device.page);
         if !side.pending(&self.device.page, tail) {
             return Ok(());
         }
@@ -80,7 +80,7 @@ impl Input for E1000Input {
         let mut discarded = Discarded::default();
         let Some(guard) = self.side.try_lock_arc() else { return Ok(discarded) };
         let side = self.held.insert(guard);
-        let tail = self.device.transmit_tail();
+        let tail = side.tail(&self.device.page);
         if side.pending(&self.device.page, tail) && !side.looped {
             let mut result = side.start(&self.device.page);
             let InputSide { ring, memory, .. } = &mut **side;
@@ -100,6 +100,7 @@ impl Input for E1000Input {
         let Some(mut side) = self.held.take() else { return };
         let InputSide { ring, memory, sent, segmented, .. } = &mut *side;
         let Ring::On(transmit) = ring else { return };
+        let before = transmit.head();
         let completed = match transmit.release(&memory.writable) {
             Ok(completed) => completed,
             Err(fault) => return ring.fail(&self.device, "transmit", fault),
@@ -112,7 +113,9 @@ impl Input for E1000Input {
         sent.merge(&completed.traffic);
         segmented[0] += completed.segmented;
         segmented[1] += completed.failed;
+        let (head, count) = (transmit.head(), transmit.count());
         let news = SentNews { reported: completed.reported, delay: completed.delay, empty: completed.empty };
+        let news = side.news(news, before, head, count);
         let mut interrupting = self.device.interrupting();
         interrupting.frames += completed.traffic.frames;
         interrupting.causes.sent(news, page.get(TIDV), page.get(TADV), ringway_engine::nanoseconds);
@@ -121,17 +124,22 @@ impl Input for E1000Input {
     #[inline]
     fn pending(&mut self) -> bool {
         let Some(side) = self.side.try_lock() else { return false };
-        side.pending(&self.device.page, self.device.transmit_tail()) || self.device.has_news()
+        side.pending(&self.device.page, side.tail(&self.device.page)) || self.device.has_news()
     }
 
     fn arm(&mut self) -> bool {
         self.device.arm();
         let Some(side) = self.side.try_lock() else { return true };
-        side.pending(&self.device.page, self.device.transmit_tail()) || self.device.has_news()
+        side.ask(true);
+        side.pending(&self.device.page, side.tail(&self.device.page)) || self.device.has_news()
     }
 
     fn disarm(&mut self) {
         self.device.disarm();
+        // A kick more is no harm: the other thread has the lock for a moment only.
+        if let Some(side) = self.side.try_lock() {
+            side.ask(false);
+        }
     }
 
     fn has_news(&mut self) -> bool {

@@ -8,11 +8,13 @@
 //! - `rings`: frames in and out of descriptor rings. Values and memory only: no registers, no sockets.
 //! - `device`: registers and rings of one port; `access`: what register accesses do; `function`: the device as the front end
 //!   sees it.
+//! - `block`: the mode in which tails are in the guest's memory.
 //! - `input`, `output`, `bell`: the data path's three sides. No descriptor is looked at by a register access (thesis 4.4.1).
 
 mod access;
 mod account;
 mod bell;
+mod block;
 mod clock;
 mod device;
 mod eeprom;

@@ -51,6 +51,9 @@ pub(super) const RDT: u32 = 0x2818;
 pub(super) const RDTR: u32 = 0x2820;
 pub(super) const RXDCTL: u32 = 0x2828;
 pub(super) const RADV: u32 = 0x282c;
+/// The communication status block's address (FreeBSD, if_lem), the low word last.
+pub(super) const CSBAL: u32 = 0x2830;
+pub(super) const CSBAH: u32 = 0x2834;
 pub(super) const RSRPD: u32 = 0x2c00;
 pub(super) const TXDMAC: u32 = 0x3000;
 pub(super) const TDBAL: u32 = 0x3800;

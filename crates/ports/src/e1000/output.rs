@@ -26,8 +26,9 @@ impl Output for E1000Output {
     }
 
     fn room(&mut self) -> Option<(usize, usize)> {
-        let Ring::On(receive) = &self.device.output.lock().ring else { return None };
-        Some((receive.free(self.device.receive_tail()) as usize, receive.size() as usize))
+        let side = self.device.output.lock();
+        let Ring::On(receive) = &side.ring else { return None };
+        Some((receive.free(side.tail(&self.device.page)) as usize, receive.size() as usize))
     }
 
     #[inline]
@@ -61,7 +62,7 @@ impl Device {
         frames: impl Iterator<Item = Frame<'b, 'm>> + Clone,
     ) -> Received {
         let mut now = Received::default();
-        let tail = self.receive_tail();
+        let tail = side.tail(&self.page);
         let mut result = side.start(&self.page, tail);
         let OutputSide { ring, memory, settings, received, .. } = side;
         if let (Ring::On(receive), Ok(())) = (&mut *ring, result) {
@@ -74,7 +75,9 @@ impl Device {
             ring.fail(self, "receive", fault);
         }
         received.merge(&now);
+        let head = self.page.get(RDH);
         let news = ReceivedNews { frames: now.traffic.frames > 0, low: now.low, overrun: now.full > 0 };
+        let news = side.news(news, head);
         let mut interrupting = self.interrupting();
         interrupting.frames += now.traffic.frames;
         interrupting.causes.received(news, self.page.get(RDTR), self.page.get(RADV), ringway_engine::nanoseconds);

@@ -1,10 +1,11 @@
 //! The two directions of a device, as the data path has them. Each is behind a lock that a poller holds for a batch at most;
 //! what the port's own thread does with it takes a few instructions.
 
+use super::block::apart;
 use super::offsets::{RDBAH, RDBAL, RDH, RDLEN, TDBAL, TDH};
 use super::ring_page::RingPage;
 use super::rings::{
-    Bounce, Format, Receive, ReceiveSettings, Received, RingFault, Traffic, Transmit, TransmitSettings,
+    Bounce, CsbPlace, Format, Receive, ReceiveSettings, Received, RingFault, Traffic, Transmit, TransmitSettings,
 };
 use crate::vfio_user::Dma;
 
@@ -49,6 +50,7 @@ pub(super) struct InputSide {
     pub(super) link: bool,
     /// They come back instead.
     pub(super) looped: bool,
+    pub(super) csb: Option<CsbPlace>,
     /// Sent since the statistics registers were read.
     pub(super) sent: Traffic,
     /// Frames cut into segments since then, and such that could not be.
@@ -61,6 +63,7 @@ impl InputSide {
     pub(super) fn start(&mut self, page: &RingPage) -> Result<(), RingFault> {
         if let Ring::Enabled = self.ring {
             let (base, count, head) = place(page, TDBAL);
+            apart(self.csb, base, count)?;
             self.ring = Ring::On(Transmit::start(base, count, head)?);
         }
         Ok(())
@@ -89,6 +92,7 @@ pub(super) struct OutputSide {
     pub(super) link: bool,
     /// Only its own do.
     pub(super) looped: bool,
+    pub(super) csb: Option<CsbPlace>,
     /// Received since the statistics registers were read.
     pub(super) received: Received,
 }
@@ -100,6 +104,7 @@ impl OutputSide {
         if let Ring::Enabled = self.ring {
             let (base, count, head) = place(page, RDBAL);
             if head != tail {
+                apart(self.csb, base, count)?;
                 self.ring = Ring::On(Receive::start(base, count, head, self.format)?);
             }
         }

@@ -49,6 +49,17 @@ fn combined_frames_take_few_messages() {
 }
 
 #[test]
+fn with_a_status_block_tails_are_written_to_wake_the_device_only() {
+    for way in Way::all().into_iter().filter(|way| way.mode == E1000Mode::Csb) {
+        let (counters, _) = counted(way, Duration::from_micros(250));
+        // Buffers are seen without being told of; frames are told of when the poller sleeps.
+        assert_eq!(counters.rx_tail_writes, 0, "{way:?}: {counters:?}");
+        assert!(counters.tx_tail_writes < COUNT / 2, "{way:?}: {counters:?}");
+        assert!(counters.handled <= counters.interrupts, "{way:?}: {counters:?}");
+    }
+}
+
+#[test]
 fn interrupts_come_no_more_often_than_the_register_says() {
     // Windows of the device's clock, which is the machine's: however late the driver looks, there can be no more.
     for way in Way::all().into_iter().filter(|way| way.mode != E1000Mode::Base) {

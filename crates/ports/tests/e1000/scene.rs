@@ -40,7 +40,7 @@ pub struct Way {
 impl Way {
     /// Each mode.
     pub fn all() -> Vec<Way> {
-        let modes = [E1000Mode::Base, E1000Mode::Moderated, E1000Mode::Combining];
+        let modes = [E1000Mode::Base, E1000Mode::Moderated, E1000Mode::Combining, E1000Mode::Csb];
         modes.map(|mode| Way { model: Model::E1000, mode }).to_vec()
     }
 }

@@ -37,6 +37,7 @@ impl Core {
             looped: false,
             sent: Default::default(),
             segmented: [0; 2],
+            csb: None,
         }
     }
 
@@ -48,6 +49,7 @@ impl Core {
             format: self.receive_format(0),
             link: false,
             looped: false,
+            csb: None,
             received: Default::default(),
         }
     }
@@ -114,6 +116,12 @@ impl Core {
 impl Device {
     /// A register of the ring pages is written by a message.
     pub(super) fn write_ring_register(&self, core: &Core, offset: u32, value: u32) {
+        if self.csb && matches!(offset, CSBAL | CSBAH) {
+            self.page.set(offset, value);
+            return if offset == CSBAL {
+                self.find_block()
+            };
+        }
         self.page.set(offset, value & core.registers.mask(offset));
         match offset {
             TDT => {
@@ -143,8 +151,9 @@ impl Device {
         (side.link, side.looped) = (core.has_link(), core.loops());
         if restart == Restart::Yes {
             side.ring = if on { Ring::Enabled } else { Ring::Off };
+            self.begin_block(&side);
         }
-        let pending = side.pending(&self.page, self.transmit_tail());
+        let pending = side.pending(&self.page, side.tail(&self.page));
         drop(side);
         // Whether a sleeping poller has to look by itself may be another matter now, too.
         if pending || self.mapped && restart == Restart::Yes {

@@ -129,6 +129,7 @@ impl Device {
     /// As after power on.
     pub(in crate::e1000) fn power_on(&self, core: &mut Core) {
         core.power_on(&self.page);
+        (self.input.lock().csb, self.output.lock().csb) = (None, None);
         self.reset_registers(core);
     }
 }

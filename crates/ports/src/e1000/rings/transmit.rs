@@ -102,6 +102,13 @@ impl Transmit {
         self.head
     }
 
+    /// Descriptors of the ring.
+    #[inline]
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.table.count()
+    }
+
     /// Whether there may be frames before `tail`.
     #[inline]
     #[must_use]

@@ -1,0 +1,109 @@
+//! The communication status block, as the two sides use it: in its mode, tails are in the guest's memory, and interrupts are
+//! raised when the guest says there that it wants them.
+
+use std::sync::atomic::{Ordering, fence};
+
+use ringway_abi::csb::Csb;
+
+use super::device::Device;
+use super::interrupt::{ReceivedNews, SentNews};
+use super::offsets::{CSBAH, CSBAL, RDBAL, RDH, RDT, TDBAL, TDH, TDT};
+use super::ring_page::RingPage;
+use super::rings::{CsbPlace, RingFault};
+use super::sides::{InputSide, OutputSide, place};
+use crate::vfio_user::Dma;
+
+/// The block, while the guest uses it.
+#[inline]
+fn in_use(csb: Option<CsbPlace>, memory: &Dma) -> Option<Csb<'_>> {
+    csb?.block(&memory.writable).filter(|block| block.is_on())
+}
+
+impl InputSide {
+    /// Up to where there are descriptors.
+    #[inline]
+    pub(super) fn tail(&self, page: &RingPage) -> u32 {
+        match in_use(self.csb, &self.memory) {
+            Some(block) => block.transmit_tail(),
+            None => page.get(TDT) & 0xffff,
+        }
+    }
+
+    /// Has the guest write the tail register, or not.
+    pub(super) fn ask(&self, on: bool) {
+        let block = self.csb.and_then(|csb| csb.block(&self.memory.writable));
+        block.inspect(|block| if on { block.ask() } else { block.decline() });
+    }
+
+    /// What the guest is to be told of descriptors that went back, which were from `before` on up to `head`.
+    #[inline]
+    pub(super) fn news(&self, news: SentNews, before: u32, head: u32, count: u32) -> SentNews {
+        let Some(block) = in_use(self.csb, &self.memory) else { return news };
+        block.sent(head);
+        fence(Ordering::SeqCst);
+        SentNews { reported: block.wants_sent(before, head, count), ..SentNews::default() }
+    }
+}
+
+impl OutputSide {
+    /// Up to where there are descriptors.
+    #[inline]
+    pub(super) fn tail(&self, page: &RingPage) -> u32 {
+        match in_use(self.csb, &self.memory) {
+            Some(block) => block.receive_tail(),
+            None => page.get(RDT) & 0xffff,
+        }
+    }
+
+    /// What the guest is to be told of frames that it was given, up to `head`.
+    #[inline]
+    pub(super) fn news(&self, news: ReceivedNews, head: u32) -> ReceivedNews {
+        let Some(block) = in_use(self.csb, &self.memory) else { return news };
+        block.received(head);
+        fence(Ordering::SeqCst);
+        if block.wants_received() { news } else { ReceivedNews::default() }
+    }
+}
+
+impl Device {
+    /// The guest wrote the block's address; 0 is none.
+    pub(super) fn find_block(&self) {
+        let address = u64::from(self.page.get(CSBAL)) | u64::from(self.page.get(CSBAH)) << 32;
+        let (mut input, mut output) = (self.input.lock(), self.output.lock());
+        let found = match address {
+            0 => Ok(None),
+            _ => CsbPlace::new(address, &input.memory.writable).map(Some),
+        };
+        let csb = found.and_then(|csb| {
+            let on = [(input.ring.is_on(), TDBAL), (output.ring.is_on(), RDBAL)];
+            for (_, low) in on.into_iter().filter(|(on, _)| *on) {
+                let (base, count, _) = place(&self.page, low);
+                csb.map_or(Ok(()), |csb: CsbPlace| csb.check(base, count))?;
+            }
+            Ok(csb)
+        });
+        (input.csb, output.csb) = match csb {
+            Ok(csb) => (csb, csb),
+            Err(fault) => {
+                self.report("status block of the", fault);
+                (None, None)
+            }
+        };
+        self.begin_block(&input);
+    }
+
+    /// Says in the block how far both rings are, and whether the tail is being watched.
+    pub(super) fn begin_block(&self, input: &InputSide) {
+        if let Some(block) = input.csb.and_then(|csb| csb.block(&input.memory.writable)) {
+            block.begin(self.page.get(TDH), self.page.get(RDH));
+            if !self.is_armed() {
+                block.decline();
+            }
+        }
+    }
+}
+
+/// A ring may not be where the block is.
+pub(super) fn apart(csb: Option<CsbPlace>, base: u64, count: u32) -> Result<(), RingFault> {
+    csb.map_or(Ok(()), |csb| csb.check(base, count))
+}
