@@ -17,6 +17,8 @@ mod bell;
 mod block;
 mod clock;
 mod device;
+#[cfg(test)]
+mod device_tests;
 mod eeprom;
 mod function;
 mod input;

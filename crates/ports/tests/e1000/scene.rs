@@ -40,8 +40,8 @@ pub struct Way {
 impl Way {
     /// Each mode.
     pub fn all() -> Vec<Way> {
-        let modes = [E1000Mode::Base, E1000Mode::Moderated, E1000Mode::Combining, E1000Mode::Csb];
-        modes.map(|mode| Way { model: Model::E1000, mode }).to_vec()
+        let model = |mode| if mode == E1000Mode::Mapped { Model::E1000e } else { Model::E1000 };
+        E1000Mode::ALL.map(|mode| Way { model: model(mode), mode }).to_vec()
     }
 }
 

@@ -93,7 +93,7 @@ impl Device {
         }
     }
 
-    /// Software reset.
+    /// Software reset. The status block stays: FreeBSD's driver says where it is before it resets the NIC.
     fn reset_registers(&self, core: &mut Core) {
         core.reset(&self.page);
         self.interrupting().causes.reset();
@@ -103,9 +103,10 @@ impl Device {
     }
 
     fn write_mdic(&self, core: &mut Core, value: u32) {
+        let looped = core.loops();
         let accessed = core.phy.access(value);
         core.mdic = accessed.mdic;
-        if accessed.link_changed {
+        if accessed.link_changed || core.loops() != looped {
             self.apply_receive(core, Restart::No);
             self.apply_transmit(core, Restart::No);
         }

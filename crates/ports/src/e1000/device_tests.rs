@@ -1,0 +1,383 @@
+//! The device by its registers, as a front end passes a guest's accesses on, with rings in memory.
+
+use std::sync::{Arc, Mutex};
+
+use ringway_switch::{BatchStorage, Input};
+
+use super::device::Device;
+use super::input::E1000Input;
+use super::offsets::*;
+use super::{Model, Settings};
+use crate::vfio_user::{BadAccess, CONFIG_REGION, Dma, Function, Observer};
+use crate::virtqueue::testing::Guest;
+
+const MAC: [u8; 6] = [0x52, 0x54, 0, 0, 0, 9];
+const PORTS: usize = 2;
+/// MDIC: write to the PHY's control register.
+const PHY_CONTROL: u32 = 1 << 26 | 1 << 21;
+const LOOPBACK: u32 = 0x4140;
+const DESCRIPTORS: u32 = 128;
+
+#[derive(Default)]
+struct Told(Mutex<Vec<&'static str>>);
+
+impl Observer for Told {
+    fn connected(&self, _: bool) {}
+
+    fn fault(&self, reason: &'static str, detail: String) {
+        panic!("{reason}: {detail}");
+    }
+
+    fn refused(&self, reason: &'static str, _: String) {
+        self.0.lock().expect("no panics").push(reason);
+    }
+}
+
+struct Nic {
+    device: Arc<Device>,
+    input: E1000Input,
+    told: Arc<Told>,
+    guest: Guest,
+    transmit: u64,
+    receive: u64,
+}
+
+impl Nic {
+    fn new(model: Model) -> Nic {
+        let told = Arc::new(Told::default());
+        let settings = Settings {
+            label: "nic".into(),
+            socket: "nic".into(),
+            model,
+            mac: MAC,
+            link: true,
+            mapped: false,
+            csb: true,
+        };
+        let device = Arc::new(Device::new(&settings, Arc::clone(&told) as Arc<dyn Observer>).expect("a device"));
+        let (input, guest) = (E1000Input::new(Arc::clone(&device)), Guest::new());
+        let (memory, bytes) = (Arc::clone(&guest.memory), DESCRIPTORS as usize * 16);
+        device.connected(true);
+        device.set_memory(Dma { readable: Arc::clone(&memory), writable: memory });
+        let (transmit, receive) = (guest.alloc(bytes, 128), guest.alloc(bytes, 128));
+        Nic { device, input, told, guest, transmit, receive }
+    }
+
+    fn read(&self, offset: u32) -> u32 {
+        let mut bytes = [0; 4];
+        self.device.read(0, offset.into(), &mut bytes).expect("a register");
+        u32::from_le_bytes(bytes)
+    }
+
+    fn write(&self, offset: u32, value: u32) {
+        self.device.write(0, offset.into(), &value.to_le_bytes()).expect("a register");
+    }
+
+    /// Brings link and rings up, all descriptors but one given; every frame is accepted.
+    fn up(&self) {
+        self.write(CTRL, CTRL_SLU);
+        for (ring, low) in [(self.transmit, TDBAL), (self.receive, RDBAL)] {
+            self.write(low, ring as u32);
+            self.write(low + 4, (ring >> 32) as u32);
+            self.write(low + 8, DESCRIPTORS * 16);
+        }
+        for place in 0..DESCRIPTORS {
+            let buffer = self.guest.alloc(2048, 16);
+            self.guest.write(self.receive + u64::from(place) * 16, &buffer.to_le_bytes());
+        }
+        self.write(RCTL, RCTL_EN | 1 << 3 | 1 << 4 | RCTL_SECRC);
+        self.write(TCTL, TCTL_EN | TCTL_PSP);
+        self.write(RDT, DESCRIPTORS - 1);
+    }
+
+    /// Puts frames into the transmit ring, from descriptor 0 on.
+    fn send(&self, frames: u32) {
+        for place in 0..frames {
+            let frame: Vec<u8> = (0..64u8).map(|byte| byte ^ place as u8).collect();
+            let descriptor = u128::from(self.guest.place(&frame)) | u128::from(64 | 11u64 << 24) << 64;
+            self.guest.write(self.transmit + u64::from(place) * 16, &descriptor.to_le_bytes());
+        }
+        self.write(TDT, frames);
+    }
+
+    /// What a poller does; how many frames left.
+    fn pass(&mut self) -> usize {
+        let mut batch = BatchStorage::new(256).into_batch();
+        self.input.collect(&mut batch).expect("no fault of the port");
+        let frames = batch.len();
+        drop(batch);
+        self.input.release();
+        frames
+    }
+
+    fn received(&self, place: u32) -> (Vec<u8>, bool) {
+        let descriptor = self.guest.read(self.receive + u64::from(place) * 16, 16);
+        let address = u64::from_le_bytes(descriptor[..8].try_into().expect("8 bytes"));
+        (self.guest.read(address, 64), descriptor[12] & 1 != 0)
+    }
+
+    fn told(&self) -> Vec<&'static str> {
+        std::mem::take(&mut *self.told.0.lock().expect("no panics"))
+    }
+}
+
+/// What drivers' self-tests do with a register: write patterns, and find what its mask leaves of them.
+fn keeps(nic: &Nic, offset: u32, mask: u32, write: u32) {
+    for pattern in [0x5a5a_5a5a, 0xa5a5_a5a5, 0, !0] {
+        nic.write(offset, pattern & write);
+        assert_eq!(nic.read(offset), pattern & write & mask, "{offset:#x}");
+    }
+}
+
+#[test]
+fn the_register_test_of_either_driver_passes() {
+    for model in [Model::E1000, Model::E1000e] {
+        let nic = Nic::new(model);
+        let status = nic.read(STATUS);
+        nic.write(STATUS, !status);
+        assert_eq!(nic.read(STATUS), status);
+        for (offset, mask, write) in [
+            (FCAL, !0, !0),
+            (FCAH, 0xffff, !0),
+            (FCT, 0xffff, !0),
+            (VET, 0xffff, !0),
+            (RDTR, 0xffff, !0),
+            (RDBAH, !0, !0),
+            (RDLEN, 0xf_ff80, 0xf_ffff),
+            (RDH, 0xffff, 0xffff),
+            (RDT, 0xffff, 0xffff),
+            (FCRTH, 0xfff8, 0xfff8),
+            (FCTTV, 0xffff, 0xffff),
+            (TIPG, 0x3fff_ffff, 0x3fff_ffff),
+            (TDBAH, !0, !0),
+            (TDLEN, 0xf_ff80, 0xf_ffff),
+        ] {
+            keeps(&nic, offset, mask, write);
+        }
+        for (register, mask, write) in [(RCTL, !0, 0), (RCTL, 0x06df_b3fe, 0x003f_fffb), (TCTL, !0, 0)] {
+            nic.write(register, write & mask);
+            assert_eq!(nic.read(register) & mask, write & mask);
+        }
+        // Receiving is on from here, in a ring that is nowhere.
+        nic.write(RCTL, 0x06df_b3fe);
+        keeps(&nic, RDBAL, !0xf, !0);
+        keeps(&nic, TXCW, 0xc000_ffff, 0xffff);
+        keeps(&nic, TDBAL, !0xf, !0);
+        keeps(&nic, TIDV, 0xffff, 0xffff);
+        (0..16).for_each(|entry| keeps(&nic, RA + 8 * entry + 4, 0x8003_ffff, !0));
+        (MTA..MTA_END).step_by(4).for_each(|word| keeps(&nic, word, !0, !0));
+        assert_eq!(nic.told(), [""; 0], "nobody used the ring");
+    }
+}
+
+#[test]
+fn accesses_of_any_size_and_place_are_answered() {
+    let nic = Nic::new(Model::E1000e);
+    let mut bytes = [0; 8];
+    nic.device.read(0, u64::from(RA), &mut bytes).expect("registers");
+    assert_eq!(bytes[..6], MAC);
+    nic.device.read(0, u64::from(RA) + 3, &mut bytes[..3]).expect("registers");
+    assert_eq!(bytes[..3], MAC[3..]);
+    nic.device.write(0, u64::from(MTA) + 2, &[1, 2, 3, 4]).expect("registers");
+    assert_eq!([nic.read(MTA), nic.read(MTA + 4)], [0x0201_0000, 0x0403]);
+    nic.device.write(0, u64::from(MTA), &[9]).expect("registers");
+    assert_eq!(nic.read(MTA), 0x0201_0009, "the other bytes stay");
+    let mut all = vec![0xff; 0x2_0000];
+    nic.device.read(0, 0, &mut all).expect("all of them");
+    nic.device.write(0, 0, &all).expect("all of them");
+    assert_eq!(nic.device.read(1, 0, &mut bytes), Err(BadAccess));
+    assert_eq!(nic.device.read(CONFIG_REGION, 0, &mut bytes), Ok(()));
+    assert_eq!(bytes[..4], [0x86, 0x80, 0xd3, 0x10]);
+}
+
+#[test]
+fn registers_are_reached_through_the_ports_as_well() {
+    let nic = Nic::new(Model::E1000);
+    nic.write(VET, 0x8100);
+    let port = |at: u64, value: u32| nic.device.write(PORTS, at, &value.to_le_bytes()).expect("a port");
+    port(0, VET);
+    let mut bytes = [0; 8];
+    nic.device.read(PORTS, 0, &mut bytes).expect("ports");
+    assert_eq!(bytes, [0x38, 0, 0, 0, 0, 0x81, 0, 0]);
+    // Linux resets the NIC so.
+    port(0, CTRL);
+    port(4, CTRL_RST);
+    assert_eq!(nic.read(VET), 0);
+    port(0, 0xffff_fffe);
+    port(4, !0);
+    nic.device.read(PORTS, 4, &mut bytes[..4]).expect("a port");
+    assert_eq!(bytes[..4], [0; 4], "there is no such register");
+}
+
+#[test]
+fn a_reset_turns_the_rings_off_and_reads_the_address_again() {
+    let mut nic = Nic::new(Model::E1000);
+    nic.up();
+    nic.write(RA, 0);
+    nic.write(IMS, LSC);
+    nic.send(1);
+    nic.write(CTRL, nic.read(CTRL) | CTRL_RST);
+    assert_eq!((nic.pass(), nic.read(IMS), nic.read(TDT)), (0, 0, 0));
+    assert_eq!([nic.read(RA), nic.read(RA + 4)], [0x0000_5452, 0x8000_0900]);
+    nic.up();
+    nic.send(1);
+    assert_eq!(nic.pass(), 1);
+}
+
+#[test]
+fn frames_wait_while_the_link_is_down_and_the_guest_is_told_of_both_changes() {
+    let mut nic = Nic::new(Model::E1000);
+    nic.up();
+    nic.read(ICR);
+    nic.device.set_cable(false);
+    assert_eq!((nic.read(STATUS) & STATUS_LU, nic.read(ICR)), (0, LSC));
+    nic.send(2);
+    assert_eq!((nic.pass(), nic.read(TDH)), (0, 0));
+    nic.device.set_cable(true);
+    assert_eq!((nic.read(STATUS) & STATUS_LU, nic.read(ICR)), (STATUS_LU, LSC));
+    assert_eq!((nic.pass(), nic.read(TDH), nic.read(ICR)), (2, 2, TXDW | TXQE));
+    assert_eq!(nic.read(ICR), 0);
+}
+
+#[test]
+fn looped_frames_come_back_a_bounded_number_at_a_time_and_go_nowhere_else() {
+    for (register, value) in [(MDIC, PHY_CONTROL | LOOPBACK), (RCTL, RCTL_EN | 3 << 3 | 1 << 6 | RCTL_SECRC)] {
+        let mut nic = Nic::new(Model::E1000);
+        nic.up();
+        nic.write(register, value);
+        nic.send(100);
+        assert_eq!((nic.pass(), nic.read(TDH), nic.read(RDH)), (0, 64, 64));
+        assert!(nic.input.has_news() && nic.input.pending());
+        assert_eq!((nic.pass(), nic.read(TDH), nic.read(RDH)), (0, 100, 100));
+        for place in 0..100 {
+            let sent: Vec<u8> = (0..64u8).map(|byte| byte ^ place as u8).collect();
+            assert_eq!(nic.received(place), (sent, true), "frame {place}");
+        }
+        assert!(!nic.received(100).1);
+        assert_ne!(nic.read(ICR) & RXT0, 0);
+        // GPTC and GPRC.
+        assert_eq!((nic.read(0x4080), nic.read(0x4074), nic.read(0x4080)), (100, 100, 0));
+    }
+}
+
+#[test]
+fn loopback_storms_end_with_the_descriptors() {
+    let mut nic = Nic::new(Model::E1000);
+    nic.up();
+    nic.write(MDIC, PHY_CONTROL | LOOPBACK);
+    for turn in 0..4 {
+        nic.write(TDH, 0);
+        nic.send(DESCRIPTORS - 1);
+        for _ in 0..2 {
+            nic.pass();
+        }
+        assert_eq!(nic.read(TDH), DESCRIPTORS - 1);
+        assert_eq!(nic.read(RDH), DESCRIPTORS - 1, "turn {turn}: no descriptor is used twice");
+    }
+    assert_eq!(nic.device.input.lock().sent.frames, 508);
+    // MPC: what found no descriptor.
+    assert_eq!(nic.read(0x4010), 508 - 127);
+}
+
+#[test]
+fn a_broken_ring_is_named_once_rests_and_works_again_when_it_is_turned_on_anew() {
+    let mut nic = Nic::new(Model::E1000);
+    nic.up();
+    nic.send(1);
+    nic.write(TDT, DESCRIPTORS);
+    for _ in 0..10 {
+        nic.pass();
+        nic.write(TDT, DESCRIPTORS + 1);
+    }
+    assert_eq!(nic.told(), ["ring_tail_out_of_range"]);
+    assert!(!nic.input.pending());
+    nic.write(TDT, 1);
+    nic.write(TCTL, 0);
+    nic.write(TCTL, TCTL_EN);
+    assert_eq!(nic.pass(), 1);
+    // In a loop: the log does not fill.
+    for _ in 0..1_000 {
+        nic.write(TCTL, 0);
+        nic.write(TDT, !0);
+        nic.write(TCTL, TCTL_EN);
+        nic.pass();
+    }
+    assert!(nic.told().len() < 10);
+}
+
+#[test]
+fn a_driver_with_a_status_block_writes_no_tails_and_is_told_what_it_asked_for() {
+    let mut nic = Nic::new(Model::E1000);
+    nic.up();
+    let block = nic.guest.alloc(4096, 4096);
+    let get = |nic: &Nic, at: u64| u32::from_le_bytes(nic.guest.read(block + at, 4).try_into().expect("4 bytes"));
+    let put = |nic: &Nic, at: u64, value: u32| nic.guest.write(block + at, &value.to_le_bytes());
+    nic.write(CSBAH, (block >> 32) as u32);
+    nic.write(CSBAL, block as u32);
+    assert_eq!(get(&nic, 68), 0, "the poller is awake");
+    nic.send(7);
+    nic.write(TDT, 0);
+    // As long as the driver has not turned it on, the register counts.
+    put(&nic, 0, 3);
+    assert_eq!(nic.pass(), 0);
+    put(&nic, 12, 1);
+    nic.input.disarm();
+    assert_eq!((nic.pass(), get(&nic, 64), get(&nic, 68), nic.read(ICR) & TXDW), (3, 3, 0, 0));
+    put(&nic, 0, 5);
+    put(&nic, 4, 1);
+    assert!(nic.input.arm(), "two are there already");
+    assert_eq!(get(&nic, 68), 1);
+    assert_eq!((nic.pass(), get(&nic, 64), nic.read(ICR) & TXDW), (2, 5, TXDW));
+    // Received frames, which come back here, are told of the same way.
+    nic.write(MDIC, PHY_CONTROL | LOOPBACK);
+    put(&nic, 16, DESCRIPTORS - 1);
+    nic.write(RDT, 0);
+    put(&nic, 0, 6);
+    assert_eq!((nic.pass(), get(&nic, 80), nic.read(ICR) & RXT0), (0, 1, 0));
+    put(&nic, 8, 1);
+    put(&nic, 0, 7);
+    assert_eq!((nic.pass(), get(&nic, 80), nic.read(ICR) & RXT0), (0, 2, RXT0));
+}
+
+#[test]
+fn a_status_block_that_cannot_be_is_refused_by_name() {
+    let mut nic = Nic::new(Model::E1000);
+    nic.up();
+    nic.write(CSBAL, 0x7f00_0000);
+    assert_eq!(nic.told(), ["csb_bad_address"]);
+    nic.send(1);
+    assert_eq!(nic.pass(), 1, "the registers go on");
+    let nic = Nic::new(Model::E1000);
+    nic.up();
+    nic.write(CSBAL, nic.transmit as u32);
+    assert_eq!(nic.told(), ["csb_overlaps_ring"]);
+}
+
+#[test]
+fn memory_that_goes_away_breaks_the_ring_and_nothing_else() {
+    let mut nic = Nic::new(Model::E1000);
+    nic.up();
+    nic.send(3);
+    nic.device.set_memory(Dma::default());
+    assert_eq!(nic.pass(), 0);
+    assert_eq!(nic.told(), ["ring_bad_base"]);
+    let memory = Arc::clone(&nic.guest.memory);
+    nic.device.set_memory(Dma { readable: Arc::clone(&memory), writable: memory });
+    nic.write(TCTL, 0);
+    nic.write(TCTL, TCTL_EN);
+    assert_eq!(nic.pass(), 3);
+}
+
+#[test]
+fn a_front_end_that_goes_leaves_a_device_as_after_power_on() {
+    let mut nic = Nic::new(Model::E1000e);
+    nic.up();
+    nic.write(MTA, 1);
+    nic.write(MDIC, PHY_CONTROL | LOOPBACK);
+    nic.device.write(CONFIG_REGION, 4, &[7, 0]).expect("the command register");
+    nic.device.connected(false);
+    assert_eq!((nic.pass(), nic.read(MTA), nic.read(RCTL), nic.read(TDLEN)), (0, 0, 0, 0));
+    let mut command = [0; 2];
+    nic.device.read(CONFIG_REGION, 4, &mut command).expect("the command register");
+    assert_eq!(command, [0, 0]);
+}
