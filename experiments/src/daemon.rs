@@ -26,6 +26,8 @@ const SWITCH: &str = "bench";
 const VHOST_PORTS: [&str; 2] = ["vm0", "vm1"];
 /// Name of a third one, for a neighbour of theirs.
 const NEIGHBOUR: &str = "vm2";
+/// Names of the e1000 ports.
+const E1000_PORTS: [&str; 2] = ["nic0", "nic1"];
 /// Ring and buffer sizes of the ports that carry traffic.
 pub const BUSY: Shape = Shape {
     tx_rings: 1,
@@ -66,6 +68,8 @@ pub struct Settings {
     pub keys: Vec<String>,
     /// And a third.
     pub neighbour: bool,
+    /// Whether there are two e1000 ports: the keys of both.
+    pub e1000: Option<&'static str>,
 }
 
 impl Settings {
@@ -74,9 +78,9 @@ impl Settings {
     pub fn spinning(program: PathBuf, cores: Cores) -> Settings {
         let core = Some(cores.switch);
         let (idle, forwarding, pacing) = ("spin", "learning", "adaptive");
-        let (isolated, vhost_user, neighbour, keys) = (false, false, false, Vec::new());
-        let shape = BUSY;
-        Settings { program, core, idle, batch: 256, forwarding, isolated, shape, pacing, vhost_user, neighbour, keys }
+        let (isolated, vhost_user, neighbour, keys, e1000) = (false, false, false, Vec::new(), None);
+        let (batch, shape) = (256, BUSY);
+        Settings { program, core, idle, batch, forwarding, isolated, shape, pacing, vhost_user, keys, neighbour, e1000 }
     }
 
     fn toml(&self) -> String {
@@ -105,6 +109,13 @@ impl Settings {
                 let _ = write!(text, "\n[port.{name}]\n{keys}");
             }
         }
+        for name in self.e1000.iter().flat_map(|_| E1000_PORTS) {
+            let keys = self.e1000.unwrap_or_default();
+            let _ = write!(
+                text,
+                "\n[port.{name}]\nswitch = \"{SWITCH}\"\nkind = \"e1000\"\nsocket = \"{name}.sock\"\n{keys}\n"
+            );
+        }
         text
     }
 }
@@ -115,6 +126,7 @@ pub struct Daemon {
     program: Program,
     scratch: Scratch,
     shape: Shape,
+    nics: bool,
     attached: usize,
 }
 
@@ -136,7 +148,7 @@ impl Daemon {
             let words = fs::read_to_string(errors).unwrap_or_default();
             return Err(io::Error::other(format!("{} run is not ready: {}", settings.program.display(), words.trim())));
         }
-        Ok(Daemon { program, scratch, shape: settings.shape, attached: 0 })
+        Ok(Daemon { program, scratch, shape: settings.shape, nics: settings.e1000.is_some(), attached: 0 })
     }
 
     /// Attaches `count` ports of another shape, which carry nothing.
@@ -146,6 +158,18 @@ impl Daemon {
     pub fn attach_idle(&mut self, count: usize) -> io::Result<Vec<ProcessEndpoint>> {
         self.program.resume()?;
         (0..count).map(|number| self.attach_as(&format!("idle{number}"), IDLE)).collect()
+    }
+
+    /// Whether there are e1000 ports.
+    #[must_use]
+    pub fn has_nics(&self) -> bool {
+        self.nics
+    }
+
+    /// Where the e1000 ports listen.
+    #[must_use]
+    pub fn nics(&self) -> [PathBuf; 2] {
+        E1000_PORTS.map(|name| self.scratch.path("run").join(format!("{name}.sock")))
     }
 
     /// Where the third vhost-user port listens.

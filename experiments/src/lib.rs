@@ -4,9 +4,13 @@
 //! ([`placement`]), beside the rate of a bare ring ([`anchor`]) in the same round ([`trial`]). See [`EXPERIMENTS`] for what there is.
 
 pub mod anchor;
+pub mod beside;
 pub mod child;
 pub mod daemon;
 mod drop_rate;
+mod e1000_forwarding;
+mod e1000_guests;
+mod e1000_tcp;
 mod fig06_07_destinations;
 mod fig08_switch_batch;
 mod fig09_receive_batch;
@@ -39,6 +43,7 @@ mod vhost_notifications;
 mod vhost_utilisation;
 mod vhost_virtio_user;
 pub mod vm;
+mod vm_nics;
 mod vm_pacing;
 mod vm_tcp;
 
@@ -150,6 +155,36 @@ pub const EXPERIMENTS: &[Experiment] = &[
         source: "VPE, figure 4",
         about: "calls and kicks per frame under each idle policy, from a trickle to saturation",
         run: vhost_notifications::run,
+    },
+    Experiment {
+        name: "e1000-forwarding",
+        source: "Maffione, tables 3.1 and 4.1; ANCS 2013, figure 1",
+        about: "rate, messages and interrupts per frame of e1000 drivers by when they touch registers, beside vhost-user",
+        run: e1000_forwarding::run,
+    },
+    Experiment {
+        name: "e1000-transmit",
+        source: "Maffione, tables 3.1 and 4.1; ANCS 2013, figure 1",
+        about: "frames, interrupts, tail writes and register accesses of guests that send, beside QEMU's own NICs",
+        run: e1000_guests::transmit,
+    },
+    Experiment {
+        name: "e1000-receive",
+        source: "Maffione, tables 3.2, 3.3 and 4.3",
+        about: "the same of guests that receive, at the highest rate they take",
+        run: e1000_guests::receive,
+    },
+    Experiment {
+        name: "e1000-moderation",
+        source: "Maffione, figures 3.4 and 3.5",
+        about: "rate of guests that send and of guests that receive against the most interrupts per second",
+        run: e1000_guests::moderation,
+    },
+    Experiment {
+        name: "e1000-tcp",
+        source: "ANCS 2013, figure 1",
+        about: "TCP between two guests with e1000s against QEMU's own e1000 on a Linux bridge",
+        run: e1000_tcp::run,
     },
     Experiment {
         name: "vm-tcp",

@@ -139,6 +139,11 @@ impl<N: Network> Pair<N> {
     /// The drivers, for other loads than these; their transmit buffers will be written anew afterwards.
     pub fn ports(&mut self) -> [&mut N::Port; 2] {
         self.load.sizes.clear();
+        self.looked_at()
+    }
+
+    /// The drivers, to be looked at.
+    pub fn looked_at(&mut self) -> [&mut N::Port; 2] {
         let [near, far] = &mut self.lanes;
         [&mut near.port, &mut far.port]
     }

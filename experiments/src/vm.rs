@@ -27,11 +27,11 @@ const PKTGEN_RATE: f64 = 150_000.0;
 
 /// A switch that guests can be connected to. It is running when it has started.
 pub trait VmSwitch {
-    /// The NIC of guest `number`.
+    /// The NIC of guest `number`, with this address if the switch does not know a better one.
     ///
     /// # Errors
     /// It cannot be had.
-    fn nic(&self, number: usize) -> io::Result<Nic>;
+    fn nic(&self, number: usize, mac: &str) -> io::Result<Nic>;
 
     /// Stops it where it is, where it is a program of its own.
     ///
@@ -51,8 +51,12 @@ pub trait VmSwitch {
 }
 
 impl VmSwitch for Daemon {
-    fn nic(&self, number: usize) -> io::Result<Nic> {
-        Ok(Nic::vhost_user(&self.sockets()[number]))
+    fn nic(&self, number: usize, mac: &str) -> io::Result<Nic> {
+        if self.has_nics() {
+            // It knows its address.
+            return Ok(Nic::vfio_user(&self.nics()[number]));
+        }
+        Ok(Nic::vhost_user(&self.sockets()[number]).mac(mac))
     }
 
     fn hold(&mut self) -> io::Result<()> {
@@ -89,7 +93,7 @@ impl<S: VmSwitch> Booting<S> {
         let switch = switch?;
         unpin(cores)?;
         let guest = |number: usize| {
-            let nic = switch.nic(number)?.mac(&format!("52:54:00:77:00:0{}", number + 1));
+            let nic = switch.nic(number, &format!("52:54:00:77:00:0{}", number + 1))?;
             Guest::builder(&format!("vm{number}")).nic(nic).start().map_err(io::Error::other)
         };
         let guests = [guest(0)?, guest(1)?];

@@ -10,7 +10,7 @@ use crate::guest::Guest;
 use crate::kernel::{Kernel, Release};
 use crate::nic::Nic;
 use crate::programs::{SETPRIV, find};
-use crate::qemu::{ANY, Qemu, Version};
+use crate::qemu::{ANY, Qemu, VFIO_USER, Version};
 use crate::{Error, at, initramfs};
 
 /// Keeps the boot short and silent. The clock is not the TSC: a busy host spoils its calibration, and the guest's seconds
@@ -42,13 +42,14 @@ pub struct Builder {
     cpus: u16,
     nics: Vec<Nic>,
     more: Vec<String>,
+    oldest: Version,
 }
 
 impl Builder {
     pub(crate) fn new(name: &str) -> Builder {
-        let (nics, more) = (Vec::new(), Vec::new());
+        let (nics, more, oldest) = (Vec::new(), Vec::new(), ANY);
         let (accel, release) = (Accel::default(), Release::default());
-        Builder { name: name.to_owned(), accel, release, memory_mib: 256, cpus: 1, nics, more }
+        Builder { name: name.to_owned(), accel, release, memory_mib: 256, cpus: 1, nics, more, oldest }
     }
 
     /// What does the CPUs' work; emulation if not said.
@@ -81,6 +82,12 @@ impl Builder {
         self
     }
 
+    /// Has the QEMU that a vfio-user NIC would need, for guests that are compared with one that has such a NIC.
+    pub fn vfio_user_qemu(mut self) -> Builder {
+        self.oldest = VFIO_USER;
+        self
+    }
+
     /// Adds an argument for QEMU.
     pub fn arg(mut self, arg: impl Into<String>) -> Builder {
         self.more.push(arg.into());
@@ -90,7 +97,7 @@ impl Builder {
     /// Starts QEMU: the host's, or a newer one where its NICs need that. The guest boots while the caller goes on; the first command waits for it. QEMU ends with the thread
     /// that calls this, if not before.
     pub fn start(&self) -> Result<Guest, Error> {
-        let oldest = self.nics.iter().map(Nic::oldest_qemu).max().unwrap_or(ANY);
+        let oldest = self.nics.iter().map(Nic::oldest_qemu).fold(self.oldest, Version::max);
         let qemu = Qemu::at_least(oldest)?;
         let kernel = Kernel::get(self.release)?;
         let dir = tempfile::Builder::new().prefix("ringway-guest-").tempdir().map_err(at(std::env::temp_dir()))?;

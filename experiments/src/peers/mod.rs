@@ -1,5 +1,6 @@
 //! What a user would pick instead, set up the same way every time.
 
+pub mod e1000;
 mod hugepages;
 pub mod linux_bridge;
 mod netns;

@@ -7,15 +7,16 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 
 use ringway_guests::Nic;
-use ringway_traffic::open_device;
+use ringway_traffic::{Tap, open_device};
 use rustix::io::{FdFlags, fcntl_setfd};
 
 use crate::peers::netns;
 use crate::vm::VmSwitch;
 
-/// A bridge with two TAP devices.
+/// A bridge with a TAP device for each guest.
 pub struct VmBridge {
-    taps: [File; 2],
+    taps: Vec<File>,
+    model: Option<&'static str>,
 }
 
 impl VmBridge {
@@ -25,24 +26,53 @@ impl VmBridge {
     /// Not root, or `ip` (Debian package iproute2) fails.
     pub fn start() -> io::Result<VmBridge> {
         let taps = netns::inside_new(|| {
-            netns::run("ip", "link add bridge type bridge stp_state 0 mcast_snooping 0 forward_delay 0")?;
-            netns::run("ip", "link set bridge up")?;
-            let tap = |name: &str| {
-                let tap = open_device(name, true)?;
-                netns::run("ip", &format!("link set {name} master bridge up"))?;
-                Ok::<File, io::Error>(tap)
-            };
-            Ok([tap("tap0")?, tap("tap1")?])
+            bridge()?;
+            ["tap0", "tap1"].map(for_guest).into_iter().collect()
         })?;
-        Ok(VmBridge { taps })
+        Ok(VmBridge { taps, model: None })
+    }
+
+    /// Makes one for one guest, and an end for this program.
+    ///
+    /// # Errors
+    /// As [`VmBridge::start`].
+    pub fn with_end() -> io::Result<(VmBridge, Tap)> {
+        let (tap, end) = netns::inside_new(|| {
+            bridge()?;
+            let (tap, end) = (for_guest("tap0")?, Tap::open("tap1")?);
+            netns::run("ip", "link set tap1 master bridge up")?;
+            Ok((tap, end))
+        })?;
+        Ok((VmBridge { taps: vec![tap], model: None }, end))
+    }
+
+    /// Guests get NICs of this model.
+    #[must_use]
+    pub fn model(mut self, model: &'static str) -> VmBridge {
+        self.model = Some(model);
+        self
     }
 }
 
+/// Makes the bridge.
+fn bridge() -> io::Result<()> {
+    netns::run("ip", "link add bridge type bridge stp_state 0 mcast_snooping 0 forward_delay 0")?;
+    netns::run("ip", "link set bridge up")
+}
+
+/// Makes a device on it that QEMU opens.
+fn for_guest(name: &str) -> io::Result<File> {
+    let tap = open_device(name, true)?;
+    netns::run("ip", &format!("link set {name} master bridge up"))?;
+    Ok(tap)
+}
+
 impl VmSwitch for VmBridge {
-    fn nic(&self, number: usize) -> io::Result<Nic> {
+    fn nic(&self, number: usize, mac: &str) -> io::Result<Nic> {
         let tap = &self.taps[number];
         // QEMU inherits it.
         fcntl_setfd(tap, FdFlags::empty())?;
-        Ok(Nic::netdev(&format!("tap,fd={}", tap.as_raw_fd())))
+        let nic = Nic::netdev(&format!("tap,fd={}", tap.as_raw_fd())).mac(mac);
+        Ok(self.model.map_or(nic.clone(), |model| nic.model(model)))
     }
 }

@@ -198,6 +198,21 @@ pub struct E1000Status {
     pub transmit_ring: u32,
     /// Descriptors of the ring of frames to the guest; 0: off.
     pub receive_ring: u32,
+    /// Registers that the guest has read, each by a message and its answer.
+    #[serde(default)]
+    pub register_reads: u64,
+    /// Registers that it has written, each by a message.
+    #[serde(default)]
+    pub register_writes: u64,
+    /// Of these, tails of rings: what tells of new frames or buffers.
+    #[serde(default)]
+    pub tail_writes: u64,
+    /// Messages that all this took, with those that unmask the pin.
+    #[serde(default)]
+    pub messages: u64,
+    /// Interrupts raised.
+    #[serde(default)]
+    pub interrupts_raised: u64,
 }
 
 /// A vhost-user port's front end at one moment.

@@ -213,6 +213,11 @@ fn live_status(name: &Name, live: &LivePort) -> PortStatus {
         interrupts: now.interrupts.to_owned(),
         transmit_ring: now.transmit_ring,
         receive_ring: now.receive_ring,
+        register_reads: now.accesses.reads,
+        register_writes: now.accesses.writes,
+        tail_writes: now.accesses.tails,
+        messages: now.accesses.reads + now.accesses.writes + now.accesses.unmasks,
+        interrupts_raised: now.accesses.interrupts,
         ..settings
     });
     let now = ringway_engine::nanoseconds();

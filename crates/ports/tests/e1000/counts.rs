@@ -95,3 +95,13 @@ fn a_port_counts_what_its_driver_does() {
         assert!(after.interrupts - before.interrupts >= driver.interrupts, "{way:?}: {after:?} {driver:?}");
     }
 }
+
+#[test]
+fn mapped_tail_writes_take_no_message() {
+    let way = Way { model: Model::E1000e, mode: E1000Mode::Mapped };
+    let (counters, _) = counted(way, Duration::from_micros(250));
+    assert_eq!((counters.tx_tail_writes, counters.rx_tail_writes), (0, 0), "{counters:?}");
+    assert!(counters.mapped_accesses >= COUNT, "{counters:?}");
+    // Causes, the mask and its flush.
+    assert!(counters.messages() <= 3 * counters.handled, "{counters:?}");
+}

@@ -89,3 +89,31 @@ fn a_sender_without_room_is_woken_when_there_is_some() {
         }
     }
 }
+
+#[test]
+fn only_frames_for_its_address_and_for_all_reach_a_driver_that_wants_no_others() {
+    for way in Way::all() {
+        let lan = Lan::of(way.model);
+        let options = E1000Options { mode: way.mode, promiscuous: false, ..E1000Options::default() };
+        let (mut near, mut far) = (lan.driver(0, &options), lan.driver(1, &options));
+        assert_eq!((near.mac(), far.mac()), (mac(0), mac(1)));
+        let groups = [[0xff; 6], [1, 0, 0x5e, 0, 0, 1], mac(9).0, mac(1).0];
+        for to in groups {
+            assert!(near.tx_push(60, |frame| {
+                frame.fill(0);
+                frame[..6].copy_from_slice(&to);
+                frame[6..12].copy_from_slice(&mac(0).0);
+            }));
+        }
+        near.tx_flush();
+        let mut came = Vec::new();
+        // Frames come in order: the one for its own address is the last.
+        while came.last() != Some(&mac(1).0) {
+            far.wait(true, PATIENCE).unwrap();
+            far.rx_batch(9, |frame| came.push(<[u8; 6]>::try_from(&frame[..6]).unwrap()));
+            near.tx_flush();
+            assert!(!came.is_empty(), "{way:?}");
+        }
+        assert_eq!(came, [[0xff; 6], mac(1).0], "{way:?}");
+    }
+}

@@ -10,7 +10,7 @@ use ringway_switch::{CountersReading, Learning, MacTable, Member, Owner, Port, S
 use ringway_traffic::{Checker, E1000Endpoint, E1000Mode, E1000Options, Endpoint, FrameSpec, Frames, Level, Origin};
 
 /// Longest wait for anything.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Notes what it is told.
 #[derive(Default)]
@@ -38,10 +38,14 @@ pub struct Way {
 }
 
 impl Way {
-    /// Each mode.
+    /// Each mode with the device that has it; those that both have with both.
     pub fn all() -> Vec<Way> {
-        let model = |mode| if mode == E1000Mode::Mapped { Model::E1000e } else { Model::E1000 };
-        E1000Mode::ALL.map(|mode| Way { model: model(mode), mode }).to_vec()
+        let both = [E1000Mode::Base, E1000Mode::Moderated, E1000Mode::Combining];
+        let of = |model, mode| Way { model, mode };
+        let mut ways: Vec<Way> =
+            both.iter().flat_map(|&mode| [of(Model::E1000, mode), of(Model::E1000e, mode)]).collect();
+        ways.extend([of(Model::E1000, E1000Mode::Csb), of(Model::E1000e, E1000Mode::Mapped)]);
+        ways
     }
 }
 

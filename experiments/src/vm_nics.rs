@@ -1,0 +1,317 @@
+//! What the experiments with guests' NICs of several models have in common: one guest, and a thread of this program at the
+//! other end of its switch.
+//!
+//! Nothing is pinned, as in [`vm`](crate::vm). While others are measured, guests and switches stand still.
+
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringway_guests::{Error, Guest};
+use ringway_traffic::{
+    Checker, Endpoint, FrameSpec, Frames, Level, Limits, Mac, Origin, ProcessEndpoint, Rate, RxOptions, Tap, TxOptions,
+    Watch, receive, transmit,
+};
+use serde_json::Value;
+
+use crate::daemon::{Daemon, Settings};
+use crate::network::Network as _;
+use crate::peers::vm_bridge::VmBridge;
+use crate::placement::{Cores, unpin};
+use crate::session::Session;
+use crate::vm::VmSwitch as _;
+
+/// Address that guests' frames go to.
+const SINK: u32 = 7;
+/// Address of a guest whose NIC does not bring its own.
+const ADDRESS: &str = "52:54:00:77:00:01";
+/// Frames go this long before they count.
+const WARM_UP: Duration = Duration::from_millis(300);
+
+/// What a guest's NIC is, and how its driver has its interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// An 82540EM of Ringway's.
+    E1000,
+    /// An 82574L of Ringway's with mapped ring registers.
+    Mapped,
+    /// The same, every register access of which is a message.
+    Trapped,
+    /// virtio-net on a vhost-user port of Ringway's.
+    Vhost,
+    /// QEMU's own 82540EM on TAP and a Linux bridge.
+    QemuE1000,
+    /// QEMU's virtio-net on the same.
+    QemuVirtio,
+}
+
+impl Kind {
+    /// The driver, where it moderates interrupts by a register.
+    fn module(self) -> Option<&'static str> {
+        match self {
+            Kind::E1000 | Kind::QemuE1000 => Some("e1000"),
+            Kind::Mapped | Kind::Trapped => Some("e1000e"),
+            Kind::Vhost | Kind::QemuVirtio => None,
+        }
+    }
+
+    fn keys(self) -> Option<&'static str> {
+        match self {
+            Kind::E1000 => Some("csb = false"),
+            Kind::Mapped => Some("model = \"e1000e\"\nregisters = \"mapped\""),
+            Kind::Trapped => Some("model = \"e1000e\"\nregisters = \"trapped\""),
+            _ => None,
+        }
+    }
+}
+
+/// The end of a switch that is this program's.
+enum Far {
+    Process(ProcessEndpoint),
+    Tap(Tap),
+}
+
+/// A guest on a switch.
+pub struct Station {
+    // The guest goes before its switch.
+    guest: Guest,
+    far: Far,
+    daemon: Option<Daemon>,
+    kind: Kind,
+    /// Most interrupts per second that the driver was told of last.
+    throttle: Option<u32>,
+    mac: Mac,
+    cores: Cores,
+}
+
+/// Guests that several contestants use in turn.
+pub type Shared = Rc<RefCell<Station>>;
+
+/// What happened in some time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// Frames that arrived, per second.
+    pub frames: f64,
+    /// Interrupts, per second, as the guest counts them.
+    pub interrupts: f64,
+    /// Register accesses by message, where that is counted.
+    pub accesses: Option<Accesses>,
+}
+
+/// Accesses per second that left the guest.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Accesses {
+    /// Registers read.
+    pub reads: f64,
+    /// Registers written.
+    pub writes: f64,
+    /// Of these, tails of rings.
+    pub tails: f64,
+    /// Messages that it all took.
+    pub messages: f64,
+}
+
+impl Station {
+    /// Boots a guest with `cpus` processors. It stands still when this returns.
+    ///
+    /// # Errors
+    /// The switch cannot be had; or something that guests are made of is missing, which the message names.
+    pub fn boot(session: &Session, kind: Kind, cpus: usize) -> io::Result<Shared> {
+        let cores = session.cores;
+        unpin(cores)?;
+        let (mut daemon, mut end, mut kept) = (None, None, None);
+        let nic = if matches!(kind, Kind::QemuE1000 | Kind::QemuVirtio) {
+            let (bridge, tap) = VmBridge::with_end()?;
+            end = Some(tap);
+            let bridge = if kind == Kind::QemuE1000 { bridge.model("e1000") } else { bridge };
+            kept.insert(bridge).nic(0, ADDRESS)?
+        } else {
+            let settings = Settings { core: None, idle: "adaptive", e1000: kind.keys(), ..session.settings() };
+            let settings = Settings { vhost_user: kind == Kind::Vhost, ..settings };
+            daemon.insert(Daemon::start(cores, &settings)?).nic(0, ADDRESS)?
+        };
+        let builder = Guest::builder(&format!("{kind:?}").to_lowercase()).cpus(cpus as u16).nic(nic).vfio_user_qemu();
+        let guest = builder.start().map_err(io::Error::other)?;
+        // QEMU has inherited its device.
+        drop(kept);
+        let far = match (&mut daemon, end) {
+            (Some(daemon), _) => Far::Process(daemon.attach(1)?.pop().ok_or_else(|| io::Error::other("no port"))?),
+            (None, Some(tap)) => Far::Tap(tap),
+            (None, None) => return Err(io::Error::other("no switch")),
+        };
+        let mut station = Station { guest, far, daemon, kind, throttle: None, mac: Mac([0; 6]), cores };
+        station.prepare().map_err(io::Error::other)?;
+        station.hold()?;
+        Ok(Rc::new(RefCell::new(station)))
+    }
+
+    fn prepare(&mut self) -> Result<(), Error> {
+        let guest = &self.guest;
+        guest.ok("for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 >$f; done")?;
+        guest.ok("insmod /modules/pktgen.ko")?;
+        // Reads what test frames carry.
+        guest.ok("mkfifo /tmp/open; (nc -u -l -p 9 <>/tmp/open >/dev/null 2>&1 &)")?;
+        self.address()?;
+        let mac = self.guest.ok("cat /sys/class/net/eth0/address")?;
+        self.mac = mac.trim().parse().map_err(|_| Error::Altered { guest: "it".to_owned(), what: mac })?;
+        Ok(())
+    }
+
+    /// Gives eth0 the address that test frames are for.
+    fn address(&self) -> Result<(), Error> {
+        let guest = &self.guest;
+        guest.until("[ -e /sys/class/net/eth0 ]", Duration::from_secs(10))?;
+        guest.ok("ip link set eth0 up; ip addr add 198.19.0.0/32 dev eth0; ip route add 198.18.0.0/15 dev eth0")?;
+        guest.until("[ $(cat /sys/class/net/eth0/carrier) = 1 ]", Duration::from_secs(20))
+    }
+
+    /// Has at most so many interrupts come per second; 0 sets no limit. The driver is loaded anew with that.
+    ///
+    /// # Errors
+    /// The guest does not do so.
+    pub fn set_throttle(&mut self, most: u32) -> io::Result<()> {
+        let Some(module) = self.kind.module().filter(|_| self.throttle != Some(most)) else { return Ok(()) };
+        // Delays of their own would blur what the interval does (Maffione, section 3.2).
+        let delays = "TxIntDelay=0 TxAbsIntDelay=0 RxIntDelay=0 RxAbsIntDelay=0";
+        let load = format!("rmmod {module}; insmod /modules/{module}.ko InterruptThrottleRate={most} {delays}");
+        self.guest.ok(&load).and_then(|_| self.address()).map_err(io::Error::other)?;
+        self.throttle = Some(most);
+        Ok(())
+    }
+
+    /// Lets guest and switch go on.
+    pub fn resume(&mut self) -> io::Result<()> {
+        if let Some(daemon) = &mut self.daemon {
+            crate::network::Network::resume(daemon)?;
+        }
+        self.guest.thaw();
+        Ok(())
+    }
+
+    /// Stops them where they are.
+    pub fn hold(&mut self) -> io::Result<()> {
+        self.guest.freeze();
+        match &mut self.daemon {
+            Some(daemon) => crate::network::Network::hold(daemon),
+            None => Ok(()),
+        }
+    }
+
+    /// The guest's kernel sends frames of `size` bytes, one at a time and as many as it can, for `span`.
+    pub fn transmit(&mut self, size: usize, span: Duration) -> io::Result<Counted> {
+        unpin(self.cores)?;
+        let sink = Mac::local(SINK);
+        let setup = format!(
+            "cd /proc/net/pktgen; [ -e eth0 ] || echo add_device eth0 >kpktgend_0; echo pkt_size {size} >eth0; \
+             echo count 0 >eth0; echo dst_mac {sink} >eth0; (echo start >pgctrl &)"
+        );
+        let Station { guest, far, daemon, .. } = self;
+        guest.ok(&setup).map_err(io::Error::other)?;
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let over = &over;
+            let ends = scope.spawn(move || match far {
+                Far::Process(port) => drain(port, over),
+                Far::Tap(tap) => drain(tap, over),
+            });
+            let counted = watched(guest, daemon.as_ref(), "tx_packets", span, || thread::sleep(span));
+            let stopped = guest.ok("echo stop >/proc/net/pktgen/pgctrl").map_err(io::Error::other);
+            over.store(true, Ordering::Relaxed);
+            ends.join().map_err(|_| io::Error::other("the receiving thread panicked"))??;
+            stopped?;
+            counted
+        })
+    }
+
+    /// This program sends `rate` UDP frames of `size` bytes per second for `span`; counts those that a program in the
+    /// guest read.
+    pub fn receive(&mut self, size: usize, rate: u64, span: Duration) -> io::Result<Counted> {
+        unpin(self.cores)?;
+        let spec = FrameSpec { size, source: Mac::local(SINK), destinations: vec![self.mac], ..FrameSpec::default() };
+        let mut frames = Frames::new(&spec).map_err(io::Error::other)?;
+        let Station { guest, far, daemon, .. } = self;
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (over, frames) = (&over, &mut frames);
+            let sends = scope.spawn(move || match far {
+                Far::Process(port) => load(port, frames, rate, over),
+                Far::Tap(tap) => load(tap, frames, rate, over),
+            });
+            let counted = watched(guest, daemon.as_ref(), "udp", span, || thread::sleep(span));
+            over.store(true, Ordering::Relaxed);
+            sends.join().map_err(|_| io::Error::other("the sending thread panicked"))??;
+            counted
+        })
+    }
+}
+
+/// Takes what comes, until it is over.
+fn drain<E: Endpoint>(port: &mut E, over: &AtomicBool) -> io::Result<()> {
+    let mut checker = Checker::new(Level::Count, Origin::Zero);
+    receive(port, &mut checker, None, &RxOptions::default(), &mut Watch::none().stop_by(over)).map(drop)
+}
+
+/// Sends at this rate, until it is over.
+fn load<E: Endpoint>(port: &mut E, frames: &mut Frames, rate: u64, over: &AtomicBool) -> io::Result<()> {
+    let options = TxOptions { limits: Limits::default(), rate: Rate::Frames(rate), batch: 32, ..TxOptions::default() };
+    transmit(port, frames, &options, &mut Watch::none().stop_by(over)).map(drop)
+}
+
+/// Readings of one moment.
+struct Reading {
+    at: Instant,
+    frames: f64,
+    interrupts: f64,
+    accesses: Option<[f64; 4]>,
+}
+
+/// The guest's count of frames (`tx_packets`, or datagrams that a program read) and of eth0's interrupts; the device's of
+/// accesses.
+fn read(guest: &Guest, daemon: Option<&Daemon>, frames: &str) -> io::Result<Reading> {
+    let accesses = daemon.map(|daemon| daemon.status()).transpose()?.and_then(|status| accesses(&status));
+    let frames = match frames {
+        "udp" => "grep ^Udp: /proc/net/snmp | tail -n 1 | cut -d' ' -f2".to_owned(),
+        name => format!("cat /sys/class/net/eth0/statistics/{name}"),
+    };
+    // The interrupts of every CPU, of all lines of the NIC or its PCI function.
+    let interrupts = "awk '/eth0|virtio0/ { for (i = 2; i <= NF; i++) if ($i ~ /^[0-9]+$/) sum += $i; else break } \
+                      END { print sum + 0 }' /proc/interrupts";
+    let said = guest.ok(&format!("{frames}; {interrupts}")).map_err(io::Error::other)?;
+    let mut numbers = said.split_whitespace().map(|word| word.parse::<f64>().unwrap_or(0.0));
+    let (frames, interrupts) = (numbers.next().unwrap_or(0.0), numbers.next().unwrap_or(0.0));
+    Ok(Reading { at: Instant::now(), frames, interrupts, accesses })
+}
+
+/// Reads, writes, tail writes and messages of the first e1000 port.
+fn accesses(status: &Value) -> Option<[f64; 4]> {
+    let port = status["ports"].as_array()?.iter().find(|port| port["e1000"].is_object())?;
+    let number = |key: &str| port["e1000"][key].as_f64();
+    Some([number("register_reads")?, number("register_writes")?, number("tail_writes")?, number("messages")?])
+}
+
+/// What happens while `pass` runs, after a while in which nothing counts.
+fn watched(
+    guest: &Guest,
+    daemon: Option<&Daemon>,
+    frames: &str,
+    span: Duration,
+    pass: impl FnOnce(),
+) -> io::Result<Counted> {
+    thread::sleep(WARM_UP.min(span));
+    let before = read(guest, daemon, frames)?;
+    pass();
+    let after = read(guest, daemon, frames)?;
+    let seconds = (after.at - before.at).as_secs_f64();
+    let accesses = before.accesses.zip(after.accesses).map(|(before, after)| {
+        let [reads, writes, tails, messages] = [0, 1, 2, 3].map(|index| (after[index] - before[index]) / seconds);
+        Accesses { reads, writes, tails, messages }
+    });
+    let frames = (after.frames - before.frames) / seconds;
+    if frames <= 0.0 {
+        return Err(io::Error::other("no frame got through"));
+    }
+    Ok(Counted { frames, interrupts: (after.interrupts - before.interrupts) / seconds, accesses })
+}
