@@ -1,12 +1,13 @@
 //! Waking a client without being at its mercy.
 //!
 //! An eventfd is shared with the client, who can make it blocking and fill its counter; the next write would then hang
-//! the poller. Each poller notes when it is inside such a write, and a watchdog interrupts a write that lasts.
+//! the poller. Each poller notes when it is inside such a write, and a watchdog interrupts a write that lasts; so do ports'
+//! own threads that make calls.
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// What came of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,9 @@ pub(crate) struct CallWatch {
     turn: AtomicU64,
     thread: AtomicI32,
 }
+
+/// Those of threads that are no pollers.
+static OTHERS: Mutex<Vec<Weak<CallWatch>>> = Mutex::new(Vec::new());
 
 thread_local! {
     static WATCH: RefCell<Option<Arc<CallWatch>>> = const { RefCell::new(None) };
@@ -44,6 +48,20 @@ impl CallWatch {
         }
         turn
     }
+}
+
+/// Has the watchdog of whatever engine runs see to the calling thread's calls, until the thread ends.
+pub fn watch_calls() {
+    let watch = Arc::default();
+    CallWatch::enter_thread(&watch);
+    OTHERS.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&watch));
+}
+
+/// The threads that asked for it and still run.
+pub(crate) fn others() -> Vec<Arc<CallWatch>> {
+    let mut others = OTHERS.lock().unwrap_or_else(PoisonError::into_inner);
+    others.retain(|watch| watch.strong_count() > 0);
+    others.iter().filter_map(Weak::upgrade).collect()
 }
 
 /// Adds one to the eventfd's counter.

@@ -1,5 +1,6 @@
 //! The pollers as a whole.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -163,7 +164,7 @@ impl Engine {
         let watches: Vec<Arc<CallWatch>> = self.pollers.iter().map(|(state, _)| Arc::clone(&state.watch)).collect();
         let stop = Arc::clone(&self.watchdog_stop);
         let thread = std::thread::Builder::new().name("watchdog".into()).spawn(move || {
-            let mut seen = vec![0; watches.len()];
+            let mut seen: HashMap<*const CallWatch, u64> = HashMap::new();
             let (stopped, changed) = &*stop;
             let mut guard = stopped.lock().unwrap_or_else(PoisonError::into_inner);
             while !*guard {
@@ -171,9 +172,11 @@ impl Engine {
                     Ok((guard, _)) => guard,
                     Err(poisoned) => poisoned.into_inner().0,
                 };
-                for (seen, watch) in seen.iter_mut().zip(&watches) {
-                    *seen = watch.check(*seen);
-                }
+                let look = |watch: &Arc<CallWatch>| {
+                    let key = Arc::as_ptr(watch);
+                    (key, watch.check(seen.get(&key).copied().unwrap_or(0)))
+                };
+                seen = watches.iter().chain(&call::others()).map(look).collect();
             }
         })?;
         self.watchdog = Some(thread);

@@ -29,7 +29,7 @@ mod source;
 mod timer;
 
 #[cfg(not(loom))]
-pub use call::{Called, call};
+pub use call::{Called, call, watch_calls};
 #[cfg(not(loom))]
 pub use clock::{nanoseconds, seconds};
 #[cfg(not(loom))]

@@ -26,6 +26,9 @@ pub(crate) trait Framing {
     const MOST_BODY_BYTES: usize;
     /// Most descriptors beside a message.
     const MOST_FDS: usize;
+    /// Bytes of messages behind the one that is wanted that are received with it. Descriptors belong then to the last message
+    /// that begins in the bytes they come with: whoever sends some must not send another message in one go with theirs.
+    const AHEAD_BYTES: usize = 0;
 
     /// Looks at a header: what it says, and how long the body is (no more than the longest).
     ///
@@ -66,29 +69,39 @@ impl<E: std::error::Error> SocketError<E> {
     }
 }
 
-/// A message on its way in. Its descriptors are owned from the moment they arrive.
+/// Messages on their way in. Their descriptors are owned from the moment they arrive.
 pub(crate) struct Receiver<F: Framing> {
     bytes: Box<[u8]>,
+    /// Where the first message begins that was not taken, and where what was received ends.
+    start: usize,
+    end: usize,
+    /// What the first message's header says, and its bytes.
+    header: Option<(F::Header, usize)>,
     /// Room for descriptors.
     space: Box<[MaybeUninit<u8>]>,
-    have: usize,
-    /// What the header says, and the bytes of header and body.
-    header: Option<(F::Header, usize)>,
-    fds: Vec<OwnedFd>,
+    /// Descriptors, and where the bytes end that they came with.
+    fds: Vec<(usize, OwnedFd)>,
     begun: Option<Instant>,
 }
 
 impl<F: Framing> Receiver<F> {
+    const LONGEST: usize = F::HEADER_BYTES + F::MOST_BODY_BYTES;
+
     /// For the beginning of a connection.
     pub(crate) fn new() -> Self {
-        let bytes = vec![0; F::HEADER_BYTES + F::MOST_BODY_BYTES].into();
+        let bytes = vec![0; Self::LONGEST + F::AHEAD_BYTES].into();
         let space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(F::MOST_FDS))].into();
-        Receiver { bytes, space, have: 0, header: None, fds: Vec::new(), begun: None }
+        Receiver { bytes, start: 0, end: 0, header: None, space, fds: Vec::new(), begun: None }
     }
 
     /// When the message that has begun must be whole.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.begun.map(|begun| begun + MESSAGE_WITHIN)
+    }
+
+    /// Whether a message may be whole already, so that nothing is to be waited for.
+    pub(crate) fn has_more(&self) -> bool {
+        self.end - self.start >= self.header.map_or(F::HEADER_BYTES, |(_, whole)| whole)
     }
 
     /// Receives until a message is whole, or as far as there is something to receive.
@@ -97,46 +110,67 @@ impl<F: Framing> Receiver<F> {
     /// What comes cannot be a message.
     pub(crate) fn receive(&mut self, socket: &OwnedFd) -> Result<Received<F::Header>, SocketError<F::Error>> {
         loop {
+            let have = self.end - self.start;
             let wanted = match self.header {
-                Some((header, whole)) if self.have == whole => return Ok(Received::Message(header)),
+                Some((header, whole)) if have >= whole => return Ok(Received::Message(header)),
                 Some((_, whole)) => whole,
-                None if self.have == F::HEADER_BYTES => {
-                    let (header, body) = F::decode(&self.bytes[..self.have]).map_err(SocketError::Message)?;
+                None if have >= F::HEADER_BYTES => {
+                    let bytes = &self.bytes[self.start..][..F::HEADER_BYTES];
+                    let (header, body) = F::decode(bytes).map_err(SocketError::Message)?;
                     self.header = Some((header, F::HEADER_BYTES + body.min(F::MOST_BODY_BYTES)));
                     continue;
                 }
                 None => F::HEADER_BYTES,
             };
+            self.make_room();
+            let most = if F::AHEAD_BYTES == 0 { self.start + wanted } else { self.bytes.len() };
             let mut beside = RecvAncillaryBuffer::new(&mut self.space);
-            let mut into = [IoSliceMut::new(&mut self.bytes[self.have..wanted])];
+            let mut into = [IoSliceMut::new(&mut self.bytes[self.end..most])];
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-            let (count, truncated) = match recvmsg(socket, &mut into, &mut beside, flags) {
+            let result = recvmsg(socket, &mut into, &mut beside, flags);
+            if have > 0 || result.is_ok() {
+                self.begun.get_or_insert_with(Instant::now);
+            }
+            let (count, truncated) = match result {
                 Ok(received) => (received.bytes, received.flags.contains(ReturnFlags::CTRUNC)),
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
                 Err(Errno::INTR) => continue,
                 Err(_) => return Ok(Received::Gone),
             };
+            self.end += count;
             for message in beside.drain() {
                 if let RecvAncillaryMessage::ScmRights(files) = message {
-                    self.fds.extend(files);
+                    self.fds.extend(files.map(|file| (self.end, file)));
                 }
             }
+            // All are of messages that are not whole, or just became so: of one, as bytes with descriptors end a receipt.
             if truncated || self.fds.len() > F::MOST_FDS {
                 return Err(SocketError::Descriptors(F::MOST_FDS));
             }
             if count == 0 {
                 return Ok(Received::Gone);
             }
-            self.begun.get_or_insert_with(Instant::now);
-            self.have += count;
         }
     }
 
     /// The body and the descriptors of the message that is whole; the next may begin.
     pub(crate) fn take(&mut self) -> (&[u8], Vec<OwnedFd>) {
-        let end = std::mem::take(&mut self.have).max(F::HEADER_BYTES);
-        (self.header, self.begun) = (None, None);
-        (&self.bytes[F::HEADER_BYTES..end], std::mem::take(&mut self.fds))
+        let whole = self.header.take().map_or(F::HEADER_BYTES, |(_, whole)| whole);
+        let body = self.start + F::HEADER_BYTES..self.start + whole;
+        (self.start, self.begun) = (body.end, None);
+        let own = self.fds.partition_point(|(end, _)| *end <= self.start);
+        let fds = self.fds.drain(..own).map(|(_, file)| file).collect();
+        (&self.bytes[body], fds)
+    }
+
+    /// Moves what is there to the beginning, if the longest message would not fit otherwise.
+    fn make_room(&mut self) {
+        if self.start + Self::LONGEST <= self.bytes.len() {
+            return;
+        }
+        self.bytes.copy_within(self.start..self.end, 0);
+        self.fds.iter_mut().for_each(|(end, _)| *end -= self.start);
+        (self.start, self.end) = (0, self.end - self.start);
     }
 }
 

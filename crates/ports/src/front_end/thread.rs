@@ -36,6 +36,7 @@ impl Thread {
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // Dropped when the thread ends.
             let _alive = alive;
+            ringway_engine::watch_calls();
             run(told);
         })?;
         Ok(Thread { stop, done, thread: Some(thread) })

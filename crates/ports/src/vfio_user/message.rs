@@ -21,6 +21,8 @@ pub const MOST_DATA: usize = 4096;
 pub const MOST_BODY_BYTES: usize = 8192;
 /// Most descriptors beside a message (`max_msg_fds`); QEMU refuses to hear of more.
 pub const MOST_FDS: usize = 16;
+/// What is received of further messages at once: hundreds of posted writes. QEMU sends each message in one go of its own.
+const AHEAD_BYTES: usize = 16 << 10;
 /// Bytes of one write in a WRITE_MULTI.
 const ONE_WRITE: usize = 24;
 
@@ -128,6 +130,7 @@ impl Framing for Messages {
     const HEADER_BYTES: usize = HEADER_BYTES;
     const MOST_BODY_BYTES: usize = MOST_BODY_BYTES;
     const MOST_FDS: usize = MOST_FDS;
+    const AHEAD_BYTES: usize = AHEAD_BYTES;
 
     fn decode(header: &[u8]) -> Result<(Header, usize), MessageError> {
         let bytes = header.first_chunk().ok_or(MessageError::Length { command: 0, size: 0 })?;

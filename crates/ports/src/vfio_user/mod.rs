@@ -25,6 +25,8 @@ mod client;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 #[cfg(test)]
+mod pci_tests;
+#[cfg(test)]
 mod server_tests;
 #[cfg(any(test, fuzzing))]
 mod testing;

@@ -135,7 +135,8 @@ impl PortThread {
                 PollFd::new(session.unmask(), PollFlags::IN),
             ];
             fds.extend(others.map(|listener| PollFd::new(listener, PollFlags::IN)));
-            wait(&mut fds, until.into_iter().flatten().min());
+            let until = if receiver.has_more() { Some(now) } else { until.into_iter().flatten().min() };
+            wait(&mut fds, until);
             let ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
             let (stop, heard, blocked, unmasked, other) = (ready(0), ready(1), ready(2), ready(3), ready(4));
             if stop {
@@ -148,7 +149,7 @@ impl PortThread {
             if unmasked {
                 session.look_at_unmask();
             }
-            if heard {
+            if heard || receiver.has_more() {
                 if let Err(ended) = self.hear(&socket, &mut session, &mut receiver) {
                     return ended;
                 }
@@ -181,14 +182,15 @@ impl PortThread {
         for _ in 0..AT_A_TIME {
             let header = match receiver.receive(socket)? {
                 Received::Message(header) => header,
-                Received::Nothing => break,
+                Received::Nothing if session.is_unsettled() => return Ok(()),
+                Received::Nothing => return self.settle(socket, session),
                 Received::Gone => return Err(Ended::Gone),
             };
             let (body, fds) = receiver.take();
             session.handle(header, body, fds, &mut out)?;
             self.send(socket, &mut out)?;
         }
-        if session.is_unsettled() { Ok(()) } else { self.settle(socket, session) }
+        Ok(())
     }
 
     /// The memory is what has been said. What was kept back meanwhile is answered.

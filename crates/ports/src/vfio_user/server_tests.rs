@@ -549,3 +549,42 @@ fn messages_arrive_in_whatever_pieces_they_were_sent() {
     front.send(&bytes, &[]);
     assert!((0..500).all(|id| front.answer().is_some_and(|answer| answer.id == id)));
 }
+
+#[test]
+fn descriptors_come_with_their_own_message_however_much_is_received_at_once() {
+    let served = Served::new();
+    let mut front = served.attach();
+    let ram = memfd(0x2000);
+    // The port rests in between, so that it finds all of them waiting.
+    let posted = message(1, 10, NO_REPLY, &access(0, 0, 4, b"abcd"));
+    for page in [0, 1] {
+        front.send(&posted.repeat(300), &[]);
+        front.send(&message(2, 2, 0, &map(3, 0, page << 20, 0x1000)), &[ram.as_fd()]);
+        front.send(&message(3, 2, 0, &map(3, 0, 1 << 40 | page << 20, 0x1000)), &[]);
+        front.send(&posted.repeat(300), &[]);
+    }
+    for _ in [0, 1] {
+        assert!(front.answer().is_some_and(|answer| (answer.id, answer.error) == (2, None)));
+        assert!(front.answer().is_some_and(|answer| (answer.id, answer.error) == (3, None)));
+    }
+    assert_eq!(front.ask(4, &words(&[16, 0, 0, 0])).error, None);
+    let memory = served.card.memory();
+    let places: Vec<_> = memory.readable.regions().iter().map(|region| region.guest()).collect();
+    assert_eq!(places, [0, 1 << 20], "those with files, and no others");
+}
+
+#[test]
+fn an_eventfd_that_blocks_costs_its_front_end_the_connection() {
+    let settings = ringway_engine::EngineSettings::default();
+    let _engine = ringway_engine::Engine::start(&settings).expect("an engine");
+    let served = Served::new();
+    let mut front = served.attach();
+    let call = new_eventfd();
+    assert_eq!(front.ask_with(8, &irqs(EVENTFD | TRIGGER, 0, 0, 1), &[call.as_fd()]).error, None);
+    // Full, and made to wait: whoever writes it next waits for somebody to read it.
+    rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).expect("a write");
+    rustix::fs::fcntl_setfl(&call, rustix::fs::OFlags::empty()).expect("flags");
+    front.tell(8, 0, &irqs(NONE | TRIGGER, 0, 0, 1), &[]);
+    assert_eq!(served.card.wait_for_fault().0, "call_blocked");
+    assert_eq!(served.attach().ask(13, &[]).error, None, "and the next is served");
+}

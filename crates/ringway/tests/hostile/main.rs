@@ -13,6 +13,7 @@ mod churn;
 mod clients;
 mod control;
 mod dialogue;
+mod e1000;
 mod eventfds;
 mod idle;
 mod memory;
