@@ -99,11 +99,6 @@ impl<F: Framing> Receiver<F> {
         self.begun.map(|begun| begun + MESSAGE_WITHIN)
     }
 
-    /// Whether a message may be whole already, so that nothing is to be waited for.
-    pub(crate) fn has_more(&self) -> bool {
-        self.end - self.start >= self.header.map_or(F::HEADER_BYTES, |(_, whole)| whole)
-    }
-
     /// Receives until a message is whole, or as far as there is something to receive.
     ///
     /// # Errors

@@ -150,7 +150,9 @@ pub(crate) enum Answered {
 
 /// Waits until one of the descriptors is ready or it is `until`.
 pub(crate) fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) {
-    let left = until.map(|until| until.saturating_duration_since(Instant::now()) + Duration::from_micros(100));
+    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+    // A little longer, so that the time has come when the wait ends.
+    let left = left.map(|left| if left.is_zero() { left } else { left + Duration::from_micros(100) });
     let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
     if poll(fds, left.as_ref()).is_err() {
         // Interrupted: nothing is ready that the next look will not find.

@@ -122,7 +122,7 @@ impl PortThread {
             Err(error) => return Ended::Fault("out_of_resources", error.to_string()),
         };
         let mut receiver = Receiver::new();
-        let mut settle_at = None;
+        let (mut settle_at, mut more) = (None, false);
         let (mut turn_away_from, mut refusal_told) = (Instant::now(), false);
         loop {
             let now = Instant::now();
@@ -135,7 +135,7 @@ impl PortThread {
                 PollFd::new(session.unmask(), PollFlags::IN),
             ];
             fds.extend(others.map(|listener| PollFd::new(listener, PollFlags::IN)));
-            let until = if receiver.has_more() { Some(now) } else { until.into_iter().flatten().min() };
+            let until = if more { Some(now) } else { until.into_iter().flatten().min() };
             wait(&mut fds, until);
             let ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
             let (stop, heard, blocked, unmasked, other) = (ready(0), ready(1), ready(2), ready(3), ready(4));
@@ -149,10 +149,11 @@ impl PortThread {
             if unmasked {
                 session.look_at_unmask();
             }
-            if heard || receiver.has_more() {
-                if let Err(ended) = self.hear(&socket, &mut session, &mut receiver) {
-                    return ended;
-                }
+            if heard || more {
+                more = match self.hear(&socket, &mut session, &mut receiver) {
+                    Ok(more) => more,
+                    Err(ended) => return ended,
+                };
                 settle_at = session.is_unsettled().then(|| Instant::now() + SETTLED_AFTER);
                 if let Some(refusal) = session.take_refusal().filter(|_| !refusal_told) {
                     refusal_told = true;
@@ -176,21 +177,22 @@ impl PortThread {
         }
     }
 
-    /// Follows the messages that have come.
-    fn hear(&self, socket: &OwnedFd, session: &mut Session, receiver: &mut Receiver<Messages>) -> Result<(), Ended> {
+    /// Follows the messages that have come, for a while. Whether there may be more: some may have been received already, so that
+    /// the socket would not tell.
+    fn hear(&self, socket: &OwnedFd, session: &mut Session, receiver: &mut Receiver<Messages>) -> Result<bool, Ended> {
         let mut out = Vec::new();
         for _ in 0..AT_A_TIME {
             let header = match receiver.receive(socket)? {
                 Received::Message(header) => header,
-                Received::Nothing if session.is_unsettled() => return Ok(()),
-                Received::Nothing => return self.settle(socket, session),
+                Received::Nothing if session.is_unsettled() => return Ok(false),
+                Received::Nothing => return self.settle(socket, session).map(|()| false),
                 Received::Gone => return Err(Ended::Gone),
             };
             let (body, fds) = receiver.take();
             session.handle(header, body, fds, &mut out)?;
             self.send(socket, &mut out)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The memory is what has been said. What was kept back meanwhile is answered.

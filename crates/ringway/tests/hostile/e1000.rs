@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -63,7 +64,7 @@ fn ends(mut socket: &UnixStream, what: &str) {
 /// A guest's NIC, driven by hand.
 struct Nic {
     client: VfioUser,
-    memory: Mapping,
+    memory: Arc<Mapping>,
     file: OwnedFd,
 }
 
@@ -76,7 +77,7 @@ impl Nic {
         client.map(MEMORY, file.as_fd(), 0, BYTES as u64).expect("memory is taken");
         // Memory space and bus mastering.
         client.write(7, 4, &[6, 0]).expect("a command");
-        let memory = Mapping::shared(file.as_fd(), BYTES).expect("memory");
+        let memory = Arc::new(Mapping::shared(file.as_fd(), BYTES).expect("memory"));
         let mut nic = Nic { client, memory, file };
         nic.set(r::CTRL, r::CTRL_SLU | r::CTRL_ASDE);
         nic
@@ -231,7 +232,7 @@ fn rings_that_no_driver_makes_stop_by_name() {
         ("ring_bad_base", |nic| nic.transmit(0xdead_0000, 128, 0, 1)),
         ("ring_bad_base", |nic| nic.transmit(0x20_0000 - 64, 128, 0, 1)),
         ("ring_bad_base", |nic| nic.transmit(u64::MAX - 127, 256, 0, 1)),
-        ("ring_bad_base", |nic| nic.transmit(MEMORY, 0xf_ff80, 0, 1)),
+        ("ring_bad_base", |nic| nic.transmit(MEMORY + 0x1000, 0xf_ff80, 0, 1)),
         ("ring_bad_address", |nic| {
             nic.descriptor(0, 0xdead_0000, 60, LAST);
             nic.transmit(MEMORY, 128, 0, 1);
@@ -302,7 +303,8 @@ fn descriptors_and_memory_that_change_under_way_harm_nobody_else() {
         nic.put(BUFFERS, &frame(PEER, [2, 0xee, 0, 0, 0, 9], 1));
         let stop = AtomicBool::new(false);
         let _end = StopOnDrop(&stop);
-        let whole = nic.memory.whole();
+        let memory = Arc::clone(&nic.memory);
+        let whole = memory.whole();
         std::thread::scope(|threads| {
             let _end = StopOnDrop(&stop);
             // Addresses, lengths and commands change all the time: good ones, bad ones, and halves of both.
