@@ -76,6 +76,18 @@ impl Input for E1000Input {
         Ok(())
     }
 
+    fn keeps(&self) -> bool {
+        true
+    }
+
+    fn keep(&mut self, frames: usize) {
+        let Some(side) = &mut self.held else { return };
+        let InputSide { ring, memory, .. } = &mut **side;
+        if let Ring::On(transmit) = ring {
+            transmit.keep(&memory.readable, frames);
+        }
+    }
+
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
         let mut discarded = Discarded::default();
         let Some(guard) = self.side.try_lock_arc() else { return Ok(discarded) };

@@ -4,7 +4,7 @@
 //! - `transmit` takes frames from the driver, `receive` gives frames to it. Both are told the tail register with every call
 //!   and keep the head themselves: nothing that a driver writes moves it.
 //! - `descriptor`: where a ring is, and what its words mean; `context`: what they ask for beyond sending bytes; `draft`: one
-//!   frame on its way into a batch.
+//!   frame on its way into a batch; `mark`: what is remembered of it.
 //! - `format`: what receive descriptors look like; `filter`: which frames a guest is given.
 //! - `csb`: where driver and device tell each other how far they are without registers.
 //!
@@ -18,12 +18,15 @@ mod draft;
 mod fault;
 mod filter;
 mod format;
+mod mark;
 mod receive;
 mod traffic;
 mod transmit;
 
 #[cfg(test)]
 mod oracle_tests;
+#[cfg(test)]
+mod race_tests;
 #[cfg(test)]
 mod receive_property_tests;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::descriptor::{Table, Words, prefetch_run};
 use super::fault::RingFault;
 use super::filter::Filters;
 use super::format::{Format, Status};
-use super::traffic::Traffic;
+use super::traffic::{Group, Traffic};
 use crate::copy::{self, ROW, prefetch};
 use crate::guest::{GuestMemory, Space};
 
@@ -163,7 +163,8 @@ impl Receive {
         }
         let left = self.table.ahead(self.head, tail);
         received.low |= before > settings.low && left <= settings.low;
-        result.and(if writable.is_lost() { Err(RingFault::MemoryLost) } else { Ok(()) })
+        // What is lost reads as zeroes, which may look like any other mistake.
+        if writable.is_lost() { Err(RingFault::MemoryLost) } else { result }
     }
 
     /// Gives frames to descriptors whose only buffers hold them, in the region that was used last, up to the first that does
@@ -214,7 +215,7 @@ impl Receive {
                 let Some((buffer, frame)) = write else { break };
                 copy::write(*buffer, frame);
                 write_zeroes(*buffer, frame.len());
-                received.traffic.add(&frame.head().0, frame.len().max(SHORTEST), 1);
+                received.traffic.add(Group::of(&frame.head().0), frame.len().max(SHORTEST), 1);
                 received.bytes += frame.len() as u64;
             }
             for ((write, words), at) in writes.iter().zip(&run[given..]).zip(self.head + given as u32..) {

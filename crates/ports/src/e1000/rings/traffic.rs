@@ -1,5 +1,7 @@
 //! What the statistics registers need to know of frames.
 
+use ringway_memory::HEAD_BYTES;
+
 /// Frames of one direction. Bytes are without frame check sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
@@ -15,14 +17,44 @@ pub struct Traffic {
     pub sizes: [u64; 6],
 }
 
-impl Traffic {
-    /// Counts `frames` of `len` bytes that begin with `head`.
+/// Whom a frame is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Group {
+    None,
+    Multicast,
+    Broadcast,
+}
+
+impl Group {
+    /// Of a frame that begins so.
     #[inline(always)]
-    pub(super) fn add(&mut self, head: &[u8], len: usize, frames: u64) {
+    pub(super) fn of(head: &[u8; HEAD_BYTES]) -> Group {
+        match head[0] & 1 {
+            0 => Group::None,
+            _ if head.starts_with(&[0xff; 6]) => Group::Broadcast,
+            _ => Group::Multicast,
+        }
+    }
+
+    /// As a number of two bits.
+    #[inline(always)]
+    pub(super) fn from_bits(bits: u64) -> Group {
+        match bits & 3 {
+            0 => Group::None,
+            1 => Group::Multicast,
+            _ => Group::Broadcast,
+        }
+    }
+}
+
+impl Traffic {
+    /// Counts `frames` of `len` bytes.
+    #[inline(always)]
+    pub(super) fn add(&mut self, group: Group, len: usize, frames: u64) {
         self.frames += frames;
         self.bytes += frames * len as u64;
-        if head.first().is_some_and(|first| first & 1 != 0) {
-            self.add_group(head, frames);
+        if group != Group::None {
+            self.add_group(group, frames);
         }
         // Lengths from 64 on by their highest bit.
         let place = ((len + 4) >> 6).checked_ilog2().map_or(0, |bit| bit as usize + usize::from(len > 60));
@@ -30,10 +62,10 @@ impl Traffic {
     }
 
     #[cold]
-    fn add_group(&mut self, head: &[u8], frames: u64) {
-        match head.starts_with(&[0xff; 6]) {
-            true => self.broadcast += frames,
-            false => self.multicast += frames,
+    fn add_group(&mut self, group: Group, frames: u64) {
+        match group {
+            Group::Broadcast => self.broadcast += frames,
+            _ => self.multicast += frames,
         }
     }
 
@@ -62,12 +94,12 @@ mod tests {
                 .chain([(1024, 5), (1522, 5), (9018, 5), (65_000, 5)])
         {
             let mut traffic = Traffic::default();
-            traffic.add(&[2; 14], with_fcs - 4, 1);
+            traffic.add(Group::of(&[2; 128]), with_fcs - 4, 1);
             assert_eq!(traffic.sizes.iter().position(|&count| count == 1), Some(place), "{with_fcs} bytes");
         }
         let mut traffic = Traffic::default();
-        traffic.add(&[0xff; 14], 60, 2);
-        traffic.add(&[1; 14], 60, 1);
+        traffic.add(Group::of(&[0xff; 128]), 60, 2);
+        traffic.add(Group::of(&[1; 128]), 60, 1);
         assert_eq!((traffic.frames, traffic.bytes, traffic.broadcast, traffic.multicast), (3, 180, 2, 1));
     }
 }

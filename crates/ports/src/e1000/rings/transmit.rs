@@ -1,12 +1,13 @@
 //! Frames from a driver: the transmit ring (SDM 3.3 and 3.4).
 
 use ringway_memory::{View, prefetch_read};
-use ringway_switch::{Batch, Discarded, Frame, Offload};
+use ringway_switch::{Batch, Discarded, MAX_BATCH};
 
 use super::context::Contexts;
 use super::descriptor::{EOP, IDE, Kind, RS, TX_DONE, Table, Transmitted, Words, prefetch_run};
 use super::draft::{Asks, HEADER, Pushed, SHORTEST};
 use super::fault::RingFault;
+use super::mark::Mark;
 use super::traffic::Traffic;
 use crate::copy::{ROW, prefetch};
 use crate::gather::{Bounce, Gather};
@@ -59,7 +60,10 @@ pub struct Transmit {
     /// The last frame does not end before the tail.
     incomplete: bool,
     contexts: Contexts,
-    traffic: Traffic,
+    /// As they were before the last collect.
+    before: Contexts,
+    /// The frames of the last collect.
+    marks: Vec<Mark>,
     segmented: u64,
     failed: u64,
 }
@@ -89,7 +93,8 @@ impl Transmit {
             tail: head,
             incomplete: false,
             contexts: Contexts::default(),
-            traffic: Traffic::default(),
+            before: Contexts::default(),
+            marks: Vec::with_capacity(MAX_BATCH),
             segmented: 0,
             failed: 0,
         })
@@ -133,27 +138,31 @@ impl Transmit {
             return Ok(());
         }
         let words = self.begin(readable, tail)?;
-        let first = batch.len();
+        self.before = self.contexts;
         let result = self.take(words, readable, bounce, settings, batch);
-        for index in first..batch.len() {
-            let frame = batch.frame(index);
-            match frame.offload().filter(|offload| offload.gso_size > 0) {
-                None => self.traffic.add(&frame.head().0, frame.len(), 1),
-                Some(offload) => self.add_segments(&frame, offload),
-            }
-        }
-        result
+        // What is lost reads as zeroes, which may look like any other mistake.
+        result.map_err(|fault| if readable.is_lost() { RingFault::MemoryLost } else { fault })
     }
 
-    /// Counts what a frame is cut into.
-    #[cold]
-    fn add_segments(&mut self, frame: &Frame<'_, '_>, offload: &Offload) {
-        let (header, size) = (usize::from(offload.hdr_len), usize::from(offload.gso_size));
-        let payload = frame.len() - header;
-        let head = &frame.head().0;
-        self.traffic.add(head, header + size, (payload / size) as u64);
-        if !payload.is_multiple_of(size) {
-            self.traffic.add(head, header + payload % size, 1);
+    /// Of the frames of the last collect, of which none was refused, takes only the first `frames`: the others are collected
+    /// again.
+    pub fn keep(&mut self, readable: &GuestMemory, frames: usize) {
+        if frames >= self.marks.len() {
+            return;
+        }
+        self.marks.truncate(frames);
+        self.next = self.marks.last().map_or(self.head, |last| last.next());
+        (self.incomplete, self.contexts) = (false, self.before);
+        (self.segmented, self.failed) = (0, 0);
+        // What was said before the frames that stay is said again after them.
+        let Ok(words) = self.table.words(readable) else { return };
+        let mut at = self.head;
+        while at != self.next {
+            let descriptor = Transmitted::read(&words[at as usize]);
+            if descriptor.kind() == Kind::Context {
+                self.contexts.set(descriptor);
+            }
+            at = self.table.after(at, 1);
         }
     }
 
@@ -180,17 +189,22 @@ impl Transmit {
         while self.next != self.tail && batch.room() > 0 && steps < MOST_STEPS {
             let end = if self.tail > self.next { self.tail } else { self.table.count() };
             let run = &words[self.next as usize..end as usize];
+            let (first, from) = (batch.len(), self.next);
             let plain = take_plain(run, &space, &mut row, settings, batch);
             self.next = self.table.after(self.next, plain as u32);
+            let places = (0..plain as u32).map(|number| self.table.after(from, number + 1));
+            self.marks.extend((first..).zip(places).map(|(index, next)| Mark::of(&batch.frame(index), next)));
             if plain == run.len() {
                 continue;
             }
             if batch.room() == 0 {
                 break;
             }
+            let first = batch.len();
             match self.take_one(words, readable, &mut space, bounce, settings, batch)? {
                 Step::Took(slots) => {
                     self.next = self.table.after(self.next, slots);
+                    self.marks.extend((first..batch.len()).map(|index| Mark::of(&batch.frame(index), self.next)));
                     steps += slots;
                 }
                 Step::Wait => break,
@@ -278,7 +292,9 @@ impl Transmit {
     pub fn release(&mut self, writable: &GuestMemory) -> Result<Completed, RingFault> {
         let descriptors = self.table.ahead(self.head, self.next);
         let mut completed = Completed { descriptors, empty: self.next == self.tail, ..Completed::default() };
-        completed.traffic = std::mem::take(&mut self.traffic);
+        for mark in self.marks.drain(..) {
+            mark.count(&mut completed.traffic);
+        }
         (completed.segmented, completed.failed) =
             (std::mem::take(&mut self.segmented), std::mem::take(&mut self.failed));
         if descriptors == 0 {

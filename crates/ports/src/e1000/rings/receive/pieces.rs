@@ -10,6 +10,7 @@ use crate::copy::Source;
 use crate::e1000::rings::descriptor::Words;
 use crate::e1000::rings::fault::RingFault;
 use crate::e1000::rings::format::{NO_SUMS, Status};
+use crate::e1000::rings::traffic::Group;
 use crate::guest::{GuestMemory, Space};
 
 /// Most descriptors of a frame: 16 KiB in buffers of 256 bytes, and some more.
@@ -93,7 +94,7 @@ impl Receive {
             left -= part;
             self.give_back(words, self.format.outcome(status, part, left == 0));
         }
-        received.traffic.add(&frame.head().0, on_wire, 1);
+        received.traffic.add(Group::of(&frame.head().0), on_wire, 1);
         received.bytes += frame.len() as u64;
         Ok(())
     }
