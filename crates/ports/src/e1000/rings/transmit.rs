@@ -141,7 +141,7 @@ impl Transmit {
         self.before = self.contexts;
         let result = self.take(words, readable, bounce, settings, batch);
         // What is lost reads as zeroes, which may look like any other mistake.
-        result.map_err(|fault| if readable.is_lost() { RingFault::MemoryLost } else { fault })
+        if (self.incomplete || result.is_err()) && readable.is_lost() { Err(RingFault::MemoryLost) } else { result }
     }
 
     /// Of the frames of the last collect, of which none was refused, takes only the first `frames`: the others are collected
