@@ -90,6 +90,7 @@ impl Core {
         self.registers.set_station(self.eeprom.mac());
         self.reset_page(page);
         self.time = SystemTime::default();
+        self.eeprom.reset();
         (self.mdic, self.eerd, self.eewr) = (0, 0, 0);
     }
 

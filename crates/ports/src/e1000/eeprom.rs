@@ -101,6 +101,11 @@ impl Eeprom {
         mac
     }
 
+    /// Resets the pins; what was written stays.
+    pub(super) fn reset(&mut self) {
+        (self.pins, self.wire, self.unlocked) = (0, Wire::Idle, false);
+    }
+
     /// What EERD says after `value` was written to it.
     pub(super) fn read(&self, value: u32) -> u32 {
         let (done, address) = self.fields(value);

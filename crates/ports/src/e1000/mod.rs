@@ -21,6 +21,8 @@ mod device;
 mod device_tests;
 mod eeprom;
 mod function;
+#[cfg(fuzzing)]
+pub mod fuzzing;
 mod input;
 mod interrupt;
 #[cfg(test)]
