@@ -18,6 +18,9 @@ mod link;
 mod output;
 mod sending;
 
+#[cfg(fuzzing)]
+pub mod fuzzing;
+
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
