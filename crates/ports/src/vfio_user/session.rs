@@ -308,8 +308,9 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.interrupts.clear();
-        self.function.set_memory(Dma::default());
+        // Rings first: a poller should not find one that has lost its memory.
         self.function.connected(false);
+        self.function.set_memory(Dma::default());
     }
 }
 
