@@ -7,6 +7,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod e1000;
 mod events;
 mod features;
 mod moves;

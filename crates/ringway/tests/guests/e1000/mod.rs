@@ -1,0 +1,132 @@
+//! Guests of two kernels on e1000 ports, with unmodified drivers: an 82540EM, and an 82574L with its ring registers trapped and
+//! mapped.
+//!
+//! They take a QEMU with vfio-user, which is fetched where the host's is too old; where it cannot be had, they are left out
+//! and say so. What takes minutes is `#[ignore]`d, and done by `make guests`.
+
+mod long;
+mod short;
+
+use std::sync::MutexGuard;
+use std::time::Duration;
+
+use ringway_guests::{Builder, Guest, Nic, Qemu, Release, bulk};
+
+use crate::features::{pings, transfer};
+use crate::scene::{self, address, address6, boot, mac, wait_for};
+use crate::support::Daemon;
+
+/// The NICs of each guest, in the order in which it has them: a name, and the port's keys.
+const NICS: [(&str, &str); 3] = [
+    ("e1000", ""),
+    ("e1000e, trapped", "model = \"e1000e\"\nregisters = \"trapped\"\n"),
+    ("e1000e, mapped", "model = \"e1000e\"\nregisters = \"mapped\"\n"),
+];
+/// The NIC that can be taken out: QEMU (11.1) breaks an assertion of its own, and ends, when it takes any vfio-user device out that has
+/// MSI-X, as an 82574L has.
+const REMOVABLE: usize = 0;
+const KERNELS: [Release; 2] = [Release::Bookworm, Release::Backports];
+
+/// Waits for this test's turn; nothing when there can be no such guests.
+fn turn() -> Option<MutexGuard<'static, ()>> {
+    let turn = scene::turn()?;
+    if let Some(why) = Qemu::no_vfio_user() {
+        eprintln!("NOT TESTED: guests on e1000 ports: {why}");
+        return None;
+    }
+    Some(turn)
+}
+
+/// The port of guest `guest`'s NIC `nic`, which is on switch `lanNIC`.
+fn port(guest: usize, nic: usize) -> String {
+    format!("{}{nic}", ["a", "b"][guest])
+}
+
+/// A switch for each kind of NIC, and a port for each guest on it.
+fn config() -> String {
+    let ports = (0..2).flat_map(|guest| (0..NICS.len()).map(move |nic| (guest, nic)));
+    let ports = ports.map(|(guest, nic)| {
+        let (name, mac, keys) = (port(guest, nic), mac(guest, nic), NICS[nic].1);
+        format!("[port.{name}]\nswitch = \"lan{nic}\"\nkind = \"e1000\"\nmac = \"{mac}\"\nguard = \"off\"\n{keys}")
+    });
+    let switches = (0..NICS.len()).map(|nic| format!("[switch.lan{nic}]\n"));
+    switches.chain(ports).collect()
+}
+
+fn card(daemon: &Daemon, guest: usize, nic: usize) -> Nic {
+    Nic::vfio_user(daemon.runtime_dir().join(format!("{}.sock", port(guest, nic))))
+}
+
+fn builder(daemon: &Daemon, guest: usize) -> Builder {
+    let builder = Guest::builder(["a", "b"][guest]).kernel(KERNELS[guest]);
+    (0..NICS.len()).fold(builder, |builder, nic| builder.nic(card(daemon, guest, nic)))
+}
+
+/// Two guests with all NICs, and their addresses.
+fn scene() -> (Daemon, [Guest; 2]) {
+    let daemon = Daemon::start(&config());
+    let guests = boot([builder(&daemon, 0), builder(&daemon, 1)]);
+    for (number, guest) in guests.iter().enumerate() {
+        addresses(guest, number);
+    }
+    (daemon, guests)
+}
+
+/// Gives a guest its addresses, also where it has some of them.
+fn addresses(guest: &Guest, number: usize) {
+    guest.ok("for n in $(cd /sys/class/net; echo eth*); do ip addr flush dev $n; done").unwrap();
+    scene::addresses(guest, number, NICS.len());
+}
+
+/// Does `check` with every kind of NIC, and says of all what was wrong.
+fn with_each(what: &str, mut check: impl FnMut(usize) -> Result<(), String>) {
+    let mut wrong = Vec::new();
+    for (nic, (name, _)) in NICS.iter().enumerate() {
+        let start = std::time::Instant::now();
+        if let Err(why) = check(nic) {
+            wrong.push(format!("{name}: {what}: {why}"));
+        }
+        println!("{name}: {what}: {:?}", start.elapsed());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Runs a command that must succeed.
+fn tell(guest: &Guest, command: &str) -> Result<String, String> {
+    guest.ok_within(command, bulk::TRANSFER).map_err(|error| error.to_string())
+}
+
+/// Pings of some sizes and data, both ways.
+fn talk(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
+    for (from, to) in [(0, 1), (1, 0)] {
+        pings(&guests[from], &address(to, nic), &[0, 18, 1472, 10_000])?;
+        transfer(&guests[from], &guests[to], &address(to, nic))?;
+    }
+    Ok(())
+}
+
+/// The same by IPv6, whose neighbours are found by multicast.
+fn talk6(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
+    pings(&guests[0], &address6(1, nic), &[0, 1452, 10_000])?;
+    transfer(&guests[0], &guests[1], &address6(1, nic))?;
+    transfer(&guests[1], &guests[0], &address6(0, nic))
+}
+
+/// Takes a NIC out and puts it in again.
+fn put_in_again(daemon: &Daemon, guest: &Guest, number: usize, nic: usize) -> Result<(), String> {
+    guest.unplug(nic).map_err(|error| error.to_string())?;
+    wait_for(daemon, &port(number, nic), "waiting");
+    guest.plug(nic, &card(daemon, number, nic)).map_err(|error| error.to_string())?;
+    there(guest, nic)
+}
+
+/// Waits until the guest's driver has the NIC.
+fn there(guest: &Guest, nic: usize) -> Result<(), String> {
+    let there = format!("[ -e /sys/class/net/eth{nic} ]");
+    guest.until(&there, Duration::from_secs(20)).map_err(|error| error.to_string())
+}
+
+/// No port broke the rules.
+fn no_faults(daemon: &Daemon) {
+    assert!(daemon.status()["faults"].as_array().is_none_or(Vec::is_empty), "{}", daemon.ok(&["status"]));
+}
