@@ -1,9 +1,11 @@
 //! The device by its registers, as a front end passes a guest's accesses on, with rings in memory.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use ringway_switch::{BatchStorage, Input};
+use ringway_switch::{Asked, BatchStorage, Bell, Input, Moderation, News};
 
+use super::bell::E1000Bell;
 use super::device::Device;
 use super::input::E1000Input;
 use super::offsets::*;
@@ -119,6 +121,33 @@ impl Nic {
     fn told(&self) -> Vec<&'static str> {
         std::mem::take(&mut *self.told.0.lock().expect("no panics"))
     }
+}
+
+#[test]
+fn a_held_interrupt_that_no_frame_brought_gets_into_a_poller_s_list_once() {
+    let mut nic = Nic::new(Model::E1000);
+    let bell = E1000Bell { device: Arc::clone(&nic.device) };
+    let hour = Moderation { interval: Duration::from_secs(3600), above: None };
+    assert!(bell.moderate(hour));
+    nic.write(IMS, LSC);
+    nic.write(ICS, LSC);
+    assert!(!nic.input.pending(), "the first is raised at once");
+    nic.read(ICR);
+    nic.device.arm();
+    nic.write(ICS, LSC);
+    assert!(nic.input.pending() && nic.input.has_news() && !nic.input.pending());
+    let Asked::Later { due, called: false } = bell.ring(News::Room) else { panic!("it is held") };
+    assert_eq!(bell.ring(News::Frames), Asked::Unwanted, "it is listed");
+    nic.write(ICS, LSC);
+    assert!(!nic.input.has_news(), "it is listed");
+    // Another's that was overtaken has come.
+    assert_eq!(bell.ring_due(News::Room, due + 1), Asked::Unwanted);
+    // Its own has come early: it is listed again.
+    assert_eq!(bell.ring_due(News::Room, due), Asked::Later { due, called: false });
+    // Moderation ends: the next to look raises it, and the list is asked in vain.
+    bell.moderate(Moderation::default());
+    assert_eq!(bell.ring_due(News::Room, due), Asked::Called);
+    assert_eq!(bell.ring_due(News::Room, due), Asked::Unwanted);
 }
 
 /// What drivers' self-tests do with a register: write patterns, and find what its mask leaves of them.
