@@ -34,7 +34,7 @@ demo: deps build
 
 guests: deps
 	$(CARGO) test --profile tests -p ringway-guests
-	RINGWAY_STOPPED_SECONDS=60 $(CARGO) test --profile tests -p ringway --test guests
+	RINGWAY_STOPPED_SECONDS=60 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change.
 nightly: test asan tsan guests
