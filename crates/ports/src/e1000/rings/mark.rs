@@ -1,5 +1,6 @@
 //! What is remembered of a frame that was taken, in one word: what the statistics need, and where the next one begins.
 
+use ringway_memory::HEAD_BYTES;
 use ringway_switch::Frame;
 
 use super::traffic::{Group, Traffic};
@@ -15,14 +16,21 @@ const HEADER: u32 = 38;
 const SIZE: u32 = 46;
 
 impl Mark {
+    pub(super) const NONE: Mark = Mark(0);
+
+    /// Of a frame that is not to be cut.
     #[inline(always)]
+    pub(super) fn whole(head: &[u8; HEAD_BYTES], len: usize, next: u32) -> Mark {
+        Mark(len as u64 | (Group::of(head) as u64) << GROUP | u64::from(next) << NEXT)
+    }
+
     pub(super) fn of(frame: &Frame<'_, '_>, next: u32) -> Mark {
-        let word = frame.len() as u64 | (Group::of(&frame.head().0) as u64) << GROUP | u64::from(next) << NEXT;
+        let Mark(word) = Mark::whole(&frame.head().0, frame.len(), next);
         let cut = frame.offload().filter(|offload| offload.gso_size > 0);
         Mark(word | cut.map_or(0, |cut| u64::from(cut.hdr_len) << HEADER | u64::from(cut.gso_size) << SIZE))
     }
 
-    /// The descriptor after the frame.
+    /// The descriptor after the frame; the ring's size for its first one.
     pub(super) fn next(self) -> u32 {
         (self.0 >> NEXT & 0xffff) as u32
     }

@@ -62,8 +62,9 @@ pub struct Transmit {
     contexts: Contexts,
     /// As they were before the last collect.
     before: Contexts,
-    /// The frames of the last collect.
-    marks: Vec<Mark>,
+    /// The frames of the last collect, and how many there are.
+    marks: Box<[Mark]>,
+    marked: usize,
     segmented: u64,
     failed: u64,
 }
@@ -94,7 +95,8 @@ impl Transmit {
             incomplete: false,
             contexts: Contexts::default(),
             before: Contexts::default(),
-            marks: Vec::with_capacity(MAX_BATCH),
+            marks: vec![Mark::NONE; MAX_BATCH].into(),
+            marked: 0,
             segmented: 0,
             failed: 0,
         })
@@ -138,7 +140,7 @@ impl Transmit {
             return Ok(());
         }
         let words = self.begin(readable, tail)?;
-        self.before = self.contexts;
+        (self.before, self.marked) = (self.contexts, 0);
         let result = self.take(words, readable, bounce, settings, batch);
         // What is lost reads as zeroes, which may look like any other mistake.
         if (self.incomplete || result.is_err()) && readable.is_lost() { Err(RingFault::MemoryLost) } else { result }
@@ -147,11 +149,11 @@ impl Transmit {
     /// Of the frames of the last collect, of which none was refused, takes only the first `frames`: the others are collected
     /// again.
     pub fn keep(&mut self, readable: &GuestMemory, frames: usize) {
-        if frames >= self.marks.len() {
+        if frames >= self.marked {
             return;
         }
-        self.marks.truncate(frames);
-        self.next = self.marks.last().map_or(self.head, |last| last.next());
+        self.marked = frames;
+        self.next = self.marks[..frames].last().map_or(self.head, |last| self.table.after(0, last.next()));
         (self.incomplete, self.contexts) = (false, self.before);
         (self.segmented, self.failed) = (0, 0);
         // What was said before the frames that stay is said again after them.
@@ -192,8 +194,11 @@ impl Transmit {
             let (first, from) = (batch.len(), self.next);
             let plain = take_plain(run, &space, &mut row, settings, batch);
             self.next = self.table.after(self.next, plain as u32);
-            let places = (0..plain as u32).map(|number| self.table.after(from, number + 1));
-            self.marks.extend((first..).zip(places).map(|(index, next)| Mark::of(&batch.frame(index), next)));
+            let marks = self.marks[self.marked..].iter_mut().zip(first..first + plain);
+            for ((mark, index), next) in marks.zip(from + 1..) {
+                *mark = Mark::whole(batch.head(index), batch.frame_len(index), next);
+            }
+            self.marked += plain;
             if plain == run.len() {
                 continue;
             }
@@ -204,7 +209,10 @@ impl Transmit {
             match self.take_one(words, readable, &mut space, bounce, settings, batch)? {
                 Step::Took(slots) => {
                     self.next = self.table.after(self.next, slots);
-                    self.marks.extend((first..batch.len()).map(|index| Mark::of(&batch.frame(index), self.next)));
+                    if batch.len() > first {
+                        self.marks[self.marked] = Mark::of(&batch.frame(first), self.next);
+                        self.marked += 1;
+                    }
                     steps += slots;
                 }
                 Step::Wait => break,
@@ -292,7 +300,7 @@ impl Transmit {
     pub fn release(&mut self, writable: &GuestMemory) -> Result<Completed, RingFault> {
         let descriptors = self.table.ahead(self.head, self.next);
         let mut completed = Completed { descriptors, empty: self.next == self.tail, ..Completed::default() };
-        for mark in self.marks.drain(..) {
+        for mark in &self.marks[..std::mem::take(&mut self.marked)] {
             mark.count(&mut completed.traffic);
         }
         (completed.segmented, completed.failed) =
