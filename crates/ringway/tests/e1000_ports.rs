@@ -160,6 +160,10 @@ fn a_port_can_go_and_come_and_a_reload_keeps_those_that_need_not_go() {
     let [mut a, b, mut c] = ["a.sock", "b.sock", "c.sock"].map(|name| drive(&daemon, name));
     let moved = nic("c", "link = \"up\"").replace("lan0", "lan1");
     reload(&daemon, &[nic("a", "weight = 3\ncall_interval = \"20us\""), nic("b", "csb = true"), moved]);
+    assert_eq!(
+        daemon.line(),
+        "reloaded: removed port b, removed port c, changed port a, added port b to switch lan0, added port c to switch lan1"
+    );
     ends(b.connection());
     both_ways(&mut a, &mut client, 1);
     assert_eq!(daemon.port("a")["weight"], 3);
