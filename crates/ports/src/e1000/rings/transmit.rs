@@ -306,7 +306,8 @@ impl Transmit {
         (completed.segmented, completed.failed) =
             (std::mem::take(&mut self.segmented), std::mem::take(&mut self.failed));
         if descriptors == 0 {
-            return Ok(completed);
+            // Descriptors that cannot be had read as zeroes, of which no frame is made.
+            return if writable.is_lost() { Err(RingFault::MemoryLost) } else { Ok(completed) };
         }
         let words = self.table.words(writable)?;
         let (mut reported, mut all) = (0, IDE);
