@@ -62,7 +62,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         };
         Pair::new(E1000s::new(daemon, options), cores, RING as usize, false)
     };
-    let ways = WAYS.map(|(name, keys, mode)| (name, start(keys, mode)));
+    let ways = WAYS.map(|(name, keys, mode)| (name, mode, start(keys, mode)));
     let options = VirtioOptions { tx_ring: RING, rx_ring: RING, ..VirtioOptions::default() };
     let vhost = pair::<_, Split>(Daemon::start(cores, &session.vhost_settings()), cores, &options);
 
@@ -72,9 +72,9 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         let load = Load { sizes: vec![size], both: false, tcp: false, broadcasts: false };
         lineup.anchor(size, size);
         lineup.add("ringway, vhost-user", size, with(&vhost, |pair| Saturation { pair, load: load.clone() }));
-        for (series, pair) in &ways {
+        for (series, mode, pair) in &ways {
             let beside = beside.clone();
-            let contestant = with(pair, |pair| Driven { series, size, pair, load: load.clone(), beside });
+            let contestant = with(pair, |pair| Driven { series, mode: *mode, size, pair, load: load.clone(), beside });
             lineup.add(series, size, contestant);
         }
     }
@@ -102,6 +102,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
 /// As many frames as go, in million per second; notes what a frame took.
 struct Driven {
     series: &'static str,
+    mode: E1000Mode,
     size: usize,
     pair: Shared<E1000s>,
     load: Load,
@@ -120,6 +121,11 @@ impl Contestant for Driven {
 
     fn hold(&mut self) -> io::Result<()> {
         crate::network::Network::hold(self.pair.borrow_mut().network())
+    }
+
+    fn needs_its_core(&self) -> bool {
+        // Others share it with the port's thread, which answers.
+        self.mode == E1000Mode::Csb
     }
 
     fn window(&mut self, span: Duration) -> io::Result<f64> {
