@@ -33,6 +33,11 @@ pub trait VmSwitch {
     /// It cannot be had.
     fn nic(&self, number: usize, mac: &str) -> io::Result<Nic>;
 
+    /// Whether guests are compared with such that have a vfio-user NIC, and so have the same QEMU.
+    fn has_vfio_user_qemu(&self) -> bool {
+        false
+    }
+
     /// Stops it where it is, where it is a program of its own.
     ///
     /// # Errors
@@ -94,7 +99,9 @@ impl<S: VmSwitch> Booting<S> {
         unpin(cores)?;
         let guest = |number: usize| {
             let nic = switch.nic(number, &format!("52:54:00:77:00:0{}", number + 1))?;
-            Guest::builder(&format!("vm{number}")).nic(nic).start().map_err(io::Error::other)
+            let builder = Guest::builder(&format!("vm{number}")).nic(nic);
+            let builder = if switch.has_vfio_user_qemu() { builder.vfio_user_qemu() } else { builder };
+            builder.start().map_err(io::Error::other)
         };
         let guests = [guest(0)?, guest(1)?];
         Ok(Booting(Machines { guests, switch, segments: None, turn: 0 }))

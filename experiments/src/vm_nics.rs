@@ -6,14 +6,13 @@
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ringway_guests::{Error, Guest};
 use ringway_traffic::{
-    Checker, Endpoint, FrameSpec, Frames, Level, Limits, Mac, Origin, ProcessEndpoint, Rate, RxOptions, Tap, TxOptions,
-    Watch, receive, transmit,
+    Endpoint, FrameSpec, Frames, Limits, Mac, ProcessEndpoint, Rate, Tap, TxOptions, Watch, transmit,
 };
 use serde_json::Value;
 
@@ -28,6 +27,8 @@ use crate::vm::VmSwitch as _;
 const SINK: u32 = 7;
 /// Address of a guest whose NIC does not bring its own.
 const ADDRESS: &str = "52:54:00:77:00:01";
+/// Longest sleep before the end is looked for again.
+const NAP: Duration = Duration::from_millis(50);
 /// Frames go this long before they count.
 const WARM_UP: Duration = Duration::from_millis(300);
 
@@ -210,14 +211,15 @@ impl Station {
         );
         let Station { guest, far, daemon, .. } = self;
         guest.ok(&setup).map_err(io::Error::other)?;
-        let over = AtomicBool::new(false);
+        let (over, arrived) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
-            let over = &over;
+            let (over, arrived) = (&over, &arrived);
             let ends = scope.spawn(move || match far {
-                Far::Process(port) => drain(port, over),
-                Far::Tap(tap) => drain(tap, over),
+                Far::Process(port) => drain(port, arrived, over),
+                Far::Tap(tap) => drain(tap, arrived, over),
             });
-            let counted = watched(guest, daemon.as_ref(), "tx_packets", span, || thread::sleep(span));
+            let frames = Tally::Arrived(arrived);
+            let counted = watched(guest, daemon.as_ref(), frames, span, || thread::sleep(span));
             let stopped = guest.ok("echo stop >/proc/net/pktgen/pgctrl").map_err(io::Error::other);
             over.store(true, Ordering::Relaxed);
             ends.join().map_err(|_| io::Error::other("the receiving thread panicked"))??;
@@ -240,7 +242,7 @@ impl Station {
                 Far::Process(port) => load(port, frames, rate, over),
                 Far::Tap(tap) => load(tap, frames, rate, over),
             });
-            let counted = watched(guest, daemon.as_ref(), "udp", span, || thread::sleep(span));
+            let counted = watched(guest, daemon.as_ref(), Tally::Read, span, || thread::sleep(span));
             over.store(true, Ordering::Relaxed);
             sends.join().map_err(|_| io::Error::other("the sending thread panicked"))??;
             counted
@@ -248,16 +250,28 @@ impl Station {
     }
 }
 
-/// Takes what comes, until it is over.
-fn drain<E: Endpoint>(port: &mut E, over: &AtomicBool) -> io::Result<()> {
-    let mut checker = Checker::new(Level::Count, Origin::Zero);
-    receive(port, &mut checker, None, &RxOptions::default(), &mut Watch::none().stop_by(over)).map(drop)
+/// Takes what comes, and counts it, until it is over.
+fn drain<E: Endpoint>(port: &mut E, arrived: &AtomicU64, over: &AtomicBool) -> io::Result<()> {
+    while !over.load(Ordering::Relaxed) {
+        port.wait(true, NAP)?;
+        arrived.fetch_add(port.rx_batch(256, |_| ()) as u64, Ordering::Relaxed);
+    }
+    Ok(())
 }
 
 /// Sends at this rate, until it is over.
 fn load<E: Endpoint>(port: &mut E, frames: &mut Frames, rate: u64, over: &AtomicBool) -> io::Result<()> {
     let options = TxOptions { limits: Limits::default(), rate: Rate::Frames(rate), batch: 32, ..TxOptions::default() };
     transmit(port, frames, &options, &mut Watch::none().stop_by(over)).map(drop)
+}
+
+/// Where frames are counted.
+#[derive(Clone, Copy)]
+enum Tally<'a> {
+    /// By this program.
+    Arrived(&'a AtomicU64),
+    /// By the guest: datagrams that a program read.
+    Read,
 }
 
 /// Readings of one moment.
@@ -268,20 +282,20 @@ struct Reading {
     accesses: Option<[f64; 4]>,
 }
 
-/// The guest's count of frames (`tx_packets`, or datagrams that a program read) and of eth0's interrupts; the device's of
-/// accesses.
-fn read(guest: &Guest, daemon: Option<&Daemon>, frames: &str) -> io::Result<Reading> {
+/// Frames, the guest's count of eth0's interrupts, and the device's of accesses.
+fn read(guest: &Guest, daemon: Option<&Daemon>, tally: Tally<'_>) -> io::Result<Reading> {
     let accesses = daemon.map(|daemon| daemon.status()).transpose()?.and_then(|status| accesses(&status));
-    let frames = match frames {
-        "udp" => "grep ^Udp: /proc/net/snmp | tail -n 1 | cut -d' ' -f2".to_owned(),
-        name => format!("cat /sys/class/net/eth0/statistics/{name}"),
-    };
+    let frames = "grep ^Udp: /proc/net/snmp | tail -n 1 | cut -d' ' -f2";
     // The interrupts of every CPU, of all lines of the NIC or its PCI function.
     let interrupts = "awk '/eth0|virtio0/ { for (i = 2; i <= NF; i++) if ($i ~ /^[0-9]+$/) sum += $i; else break } \
                       END { print sum + 0 }' /proc/interrupts";
     let said = guest.ok(&format!("{frames}; {interrupts}")).map_err(io::Error::other)?;
     let mut numbers = said.split_whitespace().map(|word| word.parse::<f64>().unwrap_or(0.0));
-    let (frames, interrupts) = (numbers.next().unwrap_or(0.0), numbers.next().unwrap_or(0.0));
+    let (read, interrupts) = (numbers.next().unwrap_or(0.0), numbers.next().unwrap_or(0.0));
+    let frames = match tally {
+        Tally::Arrived(count) => count.load(Ordering::Relaxed) as f64,
+        Tally::Read => read,
+    };
     Ok(Reading { at: Instant::now(), frames, interrupts, accesses })
 }
 
@@ -296,14 +310,14 @@ fn accesses(status: &Value) -> Option<[f64; 4]> {
 fn watched(
     guest: &Guest,
     daemon: Option<&Daemon>,
-    frames: &str,
+    tally: Tally<'_>,
     span: Duration,
     pass: impl FnOnce(),
 ) -> io::Result<Counted> {
     thread::sleep(WARM_UP.min(span));
-    let before = read(guest, daemon, frames)?;
+    let before = read(guest, daemon, tally)?;
     pass();
-    let after = read(guest, daemon, frames)?;
+    let after = read(guest, daemon, tally)?;
     let seconds = (after.at - before.at).as_secs_f64();
     let accesses = before.accesses.zip(after.accesses).map(|(before, after)| {
         let [reads, writes, tails, messages] = [0, 1, 2, 3].map(|index| (after[index] - before[index]) / seconds);

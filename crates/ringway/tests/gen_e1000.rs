@@ -1,8 +1,66 @@
-//! `ringway gen --e1000`: the driver of e1000s behind vfio-user.
+//! `ringway gen --e1000`: the driver of e1000s behind vfio-user, at the ports of a daemon.
 
 mod support;
 
-use support::{Said, ringway};
+use serde_json::Value;
+use support::{Daemon, Said, ringway, until};
+
+/// A daemon with two e1000 ports on one switch, each with these keys.
+fn daemon(keys: &str) -> Daemon {
+    let port = |name| format!("[port.{name}]\nswitch = \"lan0\"\nkind = \"e1000\"\n{keys}\n");
+    Daemon::start(&format!("[switch.lan0]\n{}{}", port("vm1"), port("vm2")))
+}
+
+#[test]
+fn every_frame_goes_through_a_switch_in_every_mode_and_is_counted_there() {
+    let (old, new) = ("csb = true", "model = \"e1000e\"\nregisters = \"mapped\"");
+    for (keys, modes) in [(old, &["base", "moderated", "combining", "csb"][..]), (new, &["moderated", "mapped"])] {
+        let daemon = daemon(keys);
+        let [a, b] = ["vm1.sock", "vm2.sock"].map(|name| daemon.runtime_dir().join(name).display().to_string());
+        let (mut sent, mut received) = (0, 0);
+        for mode in modes {
+            let ports = ["loop", "--e1000", &a, "--e1000", &b, "--e1000-mode", mode];
+            let all = ["--both", "--check", "full", "--size", "700", "--duration", "200ms", "--json"];
+            let said = gen_says(&[&ports[..], &all].concat());
+            assert_eq!(said.code, Some(0), "{keys} {mode}: {}{}", said.out, said.err);
+            let report: Value = serde_json::from_str(&said.out).unwrap();
+            for station in report["stations"].as_array().unwrap() {
+                let count = |key: &str| station[key].as_u64().unwrap();
+                assert!(count("received") > 0, "{keys} {mode}: {report}");
+                // And one each to make the addresses known.
+                (sent, received) = (sent + count("sent") + 1, received + count("received") + 1);
+                let driver = &station["driver"];
+                assert_eq!(driver["frames"].as_u64(), Some(count("sent") + count("received") + 2), "{driver}");
+                let tails = driver["tx_tail_writes"].as_u64().unwrap();
+                match *mode {
+                    "base" | "moderated" => assert_eq!(tails, count("sent") + 1, "{driver}"),
+                    "mapped" => assert_eq!(tails, 0, "{driver}"),
+                    _ => assert!(tails < count("sent"), "{mode}: {driver}"),
+                }
+            }
+        }
+        let counted = |way: &str| -> u64 {
+            ["vm1", "vm2"].iter().map(|port| daemon.port(port)[way]["frames"].as_u64().unwrap()).sum()
+        };
+        until("all is counted", || counted("in") >= sent && counted("out") >= received);
+        assert_eq!((counted("in"), counted("out")), (sent, received), "{keys}");
+        assert!(daemon.port("vm1")["e1000"]["messages"].as_u64() > Some(0));
+    }
+}
+
+#[test]
+fn what_the_device_cannot_do_is_told() {
+    let daemon = daemon("model = \"e1000e\"\nregisters = \"trapped\"");
+    let socket = daemon.runtime_dir().join("vm1.sock").display().to_string();
+    for (mode, wanted) in [
+        ("csb", "offers no communication status block"),
+        ("mapped", "lets no ring registers be mapped (registers = \"mapped\" would)"),
+    ] {
+        let said = gen_says(&["rx", "--e1000", &socket, "--e1000-mode", mode]);
+        assert_eq!(said.code, Some(2), "{mode}: {}", said.err);
+        assert!(said.err.contains(wanted), "{mode}: {}", said.err);
+    }
+}
 
 fn gen_says(args: &[&str]) -> Said {
     ringway().arg("gen").args(args).output().unwrap().into()

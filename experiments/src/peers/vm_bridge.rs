@@ -73,6 +73,13 @@ impl VmSwitch for VmBridge {
         // QEMU inherits it.
         fcntl_setfd(tap, FdFlags::empty())?;
         let nic = Nic::netdev(&format!("tap,fd={}", tap.as_raw_fd())).mac(mac);
-        Ok(self.model.map_or(nic.clone(), |model| nic.model(model)))
+        Ok(match self.model {
+            Some(model) => nic.model(model),
+            None => nic,
+        })
+    }
+
+    fn has_vfio_user_qemu(&self) -> bool {
+        self.model.is_some()
     }
 }
