@@ -2,10 +2,10 @@
 //! eventfds. A cause that came in stays until the guest reads it, or is told by a message of its own; whatever is held back
 //! is raised when its time has come, without anything else having to happen.
 
-use super::moderation::{Delay, Delayed, Throttle, throttle_interval};
-use super::offsets::{
-    ASSERTED, EXT_EIAME, EXT_IAME, LSC, MDAC, OTHER, RXDMT0, RXO, RXQ0, RXQ1, RXT0, TXDW, TXQ0, TXQ1, TXQE,
-};
+mod raise;
+
+use super::moderation::{Delay, Delayed, Throttle};
+use super::offsets::{ASSERTED, EXT_IAME, LSC, MDAC, OTHER, RXDMT0, RXO, RXQ0, RXQ1, RXT0, TXDW, TXQ0, TXQ1, TXQE};
 
 /// Messages of MSI-X.
 pub(super) const VECTORS: usize = 5;
@@ -264,108 +264,5 @@ impl Causes {
 
     fn receive_cause(&self) -> u32 {
         if self.way == Way::Several { RXQ0 | RXT0 } else { RXT0 }
-    }
-
-    /// Whether looking at the clock could change anything.
-    #[inline]
-    pub(super) fn is_quiet(&self) -> bool {
-        let raised = match self.way {
-            Way::One => self.one.up,
-            Way::Several => false,
-        };
-        (self.icr & self.ims == 0 || raised) && !self.transmit.is_running() && !self.receive.is_running()
-    }
-
-    /// Whether the pin is raised, for a front end that unmasks it.
-    pub(super) fn pin(&self) -> bool {
-        self.way == Way::One && self.one.up
-    }
-
-    /// What is to be raised now, and when to look again. Who raises something then says when ([`Causes::raised`]).
-    pub(super) fn settle(&mut self, now: u64) -> Raise {
-        if self.transmit.expire(now) {
-            self.set(self.transmit_cause());
-        }
-        if self.receive.expire(now) {
-            self.set(self.receive_cause());
-        }
-        let mut raise = match self.way {
-            Way::One => self.settle_one(now),
-            Way::Several => self.settle_several(now),
-        };
-        let timers = [raise.next, self.transmit.due(), self.receive.due()];
-        raise.next = timers.into_iter().flatten().min();
-        raise
-    }
-
-    fn settle_one(&mut self, now: u64) -> Raise {
-        let wanted = self.icr & self.ims != 0;
-        if !wanted || self.one.up {
-            self.one.up = wanted;
-            return Raise::default();
-        }
-        match self.one.throttle.held_until(now, throttle_interval(self.one.register).max(self.floor)) {
-            Some(open) => Raise { vectors: 0, next: Some(open) },
-            None => {
-                self.one.up = true;
-                self.one.throttle.raised(now);
-                Raise { vectors: 1, next: None }
-            }
-        }
-    }
-
-    fn settle_several(&mut self, now: u64) -> Raise {
-        let mut raise = Raise::default();
-        for vector in 0..VECTORS {
-            let mine = self.causes_of(vector);
-            let wanted = self.icr & self.ims & mine != 0;
-            let line = &mut self.several[vector];
-            if !wanted || line.up {
-                line.up = wanted;
-                continue;
-            }
-            if let Some(open) = line.throttle.held_until(now, throttle_interval(line.register).max(self.floor)) {
-                raise.next = Some(raise.next.map_or(open, |next| next.min(open)));
-                continue;
-            }
-            line.throttle.raised(now);
-            raise.vectors |= 1 << vector;
-            let told = self.icr & self.ims & mine;
-            if self.ctrl_ext & EXT_EIAME != 0 {
-                self.ims &= !(self.iam & told);
-            }
-            self.icr &= !(self.eiac & told);
-            self.several[vector].up = self.icr & self.ims & mine != 0;
-        }
-        raise
-    }
-
-    /// The causes that go to a vector.
-    fn causes_of(&self, vector: usize) -> u32 {
-        (0..).zip(ALLOCATED).fold(0, |causes, (place, cause)| {
-            let entry = self.ivar >> (4 * place) & 0xf;
-            if entry & 8 != 0 && (entry & 7) as usize == vector { causes | cause } else { causes }
-        })
-    }
-
-    /// What [`Causes::settle`] had raised was, at the latest now.
-    pub(super) fn raised(&mut self, vectors: u8, now: u64) {
-        match self.way {
-            Way::One if vectors != 0 => self.one.throttle.raised(now),
-            Way::One => {}
-            Way::Several => {
-                let sent = self.several.iter_mut().enumerate().filter(|(vector, _)| vectors >> vector & 1 != 0);
-                sent.for_each(|(_, line)| line.throttle.raised(now));
-            }
-        }
-    }
-
-    /// Lines without causes go down: the next cause raises them again.
-    fn settle_lines(&mut self) {
-        let there = self.icr & self.ims;
-        self.one.up &= there != 0;
-        for vector in 0..VECTORS {
-            self.several[vector].up &= there & self.causes_of(vector) != 0;
-        }
     }
 }

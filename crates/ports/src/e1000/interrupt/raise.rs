@@ -1,0 +1,110 @@
+//! What causes raise, and when.
+
+use super::{ALLOCATED, Causes, Raise, VECTORS, Way};
+use crate::e1000::moderation::throttle_interval;
+use crate::e1000::offsets::EXT_EIAME;
+
+impl Causes {
+    /// Whether looking at the clock could change anything.
+    #[inline]
+    pub(in crate::e1000) fn is_quiet(&self) -> bool {
+        let raised = match self.way {
+            Way::One => self.one.up,
+            Way::Several => false,
+        };
+        (self.icr & self.ims == 0 || raised) && !self.transmit.is_running() && !self.receive.is_running()
+    }
+
+    /// Whether the pin is raised, for a front end that unmasks it.
+    pub(in crate::e1000) fn pin(&self) -> bool {
+        self.way == Way::One && self.one.up
+    }
+
+    /// What is to be raised now, and when to look again. Who raises something then says when ([`Causes::raised`]).
+    pub(in crate::e1000) fn settle(&mut self, now: u64) -> Raise {
+        if self.transmit.expire(now) {
+            self.set(self.transmit_cause());
+        }
+        if self.receive.expire(now) {
+            self.set(self.receive_cause());
+        }
+        let mut raise = match self.way {
+            Way::One => self.settle_one(now),
+            Way::Several => self.settle_several(now),
+        };
+        let timers = [raise.next, self.transmit.due(), self.receive.due()];
+        raise.next = timers.into_iter().flatten().min();
+        raise
+    }
+
+    fn settle_one(&mut self, now: u64) -> Raise {
+        let wanted = self.icr & self.ims != 0;
+        if !wanted || self.one.up {
+            self.one.up = wanted;
+            return Raise::default();
+        }
+        match self.one.throttle.held_until(now, throttle_interval(self.one.register).max(self.floor)) {
+            Some(open) => Raise { vectors: 0, next: Some(open) },
+            None => {
+                self.one.up = true;
+                self.one.throttle.raised(now);
+                Raise { vectors: 1, next: None }
+            }
+        }
+    }
+
+    fn settle_several(&mut self, now: u64) -> Raise {
+        let mut raise = Raise::default();
+        for vector in 0..VECTORS {
+            let mine = self.causes_of(vector);
+            let wanted = self.icr & self.ims & mine != 0;
+            let line = &mut self.several[vector];
+            if !wanted || line.up {
+                line.up = wanted;
+                continue;
+            }
+            if let Some(open) = line.throttle.held_until(now, throttle_interval(line.register).max(self.floor)) {
+                raise.next = Some(raise.next.map_or(open, |next| next.min(open)));
+                continue;
+            }
+            line.throttle.raised(now);
+            raise.vectors |= 1 << vector;
+            let told = self.icr & self.ims & mine;
+            if self.ctrl_ext & EXT_EIAME != 0 {
+                self.ims &= !(self.iam & told);
+            }
+            self.icr &= !(self.eiac & told);
+            self.several[vector].up = self.icr & self.ims & mine != 0;
+        }
+        raise
+    }
+
+    /// The causes that go to a vector.
+    fn causes_of(&self, vector: usize) -> u32 {
+        (0..).zip(ALLOCATED).fold(0, |causes, (place, cause)| {
+            let entry = self.ivar >> (4 * place) & 0xf;
+            if entry & 8 != 0 && (entry & 7) as usize == vector { causes | cause } else { causes }
+        })
+    }
+
+    /// What [`Causes::settle`] had raised was, at the latest now.
+    pub(in crate::e1000) fn raised(&mut self, vectors: u8, now: u64) {
+        match self.way {
+            Way::One if vectors != 0 => self.one.throttle.raised(now),
+            Way::One => {}
+            Way::Several => {
+                let sent = self.several.iter_mut().enumerate().filter(|(vector, _)| vectors >> vector & 1 != 0);
+                sent.for_each(|(_, line)| line.throttle.raised(now));
+            }
+        }
+    }
+
+    /// Lines without causes go down: the next cause raises them again.
+    pub(super) fn settle_lines(&mut self) {
+        let there = self.icr & self.ims;
+        self.one.up &= there != 0;
+        for vector in 0..VECTORS {
+            self.several[vector].up &= there & self.causes_of(vector) != 0;
+        }
+    }
+}
