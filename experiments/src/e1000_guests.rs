@@ -17,9 +17,6 @@ const STRETCH: u32 = 25;
 const SIZE: usize = 60;
 /// Most interrupts per second where they are moderated, as in the thesis.
 const MODERATED: u32 = 4000;
-/// Frames per second that a receiver is offered, one rate after the other; it ends where less arrives than before.
-const OFFERED: [u64; 7] = [8_000, 16_000, 32_000, 64_000, 96_000, 128_000, 192_000];
-
 /// What is measured: its curve, its NIC, and the most interrupts per second.
 const ROWS: [(&str, Kind, u32); 9] = [
     (RINGWAY, Kind::E1000, MODERATED),
@@ -32,13 +29,6 @@ const ROWS: [(&str, Kind, u32); 9] = [
     ("qemu virtio-net", Kind::QemuVirtio, 0),
     ("ringway e1000e, mapped, unmoderated", Kind::Mapped, 0),
 ];
-
-/// Which way frames go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Transmit,
-    Receive,
-}
 
 /// What is counted beside the frames, in the order of the figures: short name, what, unit.
 const COUNTS: [(&str, &str, &str); 5] = [
@@ -55,64 +45,35 @@ const COUNTS: [(&str, &str, &str); 5] = [
 /// The cores cannot be used.
 pub fn transmit(session: &mut Session) -> io::Result<Vec<Figure>> {
     let what = "a guest's kernel sends, one at a time (pktgen)";
-    table(session, Way::Transmit, "e1000-transmit", what, "Maffione, tables 3.1 and 4.1; ANCS 2013, figure 1")
+    table(session, "e1000-transmit", what, "Maffione, tables 3.1 and 4.1; ANCS 2013, figure 1")
 }
 
-/// Tables 3.2, 3.3 and 4.3.
-///
-/// # Errors
-/// The cores cannot be used.
-pub fn receive(session: &mut Session) -> io::Result<Vec<Figure>> {
-    let what = "a program in a guest receives (UDP), at the critical rate";
-    table(session, Way::Receive, "e1000-receive", what, "Maffione, tables 3.2, 3.3 and 4.3")
-}
-
-/// Figures 3.4 and 3.5.
+/// Figure 3.4.
 ///
 /// # Errors
 /// The cores cannot be used.
 pub fn moderation(session: &mut Session) -> io::Result<Vec<Figure>> {
     let kinds = [(RINGWAY, Kind::E1000), ("ringway e1000e, mapped", Kind::Mapped), ("qemu e1000", Kind::QemuE1000)];
     let stations = kinds.map(|(series, kind)| (series, Station::boot(session, kind, 1)));
-    let ways = [
-        (Way::Transmit, "e1000-moderation-transmit", "Frames that a guest's kernel sends", "Maffione, figure 3.4"),
-        (Way::Receive, "e1000-moderation-receive", "Critical rate of a program in a guest", "Maffione, figure 3.5"),
-    ];
-    let mut figures = Vec::new();
-    for (way, name, what, source) in ways {
-        let mut lineup = session.lineup();
-        for most in session.places(&[1_000, 2_000, 4_000, 8_000, 16_000, 32_000]) {
-            for (series, station) in &stations {
-                let contestant = with_any(station, |station| Run {
-                    series,
-                    station,
-                    way,
-                    throttle: most as u32,
-                    x: most as f64,
-                    beside: Beside::default(),
-                });
-                lineup.add(series, most, contestant);
-            }
+    let mut lineup = session.lineup();
+    for most in session.places(&[1_000, 2_000, 4_000, 8_000, 16_000, 32_000]) {
+        for (series, station) in &stations {
+            let (throttle, x, beside) = (most as u32, most as f64, Beside::default());
+            let contestant = with_any(station, |station| Run { series, station, throttle, x, beside });
+            lineup.add(series, most, contestant);
         }
-        let heading = Heading {
-            name: name.into(),
-            title: format!("{what} against the most interrupts per second"),
-            source,
-            x: Axis { label: "most interrupts", unit: "1/s", logarithmic: true },
-            y: Axis { label: "rate", unit: "kframe/s", logarithmic: false },
-        };
-        figures.push(session.measure("e1000-moderation", heading, lineup)?);
     }
-    Ok(figures)
+    let heading = Heading {
+        name: "e1000-moderation".into(),
+        title: "Frames that a guest's kernel sends against the most interrupts per second".into(),
+        source: "Maffione, figure 3.4",
+        x: Axis { label: "most interrupts", unit: "1/s", logarithmic: true },
+        y: Axis { label: "rate", unit: "kframe/s", logarithmic: false },
+    };
+    Ok(vec![session.measure("e1000-moderation", heading, lineup)?])
 }
 
-fn table(
-    session: &mut Session,
-    way: Way,
-    name: &'static str,
-    what: &str,
-    source: &'static str,
-) -> io::Result<Vec<Figure>> {
+fn table(session: &mut Session, name: &'static str, what: &str, source: &'static str) -> io::Result<Vec<Figure>> {
     let beside = Beside::default();
     let mut lineup = session.lineup();
     for cpus in [1, 2] {
@@ -123,7 +84,7 @@ fn table(
             }
             let Some((_, station)) = booted.iter().find(|(other, _)| *other == kind) else { continue };
             let (x, beside) = (cpus as f64, beside.clone());
-            let run = with_any(station, |station| Run { series, station, way, throttle, x, beside });
+            let run = with_any(station, |station| Run { series, station, throttle, x, beside });
             lineup.add(series, cpus, run);
         }
         if session.options.quick {
@@ -150,7 +111,6 @@ fn table(
 struct Run {
     series: &'static str,
     station: Shared,
-    way: Way,
     throttle: u32,
     x: f64,
     beside: Beside,
@@ -185,23 +145,9 @@ impl Contestant for Run {
     fn window(&mut self, span: Duration) -> io::Result<f64> {
         let mut station = self.station.borrow_mut();
         station.set_throttle(self.throttle)?;
-        let span = span * STRETCH;
-        let best = match self.way {
-            Way::Transmit => station.transmit(SIZE, span)?,
-            Way::Receive => {
-                let mut best = station.receive(SIZE, OFFERED[0], span / 4)?;
-                for rate in &OFFERED[1..] {
-                    let counted = station.receive(SIZE, *rate, span / 4)?;
-                    if counted.frames < best.frames {
-                        break;
-                    }
-                    best = counted;
-                }
-                best
-            }
-        };
+        let counted = station.transmit(SIZE, span * STRETCH)?;
         drop(station);
-        self.note(&best);
-        Ok(best.frames / 1e3)
+        self.note(&counted);
+        Ok(counted.frames / 1e3)
     }
 }

@@ -1,5 +1,5 @@
-//! What the experiments with guests' NICs of several models have in common: one guest, and a thread of this program at the
-//! other end of its switch.
+//! What the experiments with guests' NICs of several models have in common: one guest that sends, and a thread of this program
+//! that receives.
 //!
 //! Nothing is pinned, as in [`vm`](crate::vm). While others are measured, guests and switches stand still.
 
@@ -11,9 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringway_guests::{Error, Guest};
-use ringway_traffic::{
-    Endpoint, FrameSpec, Frames, Limits, Mac, ProcessEndpoint, Rate, Tap, TxOptions, Watch, transmit,
-};
+use ringway_traffic::{Endpoint, Mac, ProcessEndpoint, Tap};
 use serde_json::Value;
 
 use crate::daemon::{Daemon, Settings};
@@ -84,7 +82,6 @@ pub struct Station {
     kind: Kind,
     /// Most interrupts per second that the driver was told of last.
     throttle: Option<u32>,
-    mac: Mac,
     cores: Cores,
 }
 
@@ -143,29 +140,24 @@ impl Station {
             (None, Some(tap)) => Far::Tap(tap),
             (None, None) => return Err(io::Error::other("no switch")),
         };
-        let mut station = Station { guest, far, daemon, kind, throttle: None, mac: Mac([0; 6]), cores };
+        let mut station = Station { guest, far, daemon, kind, throttle: None, cores };
         station.prepare().map_err(io::Error::other)?;
         station.hold()?;
         Ok(Rc::new(RefCell::new(station)))
     }
 
-    fn prepare(&mut self) -> Result<(), Error> {
+    fn prepare(&self) -> Result<(), Error> {
         let guest = &self.guest;
         guest.ok("for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 >$f; done")?;
         guest.ok("insmod /modules/pktgen.ko")?;
-        // Reads what test frames carry.
-        guest.ok("mkfifo /tmp/open; (nc -u -l -p 9 <>/tmp/open >/dev/null 2>&1 &)")?;
-        self.address()?;
-        let mac = self.guest.ok("cat /sys/class/net/eth0/address")?;
-        self.mac = mac.trim().parse().map_err(|_| Error::Altered { guest: "it".to_owned(), what: mac })?;
-        Ok(())
+        self.connect()
     }
 
-    /// Gives eth0 the address that test frames are for.
-    fn address(&self) -> Result<(), Error> {
+    /// Waits for the link.
+    fn connect(&self) -> Result<(), Error> {
         let guest = &self.guest;
         guest.until("[ -e /sys/class/net/eth0 ]", Duration::from_secs(10))?;
-        guest.ok("ip link set eth0 up; ip addr add 198.19.0.0/32 dev eth0; ip route add 198.18.0.0/15 dev eth0")?;
+        guest.ok("ip link set eth0 up")?;
         guest.until("[ $(cat /sys/class/net/eth0/carrier) = 1 ]", Duration::from_secs(20))
     }
 
@@ -178,7 +170,7 @@ impl Station {
         // Delays of their own would blur what the interval does (Maffione, section 3.2).
         let delays = "TxIntDelay=0 TxAbsIntDelay=0 RxIntDelay=0 RxAbsIntDelay=0";
         let load = format!("rmmod {module}; insmod /modules/{module}.ko InterruptThrottleRate={most} {delays}");
-        self.guest.ok(&load).and_then(|_| self.address()).map_err(io::Error::other)?;
+        self.guest.ok(&load).and_then(|_| self.connect()).map_err(io::Error::other)?;
         self.throttle = Some(most);
         Ok(())
     }
@@ -218,33 +210,11 @@ impl Station {
                 Far::Process(port) => drain(port, arrived, over),
                 Far::Tap(tap) => drain(tap, arrived, over),
             });
-            let frames = Tally::Arrived(arrived);
-            let counted = watched(guest, daemon.as_ref(), frames, span, || thread::sleep(span));
+            let counted = watched(guest, daemon.as_ref(), arrived, span);
             let stopped = guest.ok("echo stop >/proc/net/pktgen/pgctrl").map_err(io::Error::other);
             over.store(true, Ordering::Relaxed);
             ends.join().map_err(|_| io::Error::other("the receiving thread panicked"))??;
             stopped?;
-            counted
-        })
-    }
-
-    /// This program sends `rate` UDP frames of `size` bytes per second for `span`; counts those that a program in the
-    /// guest read.
-    pub fn receive(&mut self, size: usize, rate: u64, span: Duration) -> io::Result<Counted> {
-        unpin(self.cores)?;
-        let spec = FrameSpec { size, source: Mac::local(SINK), destinations: vec![self.mac], ..FrameSpec::default() };
-        let mut frames = Frames::new(&spec).map_err(io::Error::other)?;
-        let Station { guest, far, daemon, .. } = self;
-        let over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let (over, frames) = (&over, &mut frames);
-            let sends = scope.spawn(move || match far {
-                Far::Process(port) => load(port, frames, rate, over),
-                Far::Tap(tap) => load(tap, frames, rate, over),
-            });
-            let counted = watched(guest, daemon.as_ref(), Tally::Read, span, || thread::sleep(span));
-            over.store(true, Ordering::Relaxed);
-            sends.join().map_err(|_| io::Error::other("the sending thread panicked"))??;
             counted
         })
     }
@@ -259,21 +229,6 @@ fn drain<E: Endpoint>(port: &mut E, arrived: &AtomicU64, over: &AtomicBool) -> i
     Ok(())
 }
 
-/// Sends at this rate, until it is over.
-fn load<E: Endpoint>(port: &mut E, frames: &mut Frames, rate: u64, over: &AtomicBool) -> io::Result<()> {
-    let options = TxOptions { limits: Limits::default(), rate: Rate::Frames(rate), batch: 32, ..TxOptions::default() };
-    transmit(port, frames, &options, &mut Watch::none().stop_by(over)).map(drop)
-}
-
-/// Where frames are counted.
-#[derive(Clone, Copy)]
-enum Tally<'a> {
-    /// By this program.
-    Arrived(&'a AtomicU64),
-    /// By the guest: datagrams that a program read.
-    Read,
-}
-
 /// Readings of one moment.
 struct Reading {
     at: Instant,
@@ -283,19 +238,14 @@ struct Reading {
 }
 
 /// Frames, the guest's count of eth0's interrupts, and the device's of accesses.
-fn read(guest: &Guest, daemon: Option<&Daemon>, tally: Tally<'_>) -> io::Result<Reading> {
+fn read(guest: &Guest, daemon: Option<&Daemon>, arrived: &AtomicU64) -> io::Result<Reading> {
     let accesses = daemon.map(|daemon| daemon.status()).transpose()?.and_then(|status| accesses(&status));
-    let frames = "grep ^Udp: /proc/net/snmp | tail -n 1 | cut -d' ' -f2";
     // The interrupts of every CPU, of all lines of the NIC or its PCI function.
     let interrupts = "awk '/eth0|virtio0/ { for (i = 2; i <= NF; i++) if ($i ~ /^[0-9]+$/) sum += $i; else break } \
                       END { print sum + 0 }' /proc/interrupts";
-    let said = guest.ok(&format!("{frames}; {interrupts}")).map_err(io::Error::other)?;
-    let mut numbers = said.split_whitespace().map(|word| word.parse::<f64>().unwrap_or(0.0));
-    let (read, interrupts) = (numbers.next().unwrap_or(0.0), numbers.next().unwrap_or(0.0));
-    let frames = match tally {
-        Tally::Arrived(count) => count.load(Ordering::Relaxed) as f64,
-        Tally::Read => read,
-    };
+    let said = guest.ok(interrupts).map_err(io::Error::other)?;
+    let interrupts = said.trim().parse().unwrap_or(0.0);
+    let frames = arrived.load(Ordering::Relaxed) as f64;
     Ok(Reading { at: Instant::now(), frames, interrupts, accesses })
 }
 
@@ -306,18 +256,12 @@ fn accesses(status: &Value) -> Option<[f64; 4]> {
     Some([number("register_reads")?, number("register_writes")?, number("tail_writes")?, number("messages")?])
 }
 
-/// What happens while `pass` runs, after a while in which nothing counts.
-fn watched(
-    guest: &Guest,
-    daemon: Option<&Daemon>,
-    tally: Tally<'_>,
-    span: Duration,
-    pass: impl FnOnce(),
-) -> io::Result<Counted> {
+/// What happens in `span`, after a while in which nothing counts.
+fn watched(guest: &Guest, daemon: Option<&Daemon>, arrived: &AtomicU64, span: Duration) -> io::Result<Counted> {
     thread::sleep(WARM_UP.min(span));
-    let before = read(guest, daemon, tally)?;
-    pass();
-    let after = read(guest, daemon, tally)?;
+    let before = read(guest, daemon, arrived)?;
+    thread::sleep(span);
+    let after = read(guest, daemon, arrived)?;
     let seconds = (after.at - before.at).as_secs_f64();
     let accesses = before.accesses.zip(after.accesses).map(|(before, after)| {
         let [reads, writes, tails, messages] = [0, 1, 2, 3].map(|index| (after[index] - before[index]) / seconds);
