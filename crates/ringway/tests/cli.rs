@@ -60,7 +60,7 @@ fn mistakes_in_a_command_exit_2_and_name_the_key() {
         (&["port", "set", "p", "weight"], "port set: \"weight\" is not KEY=VALUE"),
         (&["port", "set", "p", "weight=1", "weight=2"], "port set: key \"weight\": given twice"),
         (&["port", "set", "p", "isolated=maybe"], "port set: key \"isolated\": expected true or false"),
-        (&["port", "add", "p", "kind=e1000"], "port add: key \"kind\": \"e1000\" is not available in this version"),
+        (&["port", "add", "p", "kind=vxlan"], "port add: key \"kind\": \"vxlan\" is not available in this version"),
         (&["port", "add", "p", "kind=vhost-user", "queues=9"], "port add: key \"queues\": 9 is out of range"),
         (&["port", "add", "p", "socket=../p.sock"], "port add: key \"socket\": \"../p.sock\" is not a socket's path"),
         (&["port", "set", "p", "call_above=fast"], "port set: key \"call_above\": \"fast\" is not a rate of frames"),
