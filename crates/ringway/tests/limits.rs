@@ -30,22 +30,32 @@ fn frame(to: [u8; 6], from: u8, len: usize) -> Vec<u8> {
 
 /// Sends frames of these lengths from port `p{from}`, or takes what comes where there is none.
 fn client(daemon: &Daemon, from: u8, to: [u8; 6], lens: &[usize]) -> Flooder {
-    let mut port = daemon.attach(&format!("lan0:p{from}")).unwrap();
-    let frames: Vec<Vec<u8>> = lens.iter().map(|&len| frame(to, from, len)).collect();
-    send(&mut port, &frame([2, 0, 0, 0, 0xff, 0xff], from, 60));
+    clients(daemon, to, &[(from, lens)])
+}
+
+/// Several of them in one thread: as far as it has the processor, all send.
+fn clients(daemon: &Daemon, to: [u8; 6], each: &[(u8, &[usize])]) -> Flooder {
+    let attached = each.iter().map(|&(from, lens)| {
+        let mut port = daemon.attach(&format!("lan0:p{from}")).unwrap();
+        send(&mut port, &frame([2, 0, 0, 0, 0xff, 0xff], from, 60));
+        (port, lens.iter().map(|&len| frame(to, from, len)).collect::<Vec<_>>())
+    });
+    let mut attached: Vec<_> = attached.collect();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = Arc::clone(&stop);
     let thread = std::thread::spawn(move || {
         while !stopped.load(Ordering::Relaxed) {
-            port.rx().drain(256, |_| {});
             let mut sent = false;
-            for frame in frames.iter().cycle().take(64) {
-                if !port.tx().push(frame) {
-                    break;
+            for (port, frames) in &mut attached {
+                port.rx().drain(256, |_| {});
+                for frame in frames.iter().cycle().take(64) {
+                    if !port.tx().push(frame) {
+                        break;
+                    }
+                    sent = true;
                 }
-                sent = true;
+                port.flush();
             }
-            port.flush();
             if !sent {
                 std::thread::yield_now();
             }
@@ -202,7 +212,7 @@ fn senders_to_a_slow_receiver_share_it_by_weight_without_any_limit() {
     let mut receiver = daemon.attach("lan0:p1").unwrap();
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
     until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
-    let senders = [client(&daemon, 2, address(1), &[60]), client(&daemon, 3, address(1), &[1514])];
+    let senders = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
     let mut bytes = [0usize; 2];
     for (window, wanted) in [(0, 1_000_000), (1, 4_000_000)] {
         bytes = if window == 1 { [0; 2] } else { bytes };
