@@ -11,6 +11,7 @@ use crate::e1000::offsets::*;
 use crate::e1000::phy;
 use crate::e1000::registers::canonical;
 use crate::e1000::ring_page::RingPage;
+use crate::e1000::sides::Ring;
 
 const SYSTIML: u32 = 0xb600;
 const SYSTIMH: u32 = 0xb604;
@@ -93,8 +94,16 @@ impl Device {
         }
     }
 
+    /// Takes both rings out of use, before their registers change: up to another tail, a poller would take descriptors that were
+    /// sent already.
+    fn rest(&self) {
+        self.input.lock().ring = Ring::Off;
+        self.output.lock().ring = Ring::Off;
+    }
+
     /// Software reset. The status block stays: FreeBSD's driver says where it is before it resets the NIC.
     fn reset_registers(&self, core: &mut Core) {
+        self.rest();
         core.reset(&self.page);
         self.interrupting().causes.reset();
         self.apply_receive(core, Restart::Yes);
@@ -129,8 +138,9 @@ impl Device {
 
     /// As after power on.
     pub(in crate::e1000) fn power_on(&self, core: &mut Core) {
-        core.power_on(&self.page);
+        self.rest();
         (self.input.lock().csb, self.output.lock().csb) = (None, None);
+        core.power_on(&self.page);
         self.reset_registers(core);
     }
 }
