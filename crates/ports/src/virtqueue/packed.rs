@@ -250,8 +250,12 @@ impl Ring for Packed {
     fn take_over(&mut self, memory: PackedMemory<'_>, space: &mut Space<'_>, noted: Noted) -> Vec<Chain> {
         let places = [noted.from, noted.until].map(|place| Place::from_base(place as u16));
         let [from, until] = places;
-        // A driver clears a ring before it uses it, and sets USED from its second lap on: this one was served before.
-        let is_served = memory.descriptors.iter().any(|words| flags_of(words) & USED != 0);
+        // A driver clears a ring before it uses it, and sets USED from its second lap on. What was given back in the second has
+        // neither flag, but an address.
+        let is_served = memory.descriptors.iter().any(|words| match flags_of(words) & (AVAIL | USED) {
+            0 => words[0].load(Ordering::Relaxed) != 0,
+            flags => flags & USED != 0,
+        });
         if places.iter().any(|place| place.slot() >= self.size.into()) || (noted.from != self.base() && !is_served) {
             return Vec::new();
         }

@@ -167,6 +167,39 @@ fn buffers_that_were_filled_are_given_back_once_and_the_next_are_filled() {
 }
 
 #[test]
+fn frames_that_have_to_wait_are_there_for_the_successor() {
+    for (before, kept) in (0..40).flat_map(|before| (0..=4).map(move |kept| (before, kept))) {
+        let guest = Guest::new();
+        let mut driver = PackedDriver::new(&guest, SIZE, F_INDIRECT_DESC);
+        let record = memory();
+        let mut queue = transmit_queue(&guest, &driver);
+        queue.set_noted(&guest.memory, taken(&record));
+        for number in 0..before {
+            put_frame(&guest, &mut driver, number, 0);
+            driver.publish(&guest);
+            assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
+            driver.all_used(&guest);
+        }
+        let ids: Vec<u16> = (0..4).map(|number| put_frame(&guest, &mut driver, number, 3)).collect();
+        driver.publish(&guest);
+        let (bounce, mut batch) = (super::Bounce::default(), ringway_switch::BatchStorage::new(256).into_batch());
+        queue.collect(&guest.memory, &bounce, &mut batch).expect("nothing is wrong");
+        drop(batch);
+        assert_eq!(queue.keep(kept), kept);
+        queue.release(&guest.memory).expect("nothing is wrong");
+        drop(queue);
+
+        let ring = driver.device_at(&guest, driver.base(0)).expect("a ring");
+        let mut queue = super::Transmit::new(ring, HEADER, usize::MAX, ringway_switch::Accepts::EVERYTHING);
+        queue.set_noted(&guest.memory, taken(&record));
+        let sent = collect(&mut queue, &guest).expect("nothing is wrong").frames;
+        let sent: Vec<u8> = sent.iter().map(|(bytes, _)| bytes[0]).collect();
+        assert_eq!(sent, (kept as u8..4).collect::<Vec<_>>(), "{before} before, {kept} kept");
+        assert_eq!(driver.all_used(&guest).iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids, "{before} before");
+    }
+}
+
+#[test]
 fn a_driver_that_began_anew_meanwhile_is_met_at_the_beginning() {
     for before in 0..40 {
         let guest = Guest::new();

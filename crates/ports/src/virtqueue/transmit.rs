@@ -337,6 +337,10 @@ impl<R: Ring> Transmit<R> {
             return 0;
         }
         self.taken.truncate(frames);
+        if let Some(noted) = &self.noted {
+            let until = self.taken.iter().fold(self.ring.first(), |at, chain| self.ring.after(at, chain.slots));
+            noted.note(self.ring.base(), self.ring.base_of(until));
+        }
         self.taken.len()
     }
 
