@@ -117,9 +117,21 @@ fn rate(daemon: &Daemon, port: &str) -> f64 {
     bytes as f64 * 8.0 / began.elapsed().as_secs_f64()
 }
 
-/// Within a quarter: other tests run at the same time.
-fn is_roughly(rate: f64, wanted: f64) {
-    assert!((rate - wanted).abs() < wanted / 4.0, "{rate} for {wanted}");
+/// What two senders get comes (within a quarter) to the wanted share: in some window of so many bytes, as in others one of them, or the
+/// switch, may have waited for the processor.
+fn shared(window: usize, wanted: f64, mut take: impl FnMut(&mut [usize; 2])) {
+    let mut share = 0.0;
+    until("they have their shares", || {
+        let mut bytes = [0; 2];
+        until("enough has come", || {
+            take(&mut bytes);
+            bytes[0] + bytes[1] > window
+        });
+        let had = std::mem::replace(&mut share, bytes[1] as f64 / bytes[0] as f64);
+        eprintln!("{share} for {wanted}");
+        // Twice in a row: not in passing from one wrong share to another.
+        [had, share].iter().all(|share| (share - wanted).abs() < wanted / 4.0)
+    });
 }
 
 /// No window has more than is allowed, and one has it: in others, other tests may have the processors.
@@ -182,27 +194,20 @@ fn what_waits_for_its_rate_arrives_in_order_and_nothing_is_lost() {
 
 #[test]
 fn senders_to_one_limited_port_share_it_by_weight_whatever_their_frames() {
-    let daemon = Daemon::start(&config(&["egress = { rate = \"200Mbit\" }", "", "weight = 3", ""]));
+    let daemon = Daemon::start(&config(&["egress = { rate = \"80Mbit\" }", "", "weight = 3", ""]));
     let receiver = client(&daemon, 1, address(2), &[]);
-    let senders = [client(&daemon, 2, address(1), &[60]), client(&daemon, 3, address(1), &[1514])];
+    let senders = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
     until("it is limited", || drops(&daemon, "p1", "egress_limited") > 0);
-    reaches(&daemon, "p1", 200e6);
+    reaches(&daemon, "p1", 80e6);
     // Receiving by hand: how much comes from whom.
     drop((senders, receiver));
     until("all are gone", || daemon.port("p1")["state"] == "waiting" && daemon.port("p3")["state"] == "waiting");
     let mut receiver = daemon.attach("lan0:p1").unwrap();
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
-    let senders = [client(&daemon, 2, address(1), &[60]), client(&daemon, 3, address(1), &[1514])];
-    let mut bytes = [0usize; 2];
-    // The first second's worth is for finding the balance.
-    for (window, wanted) in [(0, 25_000_000), (1, 50_000_000)] {
-        bytes = if window == 1 { [0; 2] } else { bytes };
-        until("enough has come", || {
-            receiver.rx().drain(1024, |frame| bytes[usize::from(frame[11] == 3)] += frame.len());
-            bytes[0] + bytes[1] > wanted
-        });
-    }
-    is_roughly(bytes[1] as f64 / bytes[0] as f64, 3.0);
+    let senders = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
+    shared(2_500_000, 3.0, |bytes| {
+        receiver.rx().drain(1024, |frame| bytes[usize::from(frame[11] == 3)] += frame.len());
+    });
     drop(senders);
 }
 
@@ -213,18 +218,13 @@ fn senders_to_a_slow_receiver_share_it_by_weight_without_any_limit() {
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
     until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
     let senders = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
-    let mut bytes = [0usize; 2];
-    for (window, wanted) in [(0, 1_000_000), (1, 4_000_000)] {
-        bytes = if window == 1 { [0; 2] } else { bytes };
-        until("enough has come", || {
-            // Far less than they could send.
-            receiver.rx().drain(32, |frame| bytes[usize::from(frame[11] == 3)] += frame.len());
-            std::thread::yield_now();
-            bytes[0] + bytes[1] > wanted
-        });
-    }
-    assert!(drops(&daemon, "p1", "receiver_full") > 0);
-    is_roughly(bytes[1] as f64 / bytes[0] as f64, 3.0);
+    let mut dropped = 0;
+    shared(1_000_000, 3.0, |bytes| {
+        // Slow, however fast this machine is: it takes a little when it has lost some more.
+        until("more is sent than it takes", || drops(&daemon, "p1", "receiver_full") > dropped);
+        receiver.rx().drain(64, |frame| bytes[usize::from(frame[11] == 3)] += frame.len());
+        dropped = drops(&daemon, "p1", "receiver_full");
+    });
     drop(senders);
 }
 
@@ -237,7 +237,7 @@ fn virtual_machines_wait_for_a_receiver_that_has_them_wait_and_nothing_is_lost()
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
     until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
     let senders = [driver::<Split>(&daemon, 2, address(1), 60), driver::<Packed>(&daemon, 3, address(1), 1514)];
-    let (mut bytes, mut numbers, mut missing) = ([0usize; 2], [0u32; 2], 0);
+    let (mut numbers, mut missing) = ([0u32; 2], 0);
     let mut take = |bytes: &mut [usize; 2]| {
         receiver.rx().drain(1024, |frame| {
             let who = usize::from(frame[11] == 3);
@@ -246,14 +246,10 @@ fn virtual_machines_wait_for_a_receiver_that_has_them_wait_and_nothing_is_lost()
             (numbers[who], bytes[who]) = (number + 1, bytes[who] + frame.len());
         });
     };
-    until("enough has come", || {
-        take(&mut bytes);
-        bytes[0] + bytes[1] > 10_000_000
-    });
-    is_roughly(bytes[1] as f64 / bytes[0] as f64, 1.0);
+    shared(2_500_000, 1.0, &mut take);
     drop(senders);
     until("both are gone", || daemon.port("p2")["state"] == "waiting" && daemon.port("p3")["state"] == "waiting");
-    take(&mut bytes);
+    take(&mut [0; 2]);
     // This test may not be given the processor in time.
     assert!(missing <= drops(&daemon, "p1", "receiver_full"));
     assert_eq!(drops(&daemon, "p1", "egress_limited"), 0);
@@ -265,13 +261,10 @@ fn senders_wait_for_a_receiver_that_has_them_wait_and_nothing_is_lost() {
     let mut receiver = daemon.attach("lan0:p1").unwrap();
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 1, 60));
     until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
-    let senders = [client(&daemon, 2, address(1), &[60]), client(&daemon, 3, address(1), &[1514])];
-    let mut bytes = [0usize; 2];
-    until("enough has come", || {
+    let senders = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
+    shared(2_500_000, 1.0, |bytes| {
         receiver.rx().drain(1024, |frame| bytes[usize::from(frame[11] == 3)] += frame.len());
-        bytes[0] + bytes[1] > 10_000_000
     });
-    is_roughly(bytes[1] as f64 / bytes[0] as f64, 1.0);
     drop(senders);
     assert_eq!(drops(&daemon, "p1", "egress_limited"), 0);
 }

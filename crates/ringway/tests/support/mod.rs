@@ -11,7 +11,7 @@ use ringway_client::{AttachError, Port, Shape};
 use serde_json::Value;
 
 /// Longest wait for anything.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The command itself.
 pub fn ringway() -> Command {

@@ -1,10 +1,12 @@
 //! Shares of a receiver that takes less than it is sent, without any limit: by bytes and weight, as of a limit.
 //!
 //! While a receiver loses frames for want of room, each sender that loses some is noted with what it had, divided by its
-//! weight. None of them may be ahead of the one that had least by more than a quantum: what it sends beyond is lost as if
-//! there were no room, which leaves the room to the others. Who loses nothing has what it wants, and holds nobody up. So the room
-//! goes to those who use it, and frame sizes, batches and the order of polling make no difference. Where the receiver tells
-//! how much room it has, the last part of it is for those who had least, so that who wants little finds some.
+//! weight. None may be ahead of the one that had least by more than a quantum: what it sends beyond is lost as if there
+//! were no room, which leaves the room to the others. Who lost nothing lately has what it wants and holds nobody up:
+//! lately, and not with its last batch, as a batch that meets the room of a receiver that takes much at once loses nothing.
+//! So the room goes to those who use it, and frame sizes, batches and the order of polling make no difference. Where the
+//! receiver tells how much room it has, the last part of it is for those who had least, so that who wants little, or comes
+//! a little later, finds some. One that was away for a moment makes up for it.
 //!
 //! A receiver that keeps up costs its senders two loads a batch.
 
@@ -25,6 +27,9 @@ const TURN: u64 = 30_000;
 /// How far one may be ahead of another, in bytes of weight 1: a part of what the receiver takes in [`MEMORY`], in bounds.
 const QUANTUM: std::ops::RangeInclusive<u64> = 2048..=65_536;
 const PART: u64 = 32;
+/// How many of these one may be behind, and catch up after it waited for the processor, and how many bytes at most.
+const BEHIND: u64 = 16;
+const FARTHEST: u64 = 4 * *QUANTUM.end();
 /// What a sender had is in parts of a byte, as it is divided by weights.
 const SCALE: u64 = 1 << 10;
 
@@ -50,9 +55,9 @@ struct Sender {
     owner: Owner,
     /// What it had, divided by its weight.
     had: u64,
-    /// It lost frames with its last batch.
-    wants: bool,
+    /// When it was served last, and when it last lost frames.
     seen: u64,
+    lost: u64,
 }
 
 impl Congestion {
@@ -66,8 +71,8 @@ impl Congestion {
     /// most so many.
     pub(crate) fn most(&self, from: &Member, room: Option<(usize, usize)>, now: u64) -> (u64, u64) {
         let mut state = self.state();
-        let least = state.least_of_others(from.owner, now, |other| other.wants);
-        let least_of_all = state.least_of_others(from.owner, now, |_| true);
+        let least = state.least_of_others(from.owner, now, state.at_once(), |other| other.lost);
+        let least_of_all = state.least_of_others(from.owner, now, MEMORY, |other| other.seen);
         let sender = state.sender(from.owner, least.unwrap_or(0), now);
         let is_ahead = least_of_all.is_some_and(|least| sender.had > least);
         let frames = match room {
@@ -92,30 +97,37 @@ impl Congestion {
         }
         let mut state = self.state();
         state.take(bytes, now);
-        let least = state.least_of_others(from.owner, now, |other| other.wants).unwrap_or(0);
+        let least = state.least_of_others(from.owner, now, state.at_once(), |other| other.lost).unwrap_or(0);
         // Who wanted less, or was away, does not make up for all of it.
-        let behind = 2 * state.quantum.max(*QUANTUM.start()) * SCALE;
+        let behind = (BEHIND * state.quantum.max(*QUANTUM.start())).min(FARTHEST) * SCALE;
         let sender = state.sender(from.owner, least, now);
         sender.had = sender.had.max(least.saturating_sub(behind));
         // Comes round after months; whoever does is brought up to the others above.
         sender.had = sender.had.wrapping_add(bytes * SCALE / u64::from(from.weight.max(1)));
-        (sender.wants, sender.seen) = (lost, now);
+        sender.seen = now;
+        if lost {
+            sender.lost = now;
+        }
     }
 }
 
 impl State {
-    /// The least that any other had of those that count, and will be back at once.
-    fn least_of_others(&self, owner: Owner, now: u64, counts: impl Fn(&Sender) -> bool) -> Option<u64> {
-        let others = self.senders.iter().filter(|other| other.owner != owner && counts(other));
-        let memory = AT_ONCE + TURN * self.senders.len() as u64;
-        others.filter(|other| now.saturating_sub(other.seen) < memory).map(|other| other.had).min()
+    /// For so long one that lost frames is expected to send more.
+    fn at_once(&self) -> u64 {
+        AT_ONCE + TURN * self.senders.len() as u64
+    }
+
+    /// The least that any other had of those for whom `last` is not so long ago that they may have stopped.
+    fn least_of_others(&self, owner: Owner, now: u64, memory: u64, last: impl Fn(&Sender) -> u64) -> Option<u64> {
+        let others = self.senders.iter().filter(|other| other.owner != owner);
+        others.filter(|other| now.saturating_sub(last(other)) < memory).map(|other| other.had).min()
     }
 
     /// The sender `owner`, who begins with what the others had at least.
     fn sender(&mut self, owner: Owner, least: u64, now: u64) -> &mut Sender {
         let place = self.senders.iter().position(|sender| sender.owner == owner).unwrap_or_else(|| {
             self.senders.retain(|sender| now.saturating_sub(sender.seen) < MEMORY);
-            self.senders.push(Sender { owner, had: least, wants: false, seen: now });
+            self.senders.push(Sender { owner, had: least, seen: now, lost: 0 });
             self.senders.len() - 1
         });
         &mut self.senders[place]

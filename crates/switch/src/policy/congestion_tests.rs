@@ -19,9 +19,9 @@ const fn sender(weight: u32, lens: &'static [usize], batch: usize, every: u64) -
     Sender { weight, lens, batch, every }
 }
 
-/// Sends to port 0, which takes `frames` frames a step and has room for 256, for so many steps; gives the bytes that came
-/// of each, of the second half, and the steps in which it had nothing to take.
-fn contend(senders: &'static [Sender], frames: usize, steps: u64) -> (Vec<u64>, u64) {
+/// Sends to port 0, which takes `frames` frames every so many steps and has room for 256, for so many steps; gives the bytes
+/// that came of each, of the second half, and how often it had less to take.
+fn contend(senders: &'static [Sender], (frames, every): (usize, u64), steps: u64) -> (Vec<u64>, u64) {
     let weigh = |member: Member| {
         let weight = usize::from(member.owner.index()).checked_sub(1).map_or(1, |sender| senders[sender].weight);
         Member { weight, ..member }
@@ -47,6 +47,9 @@ fn contend(senders: &'static [Sender], frames: usize, steps: u64) -> (Vec<u64>, 
             pass(&lan.switch, from, &mut lan.offers[1 + number], &mut lan.work, &now);
         }
         let counts = step > steps / 2;
+        if !step.is_multiple_of(every) {
+            continue;
+        }
         lan.sink(0, |kept| {
             idle += u64::from(counts && kept.frames.len() < frames);
             let taken = frames.min(kept.frames.len());
@@ -77,7 +80,7 @@ fn senders_share_a_slow_receiver_by_weight_and_bytes_whatever_their_frames_and_b
         sender(4, &[1514], 256, 2),
     ];
     for frames in [16, 64] {
-        let (bytes, idle) = contend(SENDERS, frames, 10_000);
+        let (bytes, idle) = contend(SENDERS, (frames, 1), 10_000);
         let shares = per_weight(SENDERS, &bytes);
         assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.01), "{frames} a step: {shares:?}");
         assert_eq!(idle, 0, "{frames} a step");
@@ -85,10 +88,21 @@ fn senders_share_a_slow_receiver_by_weight_and_bytes_whatever_their_frames_and_b
 }
 
 #[test]
+fn a_receiver_that_takes_much_at_once_and_seldom_is_shared_alike() {
+    const SENDERS: &[Sender] = &[sender(1, &[60], 8, 1), sender(3, &[1514], 8, 1)];
+    for every in [20, 50, 400] {
+        let (bytes, idle) = contend(SENDERS, (64, every), 2_000 * every);
+        let shares = per_weight(SENDERS, &bytes);
+        assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.01), "every {every} steps: {shares:?}");
+        assert_eq!(idle, 0, "every {every} steps");
+    }
+}
+
+#[test]
 fn who_wants_less_than_a_share_gets_it_and_the_others_the_rest() {
     // The receiver takes 16 frames a step; the first wants one.
     const SENDERS: &[Sender] = &[sender(1, &[1514], 1, 1), sender(1, &[1514], 256, 1), sender(1, &[1514], 256, 1)];
-    let (bytes, idle) = contend(SENDERS, 16, 10_000);
+    let (bytes, idle) = contend(SENDERS, (16, 1), 10_000);
     let frames: Vec<f64> = bytes.iter().map(|&bytes| bytes as f64 / 1514.0 / 5_000.0).collect();
     assert!(frames[0] > 0.99, "{frames:?}");
     assert!((frames[1] - 7.5).abs() < 0.1 && (frames[2] - 7.5).abs() < 0.1, "{frames:?}");
@@ -99,7 +113,7 @@ fn who_wants_less_than_a_share_gets_it_and_the_others_the_rest() {
 fn one_that_sends_now_and_then_holds_up_nobody() {
     // As much as there is room for, every 10 ms.
     const SENDERS: &[Sender] = &[sender(1, &[1514], 256, 1000), sender(1, &[60], 256, 1)];
-    let (bytes, idle) = contend(SENDERS, 16, 10_000);
+    let (bytes, idle) = contend(SENDERS, (16, 1), 10_000);
     assert!(bytes[0] > 0);
     assert!(idle < 100, "{idle} of 5,000 steps without a frame to take: {bytes:?}");
 }
