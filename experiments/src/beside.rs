@@ -26,7 +26,7 @@ impl Beside {
     pub fn figure(&self, kind: usize, heading: Heading, of: &Figure) -> Figure {
         let notes = self.0.borrow();
         let samples = notes.iter().filter(|(other, _)| *other == kind).map(|(_, sample)| sample.clone()).collect();
-        let outcome = Outcome { samples, discarded: 0, notes: of.notes.clone() };
+        let outcome = Outcome { samples, discarded: 0, disturbed: of.disturbed.clone(), notes: of.notes.clone() };
         Figure::new(heading, of.command.clone(), outcome, of.unavailable.clone())
     }
 }

@@ -1,6 +1,6 @@
 //! Results: figures made of windows, as JSON and as text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use serde::Serialize;
@@ -78,6 +78,8 @@ pub struct Figure {
     pub points: Vec<Point>,
     /// Windows thrown away because the cores moved.
     pub discarded: usize,
+    /// The curves that they were of.
+    pub disturbed: BTreeSet<String>,
     /// Peers that are missing.
     pub unavailable: Vec<Unavailable>,
     /// What else a reader should know.
@@ -108,9 +110,9 @@ impl Figure {
     /// Sorts an outcome's windows into points.
     #[must_use]
     pub fn new(heading: Heading, command: String, outcome: Outcome, unavailable: Vec<Unavailable>) -> Figure {
-        let Outcome { samples, discarded, notes } = outcome;
+        let Outcome { samples, discarded, disturbed, notes } = outcome;
         let points = points(&samples, heading.y.unit == TIME.unit);
-        Figure { heading, command, points, discarded, unavailable, notes, samples }
+        Figure { heading, command, points, discarded, disturbed, unavailable, notes, samples }
     }
 
     /// The same windows with rates turned into nanoseconds per frame (VALE's figure 7 from its figure 6).
@@ -126,6 +128,7 @@ impl Figure {
             command: self.command.clone(),
             points: points(&samples, false),
             discarded: self.discarded,
+            disturbed: self.disturbed.clone(),
             unavailable: self.unavailable.clone(),
             notes: self.notes.clone(),
             samples,
@@ -148,6 +151,12 @@ impl Figure {
     #[must_use]
     pub fn has_ours(&self) -> bool {
         self.points.iter().any(|point| point.series == RINGWAY)
+    }
+
+    /// Whether all windows of ours were thrown away, which says something of the machine only.
+    #[must_use]
+    pub fn was_disturbed(&self) -> bool {
+        !self.has_ours() && self.disturbed.contains(RINGWAY)
     }
 
     /// A table, one line per point.

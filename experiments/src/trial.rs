@@ -1,5 +1,6 @@
 //! Trials taken in turn: A B A B …, every window between two probes of the cores' distance.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -97,6 +98,8 @@ pub struct Outcome {
     pub samples: Vec<Sample>,
     /// Windows thrown away because the cores moved, or because this program lost its core to another.
     pub discarded: usize,
+    /// The curves that such windows were of.
+    pub disturbed: BTreeSet<String>,
     /// What went wrong, in words.
     pub notes: Vec<String>,
 }
@@ -167,15 +170,15 @@ fn sample(
         entry.contestant.hold()?;
         let value = value?;
         let after = (around.probe)()?;
-        match Class::of(before, after) {
-            Class::Mixed => outcome.discarded += 1,
-            _ if lost > MOST_PREEMPTIONS && entry.contestant.needs_its_core() => outcome.discarded += 1,
-            class => {
-                let (series, crossing_ns) = (entry.series.clone(), [before, after]);
-                outcome.samples.push(Sample { series, x: entry.x, round, class, crossing_ns, value });
-                return Ok(());
-            }
+        let class = Class::of(before, after);
+        let was_alone = lost <= MOST_PREEMPTIONS || !entry.contestant.needs_its_core();
+        if class != Class::Mixed && was_alone {
+            let (series, crossing_ns) = (entry.series.clone(), [before, after]);
+            outcome.samples.push(Sample { series, x: entry.x, round, class, crossing_ns, value });
+            return Ok(());
         }
+        outcome.discarded += 1;
+        outcome.disturbed.insert(entry.series.clone());
         before = after;
     }
     Ok(())
@@ -268,6 +271,7 @@ mod tests {
     fn cores_that_never_stand_still_do_not_hold_up_the_rounds() {
         let (_, outcome) = run_scripted([99, 99], 99, &[120.0]);
         assert_eq!((outcome.samples.len(), outcome.discarded), (0, 6 * (1 + MIXED_RETRIES)));
+        assert!(outcome.disturbed.iter().eq(["a", "b"]));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ringway_experiments::machine::Machine;
-use ringway_experiments::report::Report;
+use ringway_experiments::report::{Figure, Report};
 use ringway_experiments::session::{Options, Session};
 use ringway_experiments::{EXPERIMENTS, Experiment, find, interrupt, plot};
 
@@ -122,8 +122,9 @@ fn measure(args: &Args, chosen: &[&Experiment]) -> io::Result<ExitCode> {
         }
     }
     let code = out::print(&report.text());
-    let unmeasured = report.figures.iter().find(|figure| !figure.has_ours());
-    if let Some(figure) = unmeasured.filter(|_| !stopped) {
+    // A quick run shows that the experiments work, on a busy machine, too.
+    let is_missing = |figure: &&Figure| !figure.has_ours() && !(args.quick && figure.was_disturbed());
+    if let Some(figure) = report.figures.iter().find(is_missing).filter(|_| !stopped) {
         complain("bench", &format!("{}: Ringway itself could not be measured, see the table", figure.heading.name));
         return Ok(ExitCode::FAILURE);
     }
