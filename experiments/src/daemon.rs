@@ -64,6 +64,8 @@ pub struct Settings {
     pub pacing: &'static str,
     /// Whether there are two vhost-user ports, which listen.
     pub vhost_user: bool,
+    /// Further keys of these.
+    pub vhost_keys: &'static str,
     /// Keys of the first process ports, port by port.
     pub keys: Vec<String>,
     /// And a third.
@@ -79,12 +81,26 @@ impl Settings {
         let core = Some(cores.switch);
         let (idle, forwarding, pacing) = ("spin", "learning", "adaptive");
         let (isolated, vhost_user, neighbour, keys, e1000) = (false, false, false, Vec::new(), None);
-        let (batch, shape) = (256, BUSY);
-        Settings { program, core, idle, batch, forwarding, isolated, shape, pacing, vhost_user, keys, neighbour, e1000 }
+        let (batch, shape, vhost_keys) = (256, BUSY, "");
+        Settings {
+            program,
+            core,
+            idle,
+            batch,
+            forwarding,
+            isolated,
+            shape,
+            pacing,
+            vhost_user,
+            vhost_keys,
+            keys,
+            neighbour,
+            e1000,
+        }
     }
 
     fn toml(&self) -> String {
-        let Settings { core, idle, batch, forwarding, isolated, pacing, vhost_user, neighbour, .. } = self;
+        let Settings { core, idle, batch, forwarding, isolated, pacing, vhost_user, vhost_keys, neighbour, .. } = self;
         let cores = core.map_or(String::new(), |core| core.to_string());
         let mut text = format!(
             "[engine]\ncores = [{cores}]\nidle = \"{idle}\"\nbatch = {batch}\npacing = \"{pacing}\"\n\n\
@@ -106,7 +122,7 @@ impl Settings {
         if *vhost_user {
             for name in VHOST_PORTS.into_iter().chain(neighbour.then_some(NEIGHBOUR)) {
                 let keys = format!("switch = \"{SWITCH}\"\nkind = \"vhost-user\"\nsocket = \"{name}.sock\"\n");
-                let _ = write!(text, "\n[port.{name}]\n{keys}");
+                let _ = write!(text, "\n[port.{name}]\n{keys}{vhost_keys}\n");
             }
         }
         for name in self.e1000.iter().flat_map(|_| E1000_PORTS) {

@@ -1,10 +1,11 @@
-//! Unmodified Linux drivers, frames of 60 bytes: the rates of frames, interrupts, tail writes and register accesses of e1000s
-//! of ours, beside virtio-net and QEMU's own.
+//! Unmodified Linux drivers that send or receive frames of 60 bytes: the rates of frames, interrupts, tail writes and register
+//! accesses of e1000s of ours, beside virtio-net and QEMU's own.
 
 use std::io;
 use std::time::Duration;
 
 use crate::beside::Beside;
+use crate::critical::{self, COARSE, LADDER};
 use crate::report::{Axis, Figure, Heading};
 use crate::session::{RINGWAY, Session};
 use crate::trial::Contestant;
@@ -13,22 +14,38 @@ use crate::vm_nics::{Counted, Kind, Shared, Station};
 
 /// A window is so many ordinary ones.
 const STRETCH: u32 = 25;
+/// A receiver is offered one rate for this part of a window.
+const PART: u32 = 4;
 /// Bytes of a frame.
 const SIZE: usize = 60;
+/// Rates of guests.
+const RATE: Axis = Axis { label: "rate", unit: "kframe/s", logarithmic: false };
 /// Most interrupts per second where they are moderated, as in the thesis.
 const MODERATED: u32 = 4000;
 /// What is measured: its curve, its NIC, and the most interrupts per second.
-const ROWS: [(&str, Kind, u32); 9] = [
+const ROWS: [(&str, Kind, u32); 10] = [
     (RINGWAY, Kind::E1000, MODERATED),
     ("ringway, unmoderated", Kind::E1000, 0),
     ("ringway e1000e, mapped", Kind::Mapped, MODERATED),
     ("ringway e1000e, trapped", Kind::Trapped, MODERATED),
     ("ringway virtio-net", Kind::Vhost, 0),
+    ("ringway virtio-net, moderated", Kind::VhostModerated, 0),
     ("qemu e1000", Kind::QemuE1000, MODERATED),
     ("qemu e1000, unmoderated", Kind::QemuE1000, 0),
     ("qemu virtio-net", Kind::QemuVirtio, 0),
     ("ringway e1000e, mapped, unmoderated", Kind::Mapped, 0),
 ];
+
+/// Which way frames go, and what a window gives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// From the guest: as many as it sends.
+    Transmit,
+    /// To the guest: the critical rate, searched on this ladder.
+    Receive(&'static [u64]),
+    /// To the guest: what arrives of so many per second.
+    Offered(u64),
+}
 
 /// What is counted beside the frames, in the order of the figures: short name, what, unit.
 const COUNTS: [(&str, &str, &str); 5] = [
@@ -45,46 +62,117 @@ const COUNTS: [(&str, &str, &str); 5] = [
 /// The cores cannot be used.
 pub fn transmit(session: &mut Session) -> io::Result<Vec<Figure>> {
     let what = "a guest's kernel sends, one at a time (pktgen)";
-    table(session, "e1000-transmit", what, "Maffione, tables 3.1 and 4.1; ANCS 2013, figure 1")
+    let source = "Maffione, tables 3.1 and 4.1; ANCS 2013, figure 1";
+    table(session, Way::Transmit, "e1000-transmit", what, source)
 }
 
-/// Figure 3.4.
+/// Tables 3.2 and 4.3.
+///
+/// # Errors
+/// The cores cannot be used.
+pub fn receive(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let what = "a guest's kernel receives, at the highest rate without loss";
+    let way = Way::Receive(ladder(session));
+    table(session, way, "e1000-receive", what, "Maffione, tables 3.2 and 4.3")
+}
+
+/// Figures 3.4 and 3.5.
 ///
 /// # Errors
 /// The cores cannot be used.
 pub fn moderation(session: &mut Session) -> io::Result<Vec<Figure>> {
     let kinds = [(RINGWAY, Kind::E1000), ("ringway e1000e, mapped", Kind::Mapped), ("qemu e1000", Kind::QemuE1000)];
     let stations = kinds.map(|(series, kind)| (series, Station::boot(session, kind, 1)));
+    let ways = [
+        (Way::Transmit, "e1000-moderation", "Frames that a guest's kernel sends", "Maffione, figure 3.4"),
+        (
+            Way::Receive(ladder(session)),
+            "e1000-moderation-receive",
+            "Frames that a guest receives without loss",
+            "Maffione, figure 3.5",
+        ),
+    ];
+    let mut figures = Vec::new();
+    for (way, name, what, source) in ways {
+        let mut lineup = session.lineup();
+        for most in session.places(&[1_000, 2_000, 4_000, 8_000, 16_000, 32_000]) {
+            for (series, station) in &stations {
+                let (throttle, x, beside) = (most as u32, most as f64, Beside::default());
+                let contestant = with_any(station, |station| Run { series, station, way, throttle, x, beside });
+                lineup.add(series, most, contestant);
+            }
+        }
+        let heading = Heading {
+            name: name.into(),
+            title: format!("{what} against the most interrupts per second"),
+            source,
+            x: Axis { label: "most interrupts", unit: "1/s", logarithmic: true },
+            y: RATE,
+        };
+        figures.push(session.measure("e1000-moderation", heading, lineup)?);
+    }
+    Ok(figures)
+}
+
+/// Where the critical rate is searched.
+fn ladder(session: &Session) -> &'static [u64] {
+    if session.options.quick { &COARSE } else { &LADDER }
+}
+
+/// Figure 3.3: what arrives of more and more frames, at guests with one processor.
+///
+/// # Errors
+/// The cores cannot be used.
+pub fn overload(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let mut booted = Booted::default();
     let mut lineup = session.lineup();
-    for most in session.places(&[1_000, 2_000, 4_000, 8_000, 16_000, 32_000]) {
-        for (series, station) in &stations {
-            let (throttle, x, beside) = (most as u32, most as f64, Beside::default());
-            let contestant = with_any(station, |station| Run { series, station, throttle, x, beside });
-            lineup.add(series, most, contestant);
+    for offered in session.places(&[8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000]) {
+        for (series, kind, throttle) in ROWS {
+            let (way, x, beside) = (Way::Offered(offered as u64), offered as f64 / 1e3, Beside::default());
+            let run =
+                with_any(booted.get(session, kind, 1), |station| Run { series, station, way, throttle, x, beside });
+            lineup.add_at(series, x, run);
         }
     }
     let heading = Heading {
-        name: "e1000-moderation".into(),
-        title: "Frames that a guest's kernel sends against the most interrupts per second".into(),
-        source: "Maffione, figure 3.4",
-        x: Axis { label: "most interrupts", unit: "1/s", logarithmic: true },
-        y: Axis { label: "rate", unit: "kframe/s", logarithmic: false },
+        name: "e1000-overload".into(),
+        title: "Frames of 60 bytes that a guest's kernel receives of those it is sent".into(),
+        source: "Maffione, figure 3.3",
+        x: Axis { label: "offered", unit: "kframe/s", logarithmic: true },
+        y: RATE,
     };
-    Ok(vec![session.measure("e1000-moderation", heading, lineup)?])
+    Ok(vec![session.measure("e1000-overload", heading, lineup)?])
 }
 
-fn table(session: &mut Session, name: &'static str, what: &str, source: &'static str) -> io::Result<Vec<Figure>> {
+/// Guests with so many processors, each booted when it is first asked for.
+#[derive(Default)]
+struct Booted(Vec<(Kind, io::Result<Shared>)>);
+
+impl Booted {
+    fn get(&mut self, session: &Session, kind: Kind, cpus: usize) -> &io::Result<Shared> {
+        let place = self.0.iter().position(|(other, _)| *other == kind).unwrap_or(self.0.len());
+        if place == self.0.len() {
+            self.0.push((kind, Station::boot(session, kind, cpus)));
+        }
+        &self.0[place].1
+    }
+}
+
+fn table(
+    session: &mut Session,
+    way: Way,
+    name: &'static str,
+    what: &str,
+    source: &'static str,
+) -> io::Result<Vec<Figure>> {
     let beside = Beside::default();
     let mut lineup = session.lineup();
     for cpus in [1, 2] {
-        let mut booted: Vec<(Kind, io::Result<Shared>)> = Vec::new();
+        let mut booted = Booted::default();
         for (series, kind, throttle) in ROWS {
-            if !booted.iter().any(|(other, _)| *other == kind) {
-                booted.push((kind, Station::boot(session, kind, cpus)));
-            }
-            let Some((_, station)) = booted.iter().find(|(other, _)| *other == kind) else { continue };
             let (x, beside) = (cpus as f64, beside.clone());
-            let run = with_any(station, |station| Run { series, station, throttle, x, beside });
+            let station = booted.get(session, kind, cpus);
+            let run = with_any(station, |station| Run { series, station, way, throttle, x, beside });
             lineup.add(series, cpus, run);
         }
         if session.options.quick {
@@ -92,8 +180,7 @@ fn table(session: &mut Session, name: &'static str, what: &str, source: &'static
         }
     }
     let x = Axis { label: "processors of the guest", unit: "", logarithmic: false };
-    let y = Axis { label: "rate", unit: "kframe/s", logarithmic: false };
-    let heading = Heading { name: name.into(), title: format!("Frames of 60 bytes that {what}"), source, x, y };
+    let heading = Heading { name: name.into(), title: format!("Frames of 60 bytes that {what}"), source, x, y: RATE };
     let mut figures = vec![session.measure(name, heading.clone(), lineup)?];
     for (kind, (short, counted, unit)) in COUNTS.into_iter().enumerate() {
         let heading = Heading {
@@ -111,6 +198,7 @@ fn table(session: &mut Session, name: &'static str, what: &str, source: &'static
 struct Run {
     series: &'static str,
     station: Shared,
+    way: Way,
     throttle: u32,
     x: f64,
     beside: Beside,
@@ -145,7 +233,15 @@ impl Contestant for Run {
     fn window(&mut self, span: Duration) -> io::Result<f64> {
         let mut station = self.station.borrow_mut();
         station.set_throttle(self.throttle)?;
-        let counted = station.transmit(SIZE, span * STRETCH)?;
+        let span = span * STRETCH;
+        let counted = match self.way {
+            Way::Transmit => station.transmit(SIZE, span)?,
+            Way::Receive(ladder) => {
+                let offer = |rate| station.receive(SIZE, rate, span / PART).map(|offer| (offer, offer.arrived()));
+                critical::search(ladder, offer)?.seen.counted
+            }
+            Way::Offered(rate) => station.receive(SIZE, rate, span / PART)?.counted,
+        };
         drop(station);
         self.note(&counted);
         Ok(counted.frames / 1e3)

@@ -6,6 +6,7 @@
 pub mod anchor;
 pub mod beside;
 pub mod child;
+mod critical;
 pub mod daemon;
 mod drop_rate;
 mod e1000_forwarding;
@@ -45,6 +46,7 @@ mod vhost_virtio_user;
 pub mod vm;
 mod vm_nics;
 mod vm_pacing;
+mod vm_receive;
 mod vm_tcp;
 
 use std::io;
@@ -169,9 +171,21 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: e1000_guests::transmit,
     },
     Experiment {
+        name: "e1000-receive",
+        source: "Maffione, tables 3.2 and 4.3",
+        about: "the same of guests that receive, at the highest rate without loss",
+        run: e1000_guests::receive,
+    },
+    Experiment {
+        name: "e1000-overload",
+        source: "Maffione, figure 3.3",
+        about: "what guests receive of ever more frames",
+        run: e1000_guests::overload,
+    },
+    Experiment {
         name: "e1000-moderation",
-        source: "Maffione, figure 3.4",
-        about: "rate of guests that send against the most interrupts per second",
+        source: "Maffione, figures 3.4 and 3.5",
+        about: "rate of guests that send and of guests that receive without loss against the most interrupts per second",
         run: e1000_guests::moderation,
     },
     Experiment {

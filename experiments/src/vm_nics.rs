@@ -1,5 +1,5 @@
-//! What the experiments with guests' NICs of several models have in common: one guest that sends, and a thread of this program
-//! that receives.
+//! What the experiments with guests' NICs of several models have in common: one guest, and a thread of this program at the
+//! other end of its switch.
 //!
 //! Nothing is pinned, as in [`vm`](crate::vm). While others are measured, guests and switches stand still.
 
@@ -22,13 +22,18 @@ use crate::session::Session;
 use crate::vm::VmSwitch as _;
 
 /// Address that guests' frames go to.
-const SINK: u32 = 7;
+pub(crate) const SINK: u32 = 7;
 /// Address of a guest whose NIC does not bring its own.
 const ADDRESS: &str = "52:54:00:77:00:01";
 /// Longest sleep before the end is looked for again.
 const NAP: Duration = Duration::from_millis(50);
 /// Frames go this long before they count.
 const WARM_UP: Duration = Duration::from_millis(300);
+
+/// Has a guest count the interrupts of every CPU, of all lines of eth0 or its virtio device.
+pub(crate) const INTERRUPTS: &str = "awk -v device=$(basename $(readlink /sys/class/net/eth0/device)) \
+    '$0 ~ \"eth0|\" device { for (i = 2; i <= NF; i++) if ($i ~ /^[0-9]+$/) sum += $i; else break } END { print sum + 0 }' \
+    /proc/interrupts";
 
 /// What a guest's NIC is, and how its driver has its interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +46,8 @@ pub enum Kind {
     Trapped,
     /// virtio-net on a vhost-user port of Ringway's.
     Vhost,
+    /// The same, called no more often than an e1000 that moderates its interrupts.
+    VhostModerated,
     /// QEMU's own 82540EM on TAP and a Linux bridge.
     QemuE1000,
     /// QEMU's virtio-net on the same.
@@ -53,7 +60,7 @@ impl Kind {
         match self {
             Kind::E1000 | Kind::QemuE1000 => Some("e1000"),
             Kind::Mapped | Kind::Trapped => Some("e1000e"),
-            Kind::Vhost | Kind::QemuVirtio => None,
+            Kind::Vhost | Kind::VhostModerated | Kind::QemuVirtio => None,
         }
     }
 
@@ -68,7 +75,7 @@ impl Kind {
 }
 
 /// The end of a switch that is this program's.
-enum Far {
+pub(crate) enum Far {
     Process(ProcessEndpoint),
     Tap(Tap),
 }
@@ -76,13 +83,15 @@ enum Far {
 /// A guest on a switch.
 pub struct Station {
     // The guest goes before its switch.
-    guest: Guest,
-    far: Far,
-    daemon: Option<Daemon>,
+    pub(crate) guest: Guest,
+    pub(crate) far: Far,
+    pub(crate) daemon: Option<Daemon>,
     kind: Kind,
     /// Most interrupts per second that the driver was told of last.
     throttle: Option<u32>,
-    cores: Cores,
+    /// The guest's address.
+    pub(crate) mac: Mac,
+    pub(crate) cores: Cores,
 }
 
 /// Guests that several contestants use in turn.
@@ -128,7 +137,11 @@ impl Station {
             kept.insert(bridge).nic(0, ADDRESS)?
         } else {
             let settings = Settings { core: None, idle: "adaptive", e1000: kind.keys(), ..session.settings() };
-            let settings = Settings { vhost_user: kind == Kind::Vhost, ..settings };
+            let (vhost_user, vhost_keys) = match kind {
+                Kind::VhostModerated => (true, "call_interval = \"250us\""),
+                _ => (kind == Kind::Vhost, ""),
+            };
+            let settings = Settings { vhost_user, vhost_keys, ..settings };
             daemon.insert(Daemon::start(cores, &settings)?).nic(0, ADDRESS)?
         };
         let builder = Guest::builder(&format!("{kind:?}").to_lowercase()).cpus(cpus as u16).nic(nic).vfio_user_qemu();
@@ -140,17 +153,20 @@ impl Station {
             (None, Some(tap)) => Far::Tap(tap),
             (None, None) => return Err(io::Error::other("no switch")),
         };
-        let mut station = Station { guest, far, daemon, kind, throttle: None, cores };
+        let mut station = Station { guest, far, daemon, kind, throttle: None, mac: Mac::local(0), cores };
         station.prepare().map_err(io::Error::other)?;
         station.hold()?;
         Ok(Rc::new(RefCell::new(station)))
     }
 
-    fn prepare(&self) -> Result<(), Error> {
+    fn prepare(&mut self) -> Result<(), Error> {
         let guest = &self.guest;
         guest.ok("for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 >$f; done")?;
         guest.ok("insmod /modules/pktgen.ko")?;
-        self.connect()
+        self.connect()?;
+        let mac = self.guest.ok("cat /sys/class/net/eth0/address")?;
+        self.mac = mac.trim().parse().map_err(|_| Error::Altered { guest: "eth0".to_owned(), what: mac })?;
+        Ok(())
     }
 
     /// Waits for the link.
@@ -239,21 +255,25 @@ struct Reading {
 
 /// Frames, the guest's count of eth0's interrupts, and the device's of accesses.
 fn read(guest: &Guest, daemon: Option<&Daemon>, arrived: &AtomicU64) -> io::Result<Reading> {
-    let accesses = daemon.map(|daemon| daemon.status()).transpose()?.and_then(|status| accesses(&status));
-    // The interrupts of every CPU, of all lines of the NIC or its PCI function.
-    let interrupts = "awk '/eth0|virtio0/ { for (i = 2; i <= NF; i++) if ($i ~ /^[0-9]+$/) sum += $i; else break } \
-                      END { print sum + 0 }' /proc/interrupts";
-    let said = guest.ok(interrupts).map_err(io::Error::other)?;
-    let interrupts = said.trim().parse().unwrap_or(0.0);
+    let accesses = daemon.map(|daemon| daemon.status()).transpose()?.as_ref().and_then(accesses);
+    let interrupts = guest.ok(INTERRUPTS).map_err(io::Error::other)?.trim().parse().unwrap_or(0.0);
     let frames = arrived.load(Ordering::Relaxed) as f64;
     Ok(Reading { at: Instant::now(), frames, interrupts, accesses })
 }
 
 /// Reads, writes, tail writes and messages of the first e1000 port.
-fn accesses(status: &Value) -> Option<[f64; 4]> {
+pub(crate) fn accesses(status: &Value) -> Option<[f64; 4]> {
     let port = status["ports"].as_array()?.iter().find(|port| port["e1000"].is_object())?;
     let number = |key: &str| port["e1000"][key].as_f64();
     Some([number("register_reads")?, number("register_writes")?, number("tail_writes")?, number("messages")?])
+}
+
+impl Accesses {
+    /// Of two readings so many seconds apart.
+    pub(crate) fn between(before: [f64; 4], after: [f64; 4], seconds: f64) -> Accesses {
+        let [reads, writes, tails, messages] = [0, 1, 2, 3].map(|index| (after[index] - before[index]) / seconds);
+        Accesses { reads, writes, tails, messages }
+    }
 }
 
 /// What happens in `span`, after a while in which nothing counts.
@@ -263,10 +283,7 @@ fn watched(guest: &Guest, daemon: Option<&Daemon>, arrived: &AtomicU64, span: Du
     thread::sleep(span);
     let after = read(guest, daemon, arrived)?;
     let seconds = (after.at - before.at).as_secs_f64();
-    let accesses = before.accesses.zip(after.accesses).map(|(before, after)| {
-        let [reads, writes, tails, messages] = [0, 1, 2, 3].map(|index| (after[index] - before[index]) / seconds);
-        Accesses { reads, writes, tails, messages }
-    });
+    let accesses = before.accesses.zip(after.accesses).map(|(b, a)| Accesses::between(b, a, seconds));
     let frames = (after.frames - before.frames) / seconds;
     if frames <= 0.0 {
         return Err(io::Error::other("no frame got through"));
