@@ -140,6 +140,8 @@ impl Settings {
 pub struct Daemon {
     // Ended before its folder is removed.
     program: Program,
+    /// What it was started from.
+    command: PathBuf,
     scratch: Scratch,
     shape: Shape,
     nics: bool,
@@ -164,7 +166,8 @@ impl Daemon {
             let words = fs::read_to_string(errors).unwrap_or_default();
             return Err(io::Error::other(format!("{} run is not ready: {}", settings.program.display(), words.trim())));
         }
-        Ok(Daemon { program, scratch, shape: settings.shape, nics: settings.e1000.is_some(), attached: 0 })
+        let (command, nics) = (settings.program.clone(), settings.e1000.is_some());
+        Ok(Daemon { program, command, scratch, shape: settings.shape, nics, attached: 0 })
     }
 
     /// Attaches `count` ports of another shape, which carry nothing.
@@ -192,6 +195,20 @@ impl Daemon {
     #[must_use]
     pub fn neighbour(&self) -> PathBuf {
         self.scratch.path("run").join(format!("{NEIGHBOUR}.sock"))
+    }
+
+    /// Changes a key of the e1000 ports, as `ringway port set` does.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn set_nics(&self, key: &str) -> io::Result<()> {
+        E1000_PORTS.iter().try_for_each(|name| {
+            let mut command = Command::new(&self.command);
+            command.args(["port", "set", name, key, "--runtime-dir"]).arg(self.scratch.path("run"));
+            let said = command.stdin(Stdio::null()).output()?;
+            let refused = || io::Error::other(String::from_utf8_lossy(&said.stderr).trim().to_owned());
+            said.status.success().then_some(()).ok_or_else(refused)
+        })
     }
 
     /// What the daemon says of itself, as `ringway status --json` gives it.

@@ -187,6 +187,10 @@ impl Station {
         let delays = "TxIntDelay=0 TxAbsIntDelay=0 RxIntDelay=0 RxAbsIntDelay=0";
         let load = format!("rmmod {module}; insmod /modules/{module}.ko InterruptThrottleRate={most} {delays}");
         self.guest.ok(&load).and_then(|_| self.connect()).map_err(io::Error::other)?;
+        if let Some(daemon) = &self.daemon {
+            // What the device does by itself goes along with what its driver asks for.
+            daemon.set_nics(if most == 0 { "completion_delay=0s" } else { "completion_delay=2ms" })?;
+        }
         self.throttle = Some(most);
         Ok(())
     }

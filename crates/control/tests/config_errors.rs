@@ -537,6 +537,7 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
         model = "e1000e"
         link = "down"
         csb = true
+        completion_delay = "0s"
         [port.old]
         switch = "lan0"
         kind = "e1000"
@@ -564,10 +565,11 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
     let told = VhostUser { queues: 1, mtu: Some(9000), offload: false };
     assert_eq!((vm3.vhost_user.as_ref(), vm3.socket.clone()), (Some(&told), socket("vms/3.sock", Role::Client)));
     let (nic, old) = (&config.ports[&"nic".parse().unwrap()], &config.ports[&"old".parse().unwrap()]);
-    let told = E1000 { link: Cable::Down, csb: true, ..E1000::new(Model::E1000e) };
+    let told = E1000 { link: Cable::Down, csb: true, completion_delay: Duration::ZERO, ..E1000::new(Model::E1000e) };
     assert_eq!((nic.e1000.as_ref(), nic.socket.clone()), (Some(&told), socket("nic.sock", Role::Server)));
     assert_eq!((told.registers, old.e1000.clone()), (Registers::Mapped, Some(E1000::new(Model::E1000))));
     assert_eq!(E1000::new(Model::E1000).registers, Registers::Trapped);
+    assert_eq!(E1000::new(Model::E1000).completion_delay, Duration::from_millis(2));
     let pc = &config.ports[&"pc".parse().unwrap()];
     assert_eq!((pc.kind, &pc.vhost_user, pc.socket.clone()), (Kind::Stream, &None, socket("pc.sock", Role::Client)));
     assert_eq!((vm3.calls.interval, vm3.calls.above), (Duration::from_micros(50), 10_000));

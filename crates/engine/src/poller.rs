@@ -35,8 +35,11 @@ const LOOKS_PER_ROUND: usize = 8;
 const DEVICE_LOOK_EVERY: Duration = Duration::from_micros(20);
 /// Empty rounds between two readings of the clock.
 const CLOCK_EVERY: u32 = 16;
-/// While asleep, how often ports are looked at whose clients cannot kick (nanoseconds).
-const LOOK_EVERY: u64 = 1_000_000;
+/// While asleep, how often ports are looked at whose clients cannot kick: after the last work, and at least.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+const LOOK_SELDOM: Duration = Duration::from_millis(4);
+/// The part of the time without work after which there is another look.
+const LOOK_PART: u32 = 256;
 /// How long a poller that ends tries to make its pending calls.
 const LAST_CALLS: Duration = Duration::from_millis(100);
 const WAKE_TOKEN: u64 = u64::MAX;
@@ -168,6 +171,12 @@ fn pin(core: usize) -> io::Result<()> {
         .map_err(|error| io::Error::new(error.kind(), format!("cannot run on CPU {core}: {error}")))
 }
 
+/// Between two looks at ports whose clients cannot kick, after so long without work: who was silent for a second can wait for some
+/// milliseconds, and each look wakes a core.
+fn look_interval(quiet: Duration) -> Duration {
+    (quiet / LOOK_PART).clamp(LOOK_EVERY, LOOK_SELDOM)
+}
+
 fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
@@ -223,7 +232,8 @@ impl Poller {
             } else if self.may_sleep() {
                 add(&self.state.account.sleeps, 1);
                 let resumed = self.waiting.peek().map(|Reverse((until, _))| *until);
-                let look = (!self.watched.is_empty()).then(|| self.now.nanoseconds + LOOK_EVERY);
+                let every = look_interval(now - last_work).as_nanos() as u64;
+                let look = (!self.watched.is_empty()).then(|| self.now.nanoseconds + every);
                 let due = [self.work.calls.due(), resumed, look].into_iter().flatten().min();
                 self.timer.wake_at(due, self.now.nanoseconds);
                 let by_timer_only = self.wait(None);
@@ -569,5 +579,16 @@ impl Poller {
         if let Some(input) = served.input.take() {
             served.attached.source.put_back(input);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_without_kicks_are_looked_at_less_often_the_longer_there_is_nothing_to_do() {
+        let every = |quiet| look_interval(Duration::from_millis(quiet)).as_micros();
+        assert_eq!([0, 100, 256, 512, 1_024, 3_600_000].map(every), [1_000, 1_000, 1_000, 2_000, 4_000, 4_000]);
     }
 }

@@ -167,6 +167,9 @@ fn a_port_can_go_and_come_and_a_reload_keeps_those_that_need_not_go() {
     ends(b.connection());
     both_ways(&mut a, &mut client, 1);
     assert_eq!(daemon.port("a")["weight"], 3);
+    assert_eq!(daemon.port("a")["e1000"]["completion_delay"], "2ms");
+    daemon.ok(&["port", "set", "a", "completion_delay=0s"]);
+    assert_eq!(daemon.port("a")["e1000"]["completion_delay"], "0s");
     assert_eq!(daemon.port("b")["e1000"]["csb"], true);
     both_ways(&mut drive(&daemon, "b.sock"), &mut client, 2);
     assert_eq!(daemon.port("c")["state"], "up", "a front end moves to another switch with its port");

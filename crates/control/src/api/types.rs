@@ -192,6 +192,8 @@ pub struct E1000Status {
     pub registers: String,
     /// Whether the paravirtual extension is offered.
     pub csb: bool,
+    /// Longest time until the guest is told that frames were sent, like `2ms`.
+    pub completion_delay: String,
     /// How interrupts reach the guest: `none` yet, `intx`, `msi` or `msi-x`.
     pub interrupts: String,
     /// Descriptors of the ring of frames from the guest; 0: off.
@@ -464,4 +466,6 @@ pub struct PortKeysSchema {
     registers: Option<String>,
     /// For an e1000 port: whether the paravirtual extension is offered; cannot change.
     csb: Option<bool>,
+    /// For an e1000 port: the longest time until the guest is told that frames were sent, like `2ms`; `0s`: at once.
+    completion_delay: Option<String>,
 }

@@ -35,7 +35,7 @@ const CALL_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const RATE_MAX: u64 = 1_000_000_000;
 
 /// Keys that only ports of some kinds have.
-const OF_KIND: [(&str, &[Kind]); 11] = [
+const OF_KIND: [(&str, &[Kind]); 12] = [
     ("device", &[Kind::Tap]),
     ("netns", &[Kind::Tap]),
     ("socket", &[Kind::VhostUser, Kind::E1000, Kind::Stream]),
@@ -47,6 +47,7 @@ const OF_KIND: [(&str, &[Kind]); 11] = [
     ("link", &[Kind::E1000]),
     ("registers", &[Kind::E1000]),
     ("csb", &[Kind::E1000]),
+    ("completion_delay", &[Kind::E1000]),
 ];
 
 /// The keys of one port that were written, for a new port or for a change of one.
@@ -103,6 +104,8 @@ pub struct PortKeys {
     pub registers: Option<Registers>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub csb: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_duration")]
+    pub completion_delay: Option<Duration>,
 }
 
 impl PortKeys {
@@ -135,6 +138,7 @@ impl PortKeys {
             link: keys.choice("link", &Cable::WORDS),
             registers: keys.choice("registers", &Registers::WORDS),
             csb: keys.boolean("csb"),
+            completion_delay: keys.duration("completion_delay", Duration::ZERO..=CALL_INTERVAL_MAX),
         }
     }
 
@@ -219,7 +223,8 @@ impl PortKeys {
             let what = "an e1000's registers cannot be mapped: its first interrupt would undo that";
             keys.wrong("registers", span, what, "leave it out, or write model = \"e1000e\"");
         }
-        E1000 { registers, csb: self.csb.unwrap_or(default.csb), ..default }
+        let completion_delay = self.completion_delay.unwrap_or(default.completion_delay);
+        E1000 { registers, csb: self.csb.unwrap_or(default.csb), completion_delay, ..default }
     }
 
     /// What may change while frames flow.
@@ -239,6 +244,7 @@ impl PortKeys {
         port.mirror_direction = self.mirror_direction.unwrap_or(port.mirror_direction);
         if let Some(e1000) = &mut port.e1000 {
             e1000.link = self.link.unwrap_or(e1000.link);
+            e1000.completion_delay = self.completion_delay.unwrap_or(e1000.completion_delay);
         }
     }
 }

@@ -59,7 +59,7 @@ impl Daemon {
             self.engine_changed.notify_one();
         }
         self.forget_found();
-        self.plug_cables();
+        self.set_nics();
         self.end_orphans(&before);
         let unused: Vec<Name> = self.switches.keys().cloned().collect();
         unused.iter().for_each(|switch| self.forget_if_unused(switch));
@@ -164,11 +164,11 @@ impl Daemon {
         Err(refused)
     }
 
-    /// Gives each NIC the cable it is to have.
-    fn plug_cables(&self) {
+    /// Gives each NIC the cable and the delay that it is to have.
+    fn set_nics(&self) {
         for live in self.switches.values().flat_map(|switch| switch.ports().values()) {
             if let (Some(e1000), Some(front_end)) = (&live.settings.e1000, &live.front_end) {
-                front_end.set_cable(e1000.link == Cable::Up);
+                front_end.set_nic(e1000.link == Cable::Up, e1000.completion_delay);
             }
         }
     }

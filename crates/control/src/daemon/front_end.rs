@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ringway_ports::e1000::{self, E1000};
 use ringway_ports::stream::Stream;
@@ -68,10 +69,11 @@ impl FrontEnd {
         }
     }
 
-    /// Plugs the cable of an e1000 in, or out.
-    pub fn set_cable(&self, on: bool) {
+    /// Plugs the cable of an e1000 in, or out, and says how long its guest may wait to hear of what was sent.
+    pub fn set_nic(&self, on: bool, completion_delay: Duration) {
         if let Some(Link::E1000(link)) = self.link().as_ref() {
             link.set_link(on);
+            link.set_completion_delay(completion_delay);
         }
     }
 

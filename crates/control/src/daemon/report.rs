@@ -186,6 +186,7 @@ fn e1000_settings(name: &Name, port: &Port, nic: &E1000, socket: &Socket) -> E10
         link: nic.link.as_str().to_owned(),
         registers: nic.registers.as_str().to_owned(),
         csb: nic.csb,
+        completion_delay: show_duration(nic.completion_delay),
         ..E1000Status::default()
     }
 }

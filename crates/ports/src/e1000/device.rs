@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use ringway_engine::nanoseconds;
@@ -80,8 +81,10 @@ impl Device {
         let core = Core::new(settings);
         let page = RingPage::new()?;
         core.reset_page(&page);
+        let mut causes = Causes::new(core.known_causes());
+        causes.set_patience(nanoseconds_of(settings.completion_delay));
         let interrupting = Interrupting {
-            causes: Causes::new(core.known_causes()),
+            causes,
             listed: None,
             raised: 0,
             raised_before: 0,
@@ -183,7 +186,7 @@ impl Device {
             return Asked::Unwanted;
         }
         let now = nanoseconds();
-        let floor = u64::try_from(moderation.interval.as_nanos()).unwrap_or(u64::MAX);
+        let floor = nanoseconds_of(moderation.interval);
         let applies = moderation.above.is_none_or(|above| pace.is_above(above, *frames, now, floor));
         causes.set_floor(if applies { floor } else { 0 });
         let raise = causes.settle(now);
@@ -226,6 +229,12 @@ impl Device {
         self.interrupting.lock().moderation = moderation;
     }
 
+    /// How long the guest may wait to be told of what was sent.
+    pub(super) fn set_completion_delay(&self, within: Duration) {
+        self.interrupting().causes.set_patience(nanoseconds_of(within));
+        self.settle();
+    }
+
     /// A ring broke; it rests until it is turned on anew.
     #[cold]
     pub(super) fn report(&self, direction: &str, fault: RingFault) {
@@ -253,6 +262,10 @@ impl Device {
         };
         Status { state, link, interrupts, transmit_ring, receive_ring, accesses }
     }
+}
+
+fn nanoseconds_of(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl<R> Ring<R> {

@@ -55,6 +55,7 @@ impl Nic {
             link: true,
             mapped: false,
             csb: true,
+            completion_delay: Duration::ZERO,
         };
         let device = Arc::new(Device::new(&settings, Arc::clone(&told) as Arc<dyn Observer>).expect("a device"));
         let (input, guest) = (E1000Input::new(Arc::clone(&device)), Guest::new());

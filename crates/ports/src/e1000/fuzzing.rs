@@ -2,6 +2,7 @@
 //! a front end that takes memory away, while a poller works on the rings.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringway_memory::View;
 use ringway_switch::{Batch, BatchStorage, Bell, Discarded, Input, News};
@@ -84,6 +85,7 @@ fn device(kind: u8) -> Arc<Device> {
         link: kind & 2 == 0,
         mapped: kind & 4 == 0,
         csb: kind & 8 == 0,
+        completion_delay: Duration::from_millis(u64::from(kind >> 4)),
     };
     Arc::new(Device::new(&settings, Arc::new(Nobody)).expect("a device"))
 }

@@ -126,7 +126,14 @@ impl Input for E1000Input {
         segmented[0] += completed.segmented;
         segmented[1] += completed.failed;
         let (head, count) = (transmit.head(), transmit.count());
-        let news = SentNews { reported: completed.reported, delay: completed.delay, empty: completed.empty };
+        let news = SentNews {
+            reported: completed.reported,
+            delay: completed.delay,
+            empty: completed.empty,
+            descriptors: completed.descriptors,
+            bytes: completed.traffic.bytes,
+            ring: count,
+        };
         let news = side.news(news, before, head, count);
         let mut interrupting = self.device.interrupting();
         interrupting.frames += completed.traffic.frames;

@@ -4,7 +4,7 @@
 
 mod raise;
 
-use super::moderation::{Delay, Delayed, Throttle};
+use super::moderation::{Delay, Delayed, Patience, Throttle};
 use super::offsets::{ASSERTED, EXT_IAME, LSC, MDAC, OTHER, RXDMT0, RXO, RXQ0, RXQ1, RXT0, TXDW, TXQ0, TXQ1, TXQE};
 
 /// Messages of MSI-X.
@@ -42,6 +42,11 @@ pub(super) struct SentNews {
     pub(super) delay: bool,
     /// The ring is empty.
     pub(super) empty: bool,
+    /// How many there were, and bytes of their frames.
+    pub(super) descriptors: u32,
+    pub(super) bytes: u64,
+    /// Descriptors of the ring; 0 where the guest says itself when it wants to be told.
+    pub(super) ring: u32,
 }
 
 /// Frames that were received, or not.
@@ -81,6 +86,7 @@ pub(super) struct Causes {
     several: [Line; VECTORS],
     transmit: Delay,
     receive: Delay,
+    sent: Patience,
     /// Least interval that the port's settings ask for, in nanoseconds.
     floor: u64,
 }
@@ -99,8 +105,10 @@ impl Causes {
             floor: self.floor,
             one: keep(&self.one),
             several: self.several.each_ref().map(keep),
+            sent: self.sent,
             ..Causes::default()
         };
+        self.sent.stop();
     }
 
     /// How the guest is reached from now on. What is there is raised that way.
@@ -115,6 +123,14 @@ impl Causes {
 
     pub(super) fn set_floor(&mut self, nanoseconds: u64) {
         self.floor = nanoseconds;
+    }
+
+    /// How long the guest may wait to be told of what was sent, in nanoseconds.
+    pub(super) fn set_patience(&mut self, within: u64) {
+        self.sent.set_within(within);
+        if within == 0 {
+            self.take_sent();
+        }
     }
 
     /// Adds causes (ICS, or something happened).
@@ -144,6 +160,7 @@ impl Causes {
     /// if some of what is there is (DS 10.2.4.1 leaves the case open in which automatic masking is off; the 8257x manual,
     /// 13.3.27, and drivers do not).
     pub(super) fn read(&mut self) -> u32 {
+        self.take_sent();
         if self.known & OTHER == 0 {
             let causes = std::mem::take(&mut self.icr);
             self.settle_lines();
@@ -210,15 +227,17 @@ impl Causes {
     }
 
     /// Descriptors were written back. The registers are TIDV and TADV as they are now; `now` is asked for if it matters.
-    pub(super) fn sent(&mut self, news: SentNews, tidv: u32, tadv: u32, now: impl FnOnce() -> u64) {
+    pub(super) fn sent(&mut self, news: SentNews, tidv: u32, tadv: u32, now: impl Fn() -> u64) {
         if news.reported {
             let delayed = match news.delay && tidv & 0xffff != 0 {
                 true => self.transmit.event(now(), tidv, tadv),
                 false => Delayed::No,
             };
-            if delayed == Delayed::No {
-                self.transmit.stop();
-                self.set(self.transmit_cause());
+            let held = self.sent.event(now, news.descriptors, news.bytes, news.ring);
+            match delayed {
+                Delayed::Yes => {}
+                Delayed::No if held == Delayed::Yes => self.transmit.stop(),
+                Delayed::No => self.tell_sent(),
             }
         }
         if news.empty {
@@ -242,11 +261,24 @@ impl Causes {
         self.set(low | if news.overrun { RXO } else { 0 });
     }
 
+    /// What was sent becomes a cause.
+    fn tell_sent(&mut self) {
+        self.transmit.stop();
+        self.sent.stop();
+        self.set(self.transmit_cause());
+    }
+
+    /// The guest looks, or is interrupted anyway: it need not wait for what the device holds back by itself.
+    fn take_sent(&mut self) {
+        if self.sent.is_running() && !self.transmit.is_running() {
+            self.tell_sent();
+        }
+    }
+
     /// TIDV was written with its flush bit.
     pub(super) fn flush_transmit(&mut self) {
-        if self.transmit.is_running() {
-            self.transmit.stop();
-            self.set(self.transmit_cause());
+        if self.transmit.is_running() || self.sent.is_running() {
+            self.tell_sent();
         }
     }
 

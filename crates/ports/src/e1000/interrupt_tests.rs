@@ -7,8 +7,10 @@ use super::offsets::*;
 
 const OLD: u32 = 0x0001_ffff;
 const NEW: u32 = 0x01f7_ffff;
+/// Nanoseconds that the device holds back what was sent.
+const LONGEST_PATIENCE: u64 = 300_000;
 const RECEIVED: ReceivedNews = ReceivedNews { frames: true, low: false, overrun: false };
-const REPORTED: SentNews = SentNews { reported: true, delay: true, empty: false };
+const REPORTED: SentNews = SentNews { reported: true, delay: true, empty: false, descriptors: 1, bytes: 60, ring: 256 };
 
 fn raise(vectors: u8) -> Raise {
     Raise { vectors, next: None }
@@ -158,6 +160,61 @@ fn the_port_s_own_interval_holds_where_the_guest_asks_for_less() {
 }
 
 #[test]
+fn what_was_sent_is_told_when_half_the_ring_or_enough_bytes_wait_or_the_time_is_over() {
+    let mut causes = Causes::new(OLD);
+    causes.unmask(TXDW | RXT0);
+    causes.set_patience(2_000_000);
+    let now = SentNews { delay: false, ..REPORTED };
+    causes.sent(now, 0, 0, || 1_000);
+    assert_eq!(causes.settle(1_000), at(2_001_000));
+    causes.sent(SentNews { descriptors: 126, ..now }, 0, 0, || 900_000);
+    assert_eq!(causes.settle(900_000), at(2_001_000), "127 of 256");
+    causes.sent(now, 0, 0, || 900_001);
+    assert_eq!((causes.settle(900_001), causes.read()), (raise(1), TXDW));
+    causes.sent(SentNews { bytes: 131_071, ..now }, 0, 0, || 1_000_000);
+    assert_eq!(causes.settle(1_000_000), at(3_000_000));
+    causes.sent(now, 0, 0, || 1_000_001);
+    assert_eq!((causes.settle(1_000_001), causes.read()), (raise(1), TXDW));
+    causes.sent(now, 0, 0, || 2_000_000);
+    assert_eq!(causes.settle(3_999_999), at(4_000_000));
+    assert_eq!((causes.settle(4_000_000), causes.read()), (raise(1), TXDW));
+    causes.sent(SentNews { ring: 0, ..now }, 0, 0, || 5_000_000);
+    assert_eq!((causes.settle(5_000_000), causes.read()), (raise(1), TXDW), "the guest asked to be told");
+}
+
+#[test]
+fn what_was_sent_is_told_with_whatever_is_told_before() {
+    let mut causes = Causes::new(OLD);
+    causes.unmask(TXDW | RXT0);
+    causes.set_patience(2_000_000);
+    causes.sent(REPORTED, 0, 0, || 1);
+    causes.received(RECEIVED, 0, 0, || 2);
+    assert_eq!((causes.settle(2), causes.read()), (raise(1), RXT0 | TXDW));
+    assert_eq!(causes.settle(2_000_002), raise(0), "not once more");
+    causes.sent(REPORTED, 0, 0, || 3_000_000);
+    assert_eq!(causes.read(), TXDW, "who looks is told");
+    causes.sent(REPORTED, 0, 0, || 4_000_000);
+    causes.set_patience(0);
+    assert_eq!((causes.settle(4_000_001), causes.read()), (raise(1), TXDW), "so is who need not wait any more");
+}
+
+#[test]
+fn the_guest_s_own_delay_holds_however_long_the_device_waits() {
+    let mut causes = Causes::new(OLD);
+    causes.unmask(TXDW);
+    causes.set_patience(10_000);
+    causes.sent(REPORTED, 100, 0, || 0);
+    assert_eq!(causes.settle(10_000), at(102_400), "the guest's is longer");
+    assert_eq!((causes.settle(102_400), causes.read()), (raise(1), TXDW));
+    causes.set_patience(1_000_000);
+    causes.sent(REPORTED, 100, 0, || 200_000);
+    assert_eq!(causes.settle(302_400), at(1_200_000), "the device's is longer");
+    causes.sent(SentNews { descriptors: 128, ..REPORTED }, 100, 0, || 400_000);
+    assert_eq!(causes.settle(400_000), at(502_400), "half of the ring");
+    assert_eq!((causes.settle(502_400), causes.read()), (raise(1), TXDW));
+}
+
+#[test]
 fn a_reset_forgets_causes_and_delays_but_not_when_the_last_interrupt_was() {
     let mut causes = Causes::new(OLD);
     causes.set_floor(1_000);
@@ -176,7 +233,7 @@ fn a_reset_forgets_causes_and_delays_but_not_when_the_last_interrupt_was() {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Receive { low: bool },
-    Send { delay: bool, empty: bool },
+    Send { delay: bool, empty: bool, descriptors: u32 },
     Set(u32),
     Mask,
     Unmask,
@@ -185,6 +242,7 @@ enum Step {
     Floor(u64),
     Receiving(u32, u32),
     Sending(u32, u32),
+    Patience(u64),
     Flush,
 }
 
@@ -192,7 +250,10 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
     let delays = || (prop_oneof![Just(0), 1u32..60], prop_oneof![Just(0), 1u32..120]);
     let step = prop_oneof![
         4 => any::<bool>().prop_map(|low| Step::Receive { low }),
-        4 => any::<(bool, bool)>().prop_map(|(delay, empty)| Step::Send { delay, empty }),
+        4 => (any::<(bool, bool)>(), 1u32..60).prop_map(|((delay, empty), descriptors)| {
+            Step::Send { delay, empty, descriptors }
+        }),
+        1 => prop_oneof![Just(0), 0u64..LONGEST_PATIENCE].prop_map(Step::Patience),
         1 => prop_oneof![Just(LSC), Just(RXO), Just(MDAC)].prop_map(Step::Set),
         1 => Just(Step::Mask),
         2 => Just(Step::Unmask),
@@ -270,8 +331,8 @@ impl Run {
                 self.causes.received(news, self.receiving.0, self.receiving.1, || now);
                 self.owed |= RXT0 | if low { RXDMT0 } else { 0 };
             }
-            Step::Send { delay, empty } => {
-                let news = SentNews { reported: true, delay, empty };
+            Step::Send { delay, empty, descriptors } => {
+                let news = SentNews { delay, empty, descriptors, ..REPORTED };
                 self.causes.sent(news, self.sending.0, self.sending.1, || now);
                 self.owed |= TXDW | if empty { TXQE } else { 0 };
             }
@@ -298,6 +359,7 @@ impl Run {
             }
             Step::Receiving(packet, absolute) => self.receiving = (packet, absolute),
             Step::Sending(packet, absolute) => self.sending = (packet, absolute),
+            Step::Patience(within) => self.causes.set_patience(within),
             Step::Flush => {
                 self.causes.flush_receive();
                 self.causes.flush_transmit();
@@ -320,8 +382,8 @@ proptest! {
             run.follow(step);
         }
         run.follow(Step::Unmask);
-        // Longest delay, then longest interval.
-        for wait in [60 * 1_024, 600 * 256] {
+        // Longest delays, then longest interval.
+        for wait in [LONGEST_PATIENCE.max(60 * 1_024), 600 * 256] {
             run.pass(wait);
         }
         let raised = run.causes.pin();

@@ -40,6 +40,7 @@ mod statistics;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringway_engine::Signal;
 
@@ -78,6 +79,8 @@ pub struct Settings {
     pub mapped: bool,
     /// Whether the paravirtual extension is offered (thesis 4.4.2).
     pub csb: bool,
+    /// Longest time until the guest is told that frames were sent, while its ring is not half full of them.
+    pub completion_delay: Duration,
 }
 
 /// How far a port's front end has come.
@@ -126,6 +129,11 @@ impl E1000 {
     #[must_use]
     pub fn address(&self) -> [u8; 6] {
         self.address
+    }
+
+    /// Changes the longest time until the guest is told that frames were sent.
+    pub fn set_completion_delay(&self, within: Duration) {
+        self.device.set_completion_delay(within);
     }
 
     /// Plugs the cable in, or out. The guest is told.

@@ -5,6 +5,9 @@
 const THROTTLE_UNIT: u64 = 256;
 /// Units of the delay registers in nanoseconds.
 const DELAY_UNIT: u64 = 1024;
+/// Bytes that are sent without a word. A Linux socket has room for 86 frames of 1,514 bytes (212,992 bytes, each counted as 2,304),
+/// and so never waits for the time to end.
+const ENOUGH_BYTES: u64 = 128 << 10;
 
 /// The interval that ITR or an EITR asks for, in nanoseconds.
 pub(super) fn throttle_interval(register: u32) -> u64 {
@@ -85,6 +88,66 @@ impl Delay {
     /// What was delayed has become a cause, or never will.
     pub(super) fn stop(&mut self) {
         *self = Delay::default();
+    }
+}
+
+/// The device's own way for frames that were sent. Nobody waits for that news but a ring that gets full and senders whose bytes are
+/// counted until then, so it waits until there is enough of it, or for a time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Patience {
+    /// Longest wait, in nanoseconds; 0: none.
+    within: u64,
+    until: Option<u64>,
+    /// There was enough, or the time is over.
+    over: bool,
+    descriptors: u32,
+    bytes: u64,
+}
+
+impl Patience {
+    /// Has it wait so long at most, in nanoseconds.
+    pub(super) fn set_within(&mut self, within: u64) {
+        self.within = within;
+    }
+
+    /// Descriptors of a ring of `ring` went back, with so many bytes sent.
+    pub(super) fn event(&mut self, now: impl FnOnce() -> u64, descriptors: u32, bytes: u64, ring: u32) -> Delayed {
+        if self.within == 0 {
+            return Delayed::No;
+        }
+        self.descriptors = self.descriptors.saturating_add(descriptors);
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.over || self.descriptors >= ring / 2 || self.bytes >= ENOUGH_BYTES {
+            (self.until, self.over) = (None, true);
+            return Delayed::No;
+        }
+        let within = self.within;
+        self.until.get_or_insert_with(|| now().saturating_add(within));
+        Delayed::Yes
+    }
+
+    /// When the wait ends.
+    pub(super) fn due(&self) -> Option<u64> {
+        self.until
+    }
+
+    /// Ends the wait if it has been long enough; true then.
+    pub(super) fn expire(&mut self, now: u64) -> bool {
+        let expired = self.until.is_some_and(|until| until <= now);
+        if expired {
+            (self.until, self.over) = (None, true);
+        }
+        expired
+    }
+
+    /// Whether something waits.
+    pub(super) fn is_running(&self) -> bool {
+        self.until.is_some()
+    }
+
+    /// What waited has become a cause, or never will.
+    pub(super) fn stop(&mut self) {
+        *self = Patience { within: self.within, ..Patience::default() };
     }
 }
 

@@ -1,7 +1,7 @@
 //! The interrupts of a function: eventfds that the front end gives, written by whoever has news for the guest.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -16,6 +16,14 @@ pub struct Interrupts {
     inner: Mutex<Inner>,
     /// Written when a call did not return by itself.
     blocked: OnceLock<OwnedFd>,
+    attention: Attention,
+}
+
+/// Whether the port's own thread looks at its connection; where not, it is told of interrupts that guests ask registers about.
+#[derive(Debug, Default)]
+struct Attention {
+    away: AtomicBool,
+    wake: OnceLock<OwnedFd>,
 }
 
 #[derive(Debug, Default)]
@@ -58,7 +66,26 @@ impl Interrupts {
         {
             let _ = rustix::io::write(blocked, &1u64.to_ne_bytes());
         }
+        // With MSI-X the message says it all.
+        if self.attention.away.load(Ordering::Relaxed)
+            && self.mode() != Mode::MsiX
+            && self.attention.away.swap(false, Ordering::Relaxed)
+            && let Some(wake) = self.attention.wake.get()
+        {
+            // Only this process has the descriptor; a full counter is as good as a write.
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+        }
         true
+    }
+
+    /// Where to tell the port's own thread of an interrupt while it looks away.
+    pub(super) fn wake_by(&self, eventfd: OwnedFd) {
+        let _ = self.attention.wake.set(eventfd);
+    }
+
+    /// The port's own thread does not look at its connection from now on, or does again.
+    pub(super) fn look_away(&self, away: bool) {
+        self.attention.away.store(away, Ordering::Relaxed);
     }
 
     /// Where to report that a call did not return by itself.

@@ -4,7 +4,7 @@
 //! - `interrupts`: what reaches the guest.
 //! - `message`, `version`: the protocol's messages, decoded from bytes and descriptors; `reply`: their answers.
 //! - `session`: one connection: what has been said (`dma`: of memory), and what follows from it; `refusal`: or not.
-//! - `server`: the port's own thread: connections come and go, messages arrive.
+//! - `server`: the port's own thread: connections come and go, messages arrive; `nap`: when it sleeps while they do.
 //!
 //! A front end that breaks the rules loses its connection, and the port waits for the next.
 
@@ -12,6 +12,7 @@ mod dma;
 mod function;
 mod interrupts;
 mod message;
+mod nap;
 pub mod pci;
 mod refusal;
 mod reply;

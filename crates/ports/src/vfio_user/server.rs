@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::message::{MessageError, Messages};
+use super::nap::Nap;
 use super::session::{Outgoing, Session, SessionEnd};
 use super::{Function, Interrupts};
 use crate::front_end::{
@@ -55,8 +56,10 @@ impl Server {
         let listener = Listener::bind(&settings.socket)?;
         let blocked = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         interrupts.report_blocked_to(blocked.try_clone()?);
+        let interrupted = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        interrupts.wake_by(interrupted.try_clone()?);
         let thread = Thread::start(&settings.label, move |stop| {
-            PortThread { listener, function, interrupts, observer, stop, blocked }.run();
+            PortThread { listener, function, interrupts, observer, stop, blocked, interrupted }.run();
         })?;
         Ok(Server { _thread: thread })
     }
@@ -92,6 +95,18 @@ struct PortThread {
     stop: Stop,
     /// Readable when an interrupt could not be written.
     blocked: OwnedFd,
+    /// Readable when there was an interrupt while this thread did not look at its connection.
+    interrupted: OwnedFd,
+}
+
+/// How far the messages have been followed.
+enum Heard {
+    /// There may be more: some may have been received already, so that the socket would not tell.
+    Some,
+    /// To the last.
+    All,
+    /// The same, and the connection may be left alone until then.
+    Enough(Instant),
 }
 
 impl PortThread {
@@ -122,7 +137,7 @@ impl PortThread {
             Err(error) => return Ended::Fault("out_of_resources", error.to_string()),
         };
         let mut receiver = Receiver::new();
-        let (mut settle_at, mut more) = (None, false);
+        let (mut settle_at, mut more, mut nap) = (None, false, Nap::default());
         let (mut turn_away_from, mut refusal_told) = (Instant::now(), false);
         loop {
             let now = Instant::now();
@@ -150,8 +165,13 @@ impl PortThread {
                 session.look_at_unmask();
             }
             if heard || more {
-                more = match self.hear(&socket, &mut session, &mut receiver) {
-                    Ok(more) => more,
+                more = match self.hear(&socket, &mut session, &mut receiver, &mut nap) {
+                    Ok(Heard::All) => false,
+                    Ok(Heard::Some) => true,
+                    Ok(Heard::Enough(until)) => {
+                        self.sleep(until, &mut nap);
+                        true
+                    }
                     Err(ended) => return ended,
                 };
                 settle_at = session.is_unsettled().then(|| Instant::now() + SETTLED_AFTER);
@@ -177,22 +197,46 @@ impl PortThread {
         }
     }
 
-    /// Follows the messages that have come, for a while. Whether there may be more: some may have been received already, so that
-    /// the socket would not tell.
-    fn hear(&self, socket: &OwnedFd, session: &mut Session, receiver: &mut Receiver<Messages>) -> Result<bool, Ended> {
+    /// Sleeps while messages come that nobody has to answer. An interrupt ends that, and the port's end.
+    fn sleep(&self, until: Instant, nap: &mut Nap) {
+        self.interrupts.look_away(true);
+        let mut fds = [PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.interrupted, PollFlags::IN)];
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let interrupted = poll(&mut fds, Some(&left)).is_ok() && !fds[1].revents().is_empty();
+        self.interrupts.look_away(false);
+        if interrupted {
+            let _ = rustix::io::read(&self.interrupted, &mut [0; 8]);
+            nap.interrupted(Instant::now());
+        }
+    }
+
+    /// Follows the messages that have come, for a while.
+    fn hear(
+        &self,
+        socket: &OwnedFd,
+        session: &mut Session,
+        receiver: &mut Receiver<Messages>,
+        nap: &mut Nap,
+    ) -> Result<Heard, Ended> {
         let mut out = Vec::new();
+        let (mut some, mut answered) = (false, false);
         for _ in 0..AT_A_TIME {
             let header = match receiver.receive(socket)? {
                 Received::Message(header) => header,
-                Received::Nothing if session.is_unsettled() => return Ok(false),
-                Received::Nothing => return self.settle(socket, session).map(|()| false),
+                Received::Nothing if session.is_unsettled() => return Ok(Heard::All),
+                Received::Nothing => {
+                    self.settle(socket, session)?;
+                    return Ok(nap.after(Instant::now(), some, answered).map_or(Heard::All, Heard::Enough));
+                }
                 Received::Gone => return Err(Ended::Gone),
             };
+            (some, answered) = (true, answered || !header.no_reply);
             let (body, fds) = receiver.take();
             session.handle(header, body, fds, &mut out)?;
             self.send(socket, &mut out)?;
         }
-        Ok(true)
+        Ok(Heard::Some)
     }
 
     /// The memory is what has been said. What was kept back meanwhile is answered.

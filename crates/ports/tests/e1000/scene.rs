@@ -74,6 +74,7 @@ impl Lan {
                 link: true,
                 mapped: model == Model::E1000e,
                 csb: model == Model::E1000,
+                completion_delay: Duration::ZERO,
             };
             let noted = Arc::new(Notes::default());
             let (sides, port) = e1000::open(&settings, Arc::clone(&noted) as Arc<dyn Observer>).unwrap();

@@ -103,6 +103,8 @@ const KEYS: &str = "Keys, as in [port.NAME] of the configuration:
   link=up|down           for an e1000 port: whether the NIC's cable is plugged in
   registers=mapped|trapped   for an e1000 port: how the guest gets at its rings' registers (e1000e: mapped, e1000: trapped)
   csb=true|false         for an e1000 port: whether a driver is offered to do without registers (by default not)
+  completion_delay=TIME  for an e1000 port: longest time until the guest is told that frames were sent, unless half its ring
+                         waits for that; by default 2ms, 0s: at once
 
 Example:
   ringway port add tap0 switch=lan0 kind=tap weight=2";

@@ -12,7 +12,8 @@ impl Causes {
             Way::One => self.one.up,
             Way::Several => false,
         };
-        (self.icr & self.ims == 0 || raised) && !self.transmit.is_running() && !self.receive.is_running()
+        let delayed = self.transmit.is_running() || self.receive.is_running() || self.sent.is_running();
+        (self.icr & self.ims == 0 || raised) && !delayed
     }
 
     /// Whether the pin is raised, for a front end that unmasks it.
@@ -22,8 +23,9 @@ impl Causes {
 
     /// What is to be raised now, and when to look again. Who raises something then says when ([`Causes::raised`]).
     pub(in crate::e1000) fn settle(&mut self, now: u64) -> Raise {
-        if self.transmit.expire(now) {
-            self.set(self.transmit_cause());
+        let ended = [self.transmit.expire(now), self.sent.expire(now)].contains(&true);
+        if ended && !self.transmit.is_running() && !self.sent.is_running() {
+            self.tell_sent();
         }
         if self.receive.expire(now) {
             self.set(self.receive_cause());
@@ -32,7 +34,7 @@ impl Causes {
             Way::One => self.settle_one(now),
             Way::Several => self.settle_several(now),
         };
-        let timers = [raise.next, self.transmit.due(), self.receive.due()];
+        let timers = [raise.next, self.transmit.due(), self.receive.due(), self.sent.due()];
         raise.next = timers.into_iter().flatten().min();
         raise
     }
@@ -48,6 +50,7 @@ impl Causes {
             None => {
                 self.one.up = true;
                 self.one.throttle.raised(now);
+                self.take_sent();
                 Raise { vectors: 1, next: None }
             }
         }
