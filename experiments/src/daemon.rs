@@ -13,6 +13,7 @@ use ringway_client::{Port, Shape};
 use ringway_traffic::{Mac, ProcessEndpoint};
 
 use crate::child::Program;
+use crate::machine::Turns;
 use crate::network::{Network, SENDER, wait_for_fd};
 use crate::peers::vhost::VhostSwitch;
 use crate::placement::Cores;
@@ -234,6 +235,14 @@ impl Daemon {
         let pollers = status["pollers"].as_array().map(Vec::as_slice).unwrap_or_default();
         let sum = |key: &str| pollers.iter().filter_map(|poller| poller[key].as_f64()).sum::<f64>();
         Ok((sum("busy"), sum("busy") + sum("free")))
+    }
+
+    /// How often its poller loses its core and gets one.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn poller_turns(&mut self) -> io::Result<Turns> {
+        Turns::of(self.program.child().id(), "poller0")
     }
 
     fn attach_as(&self, name: &str, shape: Shape) -> io::Result<ProcessEndpoint> {

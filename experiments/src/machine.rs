@@ -1,6 +1,9 @@
 //! What a figure was measured on.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -66,9 +69,61 @@ fn rfc3339(seconds: u64) -> String {
 /// How often this thread has lost its core to something else so far. 0 where the kernel does not say.
 #[must_use]
 pub fn times_preempted() -> u64 {
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let count = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// How often a thread has lost its core and got one again, to be asked often: while that stays the same, it either runs
+/// or does not.
+pub struct Turns {
+    status: File,
+    schedstat: Option<File>,
+    text: Vec<u8>,
+}
+
+impl Turns {
+    /// Of the thread that asks.
+    ///
+    /// # Errors
+    /// There is no `/proc`.
+    pub fn of_this_thread() -> io::Result<Turns> {
+        Turns::open(Path::new("/proc/thread-self"))
+    }
+
+    /// Of the thread called `name` of process `process`.
+    ///
+    /// # Errors
+    /// There is no such thread.
+    pub fn of(process: u32, name: &str) -> io::Result<Turns> {
+        for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+            let thread = thread?.path();
+            if fs::read_to_string(thread.join("comm"))?.trim() == name {
+                return Turns::open(&thread);
+            }
+        }
+        Err(io::Error::other(format!("process {process} has no thread {name}")))
+    }
+
+    fn open(thread: &Path) -> io::Result<Turns> {
+        let schedstat = File::open(thread.join("schedstat")).ok();
+        Ok(Turns { status: File::open(thread.join("status"))?, schedstat, text: vec![0; 8192] })
+    }
+
+    /// So far, as far as the kernel says.
+    pub fn count(&mut self) -> u64 {
+        let Turns { status, schedstat, text } = self;
+        let mut read = |file: &File| {
+            let len = file.read_at(text, 0).unwrap_or(0);
+            String::from_utf8_lossy(&text[..len]).into_owned()
+        };
+        let number = |text: &str| text.trim().parse::<u64>().unwrap_or(0);
+        let status = read(status);
+        let lost = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:")).map_or(0, number);
+        // The third number is how often it was given a core (Documentation/scheduler/sched-stats).
+        let got = schedstat.as_ref().map(read).and_then(|text| text.split(' ').nth(2).map(number));
+        lost + got.unwrap_or(0)
+    }
 }
 
 #[cfg(test)]
@@ -81,5 +136,20 @@ mod tests {
         assert_eq!(rfc3339(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(rfc3339(1_767_225_599), "2025-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn a_thread_is_found_by_its_name_and_counts_its_turns() {
+        let named = std::thread::Builder::new().name("named".into()).spawn(|| {
+            let mut turns = Turns::of(std::process::id(), "named").unwrap();
+            let before = turns.count();
+            let is_own = before <= Turns::of_this_thread().unwrap().count();
+            // One that sleeps gets its core again.
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+            (is_own, before, turns.count())
+        });
+        let (is_own, before, after) = named.unwrap().join().unwrap();
+        assert!(is_own && before < after, "{before} turns, then {after}");
+        assert!(Turns::of(std::process::id(), "nobody").is_err());
     }
 }
