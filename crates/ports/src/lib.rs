@@ -6,6 +6,7 @@ mod front_end;
 mod gather;
 pub mod guest;
 pub mod process;
+mod steer;
 pub mod stream;
 pub mod tap;
 pub mod vfio_user;

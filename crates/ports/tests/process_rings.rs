@@ -122,6 +122,40 @@ fn a_flow_stays_in_order_on_one_of_several_rings() {
     }
 }
 
+/// A UDP frame from station 0 to station 1, from this port.
+fn datagram(port: u16, number: u8) -> Vec<u8> {
+    let mut bytes = frame(1, 0, 60, 0);
+    bytes[12..14].copy_from_slice(&[0x08, 0x00]);
+    bytes[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    bytes[34..36].copy_from_slice(&port.to_be_bytes());
+    bytes[36..38].copy_from_slice(&[0, 53]);
+    bytes[59] = number;
+    bytes
+}
+
+#[test]
+fn flows_between_the_same_stations_are_spread_over_rings_by_their_ports() {
+    let several = Shape { rx_rings: 4, ..Shape::default() };
+    let mut lan = Lan::of(2, several);
+    for number in 0..4 {
+        for port in 1000..1032 {
+            lan.clients[0].queue(0, &datagram(port, number), 2112);
+        }
+    }
+    lan.clients[0].publish(0);
+    while lan.clients[0].input.pending() {
+        lan.pass(0);
+    }
+    let mut rings: Vec<_> = (0..4).map(|ring| lan.clients[1].receive(ring)).collect();
+    assert!(rings.iter().all(|ring| ring.len() >= 4 * 2), "{:?}", rings.iter().map(Vec::len).collect::<Vec<_>>());
+    for port in 1000..1032 {
+        let of_flow = |ring: &mut Vec<Vec<u8>>| ring.extract_if(.., |f| f[34..36] == u16::to_be_bytes(port)).collect();
+        let flow: Vec<Vec<Vec<u8>>> =
+            rings.iter_mut().map(of_flow).filter(|found: &Vec<_>| !found.is_empty()).collect();
+        assert!(flow == [(0..4).map(|number| datagram(port, number)).collect::<Vec<_>>()], "port {port}");
+    }
+}
+
 #[test]
 fn several_transmit_rings_get_their_turns_when_one_is_always_full() {
     let two = Shape { tx_rings: 2, tx_slots: 1024, rx_slots: 1024, ..Shape::default() };

@@ -218,7 +218,7 @@ impl Lists {
         let (congestion, before) = (member.port.congestion(), member.port.counters().given_and_lost());
         let shared = congestion.is_on(now.nanoseconds);
         if shared {
-            let (bytes, most) = congestion.most(from, output.room(), now.nanoseconds);
+            let (bytes, most) = congestion.most(from, output.room(frames.clone()), now.nanoseconds);
             let turn = policy::first(frames.clone().map(|frame| frame.len()), bytes, most);
             if turn.refused > 0 {
                 refuse(&frames, turn.frames, DropReason::ReceiverFull, member, switch.watch(port));

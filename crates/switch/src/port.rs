@@ -127,9 +127,10 @@ pub trait Output: Send {
         Accepts::NOTHING
     }
 
-    /// How many frames there is room for now, and at most, where that can be told at once. Asked while the client loses frames for
-    /// want of room.
-    fn room(&mut self) -> Option<(usize, usize)> {
+    /// About how many frames there is room for now, and at most, where these frames go, as far as that can be told at once.
+    /// Asked while the client loses frames for want of room.
+    fn room(&mut self, frames: Frames<'_, '_>) -> Option<(usize, usize)> {
+        let _ = frames;
         None
     }
 

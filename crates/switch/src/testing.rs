@@ -183,7 +183,7 @@ impl Output for Sink {
         self.with(|kept| kept.accepts)
     }
 
-    fn room(&mut self) -> Option<(usize, usize)> {
+    fn room(&mut self, _: Frames<'_, '_>) -> Option<(usize, usize)> {
         self.with(|kept| (kept.room < usize::MAX).then(|| (kept.room.saturating_sub(kept.frames.len()), kept.room)))
     }
 

@@ -25,7 +25,7 @@ impl Output for E1000Output {
         Receive::ACCEPTS
     }
 
-    fn room(&mut self) -> Option<(usize, usize)> {
+    fn room(&mut self, _: Frames<'_, '_>) -> Option<(usize, usize)> {
         let side = self.device.output.lock();
         let Ring::On(receive) = &side.ring else { return None };
         Some((receive.free(side.tail(&self.device.page)) as usize, receive.size() as usize))

@@ -10,13 +10,15 @@ use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
 use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Mapping, View, prefetch_write};
-use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Mac, Output, PortFault};
+use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Output, PortFault};
 
 use super::ring::{Ring, RingMemory};
 use crate::copy::{self, ROW, prefetch};
+use crate::steer::{Picks, room_of};
 
 pub(super) struct ProcessOutput {
     rings: Vec<RxRing>,
+    picks: Picks,
 }
 
 struct RxRing {
@@ -55,7 +57,7 @@ impl ProcessOutput {
         let rings = (0..layout.shape.rx_rings)
             .map(|number| Ok(RxRing { ring: Ring::receive(&mapping, &layout, number)?, next: 0, head: 0 }))
             .collect::<io::Result<_>>()?;
-        Ok(Self { rings })
+        Ok(Self { rings, picks: Picks::new() })
     }
 }
 
@@ -64,12 +66,9 @@ impl Output for ProcessOutput {
         if self.rings.iter().any(|ring| ring.ring.offload) { Accepts::EVERYTHING } else { Accepts::NOTHING }
     }
 
-    fn room(&mut self) -> Option<(usize, usize)> {
-        let [ring] = self.rings.as_mut_slice() else { return None };
-        let head = ring.ring.doorbell()?[RX_CLIENT + INDEX].load(Ordering::Acquire);
-        // A client that is wrong is met by the next delivery.
-        ring.refresh(head).ok()?;
-        Some((ring.room() as usize, ring.ring.slots as usize - 1))
+    fn room(&mut self, frames: Frames<'_, '_>) -> Option<(usize, usize)> {
+        let used = if self.rings.len() > 1 { self.picks.pick(frames, self.rings.len()) } else { 1 };
+        room_of(used, self.rings.iter_mut().map(RxRing::look))
     }
 
     #[inline]
@@ -78,7 +77,7 @@ impl Output for ProcessOutput {
         let result = match self.rings.as_mut_slice() {
             [ring] if !ring.ring.offload => ring.deliver::<0>(frames, &mut tally),
             [ring] => ring.deliver::<PREFIX_BYTES>(frames, &mut tally),
-            rings => deliver_spread(rings, frames, &mut tally),
+            rings => deliver_spread(rings, &mut self.picks, frames, &mut tally),
         };
         counters.add_out(tally.frames, tally.bytes);
         if tally.full + tally.small + tally.bad + tally.down > 0 {
@@ -91,26 +90,33 @@ impl Output for ProcessOutput {
     }
 }
 
-/// Several rings: a flow, by its addresses, stays on one.
+/// Several rings: a flow stays on one.
 #[cold]
-fn deliver_spread(rings: &mut [RxRing], frames: Frames<'_, '_>, tally: &mut Tally) -> Result<(), PortFault> {
-    let count = rings.len() as u64;
+fn deliver_spread(
+    rings: &mut [RxRing],
+    picks: &mut Picks,
+    frames: Frames<'_, '_>,
+    tally: &mut Tally,
+) -> Result<(), PortFault> {
+    let used = picks.pick(frames.clone(), rings.len());
     let mut result = Ok(());
-    for frame in frames {
-        let pair = Mac::source(&frame.head().0).bits() ^ Mac::destination(&frame.head().0).bits().rotate_left(24);
-        let ring = &mut rings[(pair.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % count as usize];
-        let frames = std::iter::once(frame);
-        let delivered = if ring.ring.offload {
-            ring.deliver::<PREFIX_BYTES>(frames, tally)
-        } else {
-            ring.deliver::<0>(frames, tally)
-        };
+    for (number, ring) in rings.iter_mut().enumerate().filter(|(number, _)| used >> number & 1 != 0) {
+        let mine = picks.of(frames.clone(), number);
+        let delivered =
+            if ring.ring.offload { ring.deliver::<PREFIX_BYTES>(mine, tally) } else { ring.deliver::<0>(mine, tally) };
         result = result.and(delivered);
     }
     result
 }
 
 impl RxRing {
+    /// Slots that the switch may fill now, of at most so many. A client that is wrong is met by the next delivery.
+    fn look(&mut self) -> Option<(usize, usize)> {
+        let head = self.ring.doorbell()?[RX_CLIENT + INDEX].load(Ordering::Acquire);
+        self.refresh(head).ok()?;
+        Some((self.room() as usize, self.ring.slots as usize - 1))
+    }
+
     /// Slots the switch may fill: netmap keeps one empty.
     #[inline]
     fn room(&self) -> u32 {

@@ -22,7 +22,6 @@ mod output;
 mod queue;
 mod reply;
 mod session;
-mod steer;
 mod vring;
 
 #[cfg(fuzzing)]

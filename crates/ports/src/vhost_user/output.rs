@@ -3,23 +3,23 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use ringway_switch::{Accepts, Counters, DropReason, Frames, MAX_BATCH, Output, PortFault};
+use ringway_switch::{Accepts, Counters, DropReason, Frames, Output, PortFault};
 
 use super::device::{Device, Fault, OutputSide};
-use super::steer::flow_hash;
+use super::queue::ReceiveQueue;
+use crate::steer::{Picks, room_of};
 use crate::virtqueue::Tally;
 
 pub(super) struct VhostOutput {
     device: Arc<Device>,
-    /// Which queue each frame of a batch goes to.
-    picks: Box<[u8]>,
+    picks: Picks,
     /// What was said to be accepted since the last delivery. The session may have changed it meanwhile.
     said: Cell<Accepts>,
 }
 
 impl VhostOutput {
     pub(super) fn new(device: Arc<Device>) -> VhostOutput {
-        VhostOutput { device, picks: vec![0; MAX_BATCH].into(), said: Cell::new(Accepts::NOTHING) }
+        VhostOutput { device, picks: Picks::new(), said: Cell::new(Accepts::NOTHING) }
     }
 }
 
@@ -30,11 +30,12 @@ impl Output for VhostOutput {
         accepts
     }
 
-    fn room(&mut self) -> Option<(usize, usize)> {
+    fn room(&mut self, frames: Frames<'_, '_>) -> Option<(usize, usize)> {
         let mut side = self.device.output.lock();
-        let mut queues = side.queues.iter_mut().flatten().filter(|queue| queue.is_enabled());
-        let queue = queues.next()?;
-        if queues.next().is_none() { queue.room() } else { None }
+        let enabled = side.queues.iter().flatten().filter(|queue| queue.is_enabled()).count();
+        let used = if enabled > 1 { self.picks.pick(frames, enabled) } else { 1 };
+        let queues = side.queues.iter_mut().flatten().filter(|queue| queue.is_enabled());
+        room_of(used, queues.map(ReceiveQueue::room))
     }
 
     #[inline]
@@ -42,8 +43,7 @@ impl Output for VhostOutput {
         let mut side = self.device.output.lock();
         let OutputSide { queues, fault, accepts, .. } = &mut *side;
         let said = self.said.take();
-        let enabled =
-            |queue: &&mut Option<_>| matches!(queue, Some(queue) if super::queue::ReceiveQueue::is_enabled(queue));
+        let enabled = |queue: &&mut Option<_>| matches!(queue, Some(queue) if ReceiveQueue::is_enabled(queue));
         let many = queues.iter_mut().filter(enabled).count();
         if many == 0 || fault.is_some() || !accepts.contains(said) {
             counters.drop_out(DropReason::ReceiverDown, frames.count() as u64);
@@ -51,9 +51,7 @@ impl Output for VhostOutput {
         }
         let mut tally = Tally::default();
         if many > 1 {
-            for (pick, frame) in self.picks.iter_mut().zip(frames.clone()) {
-                *pick = (flow_hash(&frame.head().0) as usize % many) as u8;
-            }
+            self.picks.pick(frames.clone(), many);
         }
         let mut turn = 0;
         for (number, queue) in queues.iter_mut().enumerate() {
@@ -61,8 +59,7 @@ impl Output for VhostOutput {
             let result = if many == 1 {
                 queue.deliver(frames.clone(), &mut tally)
             } else {
-                let mine = frames.clone().zip(&self.picks).filter(|(_, pick)| **pick == turn);
-                queue.deliver(mine.map(|(frame, _)| frame), &mut tally)
+                queue.deliver(self.picks.of(frames.clone(), turn), &mut tally)
             };
             if let Err(what) = result {
                 fault.get_or_insert(Fault { queue: 2 * number as u16, what });

@@ -171,12 +171,12 @@ impl ReceiveQueue {
         either!(&mut self.queue, queue => queue.set_log(log));
     }
 
-    /// Chains that the driver has put there, of at most so many, where the ring says so in one place.
+    /// About how many chains the driver has put there, of at most so many.
     pub(super) fn room(&mut self) -> Option<(usize, usize)> {
-        match &mut self.queue {
-            Either::Split(queue) => Some((queue.ring.room(&self.memory)?, queue.ring.size().into())),
-            Either::Packed(_) => None,
-        }
+        let memory = &*self.memory;
+        either!(&mut self.queue, queue => {
+            Some((queue.ring.room(queue.ring.memory(memory)?)?, queue.ring.size().into()))
+        })
     }
 
     /// Where to note how far it is; it goes on where a predecessor was.

@@ -430,6 +430,27 @@ impl Ring for Packed {
         self.size
     }
 
+    /// A driver makes descriptors available in order, so the last is found by halving; first near by, as the room of who is
+    /// asked is small.
+    fn room(&mut self, memory: PackedMemory<'_>) -> Option<usize> {
+        let size = u32::from(self.size);
+        let there = |count: u32| {
+            let at = self.advance(self.next, (count - 1) as u16);
+            let rest = u64::from_le(memory.descriptors[at.slot()][1].load(Ordering::Acquire));
+            Self::is_available((rest >> 48) as u16, at.wrap())
+        };
+        let (mut least, mut beyond) = (0, 1);
+        while beyond <= size && there(beyond) {
+            (least, beyond) = (beyond, 2 * beyond);
+        }
+        beyond = beyond.min(size + 1);
+        while beyond - least > 1 {
+            let middle = u32::midpoint(least, beyond);
+            if there(middle) { least = middle } else { beyond = middle }
+        }
+        Some(least as usize)
+    }
+
     fn written(&self) -> [(u64, u64); 2] {
         [(self.addresses.descriptors, 16 * u64::from(self.size)), (self.addresses.device, 4)]
     }

@@ -4,7 +4,7 @@ use ringway_memory::View;
 use ringway_switch::{BatchStorage, Gso, Offload};
 
 use super::testing::{Driver, Guest, HIGH, Piece, both, deliver, receive_queue};
-use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC, Receive, RingFault};
+use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC, Receive, Ring, RingFault};
 
 both!(
     a_frame_fills_buffers_of_any_framing,
@@ -18,6 +18,7 @@ both!(
     buffers_go_back_in_order_and_visible_all_at_once,
     frames_above_the_mtu_are_not_given,
     a_buffer_shorter_than_the_header_takes_nothing,
+    room_is_what_the_driver_has_put_there,
 );
 
 const HEADER: usize = 12;
@@ -289,4 +290,31 @@ fn a_frame_in_the_upper_region_arrives_there() {
     let bytes = frame(88, 3);
     assert_eq!(deliver(&mut queue, &guest, &[(bytes.clone(), None)], 1).0, Ok::<(), RingFault>(()));
     assert_eq!(guest.read(HIGH + 12, 88), bytes);
+}
+
+fn room_is_what_the_driver_has_put_there<D: Driver>() {
+    let guest = Guest::new();
+    let mut driver = D::new(&guest, 32, 0);
+    let mut queue = receive_queue(&guest, &driver, false);
+    let buffer = buffers(&guest, &[100]);
+    let room = |queue: &mut Receive<D::Device>| {
+        let memory = queue.ring.memory(&guest.memory).expect("memory");
+        queue.ring.room(memory)
+    };
+    let (mut there, mut most) = (0, 0);
+    for step in 0..300 {
+        for _ in 0..step * 7 % (33 - there) {
+            driver.send(&guest, &buffer);
+            there += 1;
+        }
+        most = most.max(there);
+        assert_eq!(room(&mut queue), Some(there), "step {step}");
+        let frames = vec![(frame(60, step), None); step * 5 % (there + 1)];
+        let (result, tally) = deliver(&mut queue, &guest, &frames, 64);
+        assert_eq!((result, tally.frames), (Ok(()), frames.len() as u64));
+        there -= frames.len();
+        assert_eq!(room(&mut queue), Some(there), "step {step}, delivered");
+        driver.all_used(&guest);
+    }
+    assert_eq!(most, 32, "the ring was full at times");
 }

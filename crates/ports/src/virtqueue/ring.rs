@@ -219,6 +219,10 @@ pub trait Ring: Send + 'static {
     /// Descriptors of the ring.
     fn size(&self) -> u16;
 
+    /// About how many chains are available: split rings count chains, packed ones their descriptors. Whoever asks must not build
+    /// on it.
+    fn room(&mut self, memory: Self::Memory<'_>) -> Option<usize>;
+
     /// The parts that the device writes, as guest physical addresses and lengths: for the dirty log.
     fn written(&self) -> [(u64, u64); 2];
 

@@ -119,13 +119,6 @@ impl Split {
         self.unpublished |= count > 0;
     }
 
-    /// Chains that are available.
-    pub fn room(&mut self, guest: &GuestMemory) -> Option<usize> {
-        let memory = self.memory(guest)?;
-        self.refresh(memory).ok()?;
-        Some(self.available.wrapping_sub(self.next.get()).into())
-    }
-
     fn available_bytes(&self) -> u32 {
         4 + 2 * u32::from(self.size) + if self.event_idx { 2 } else { 0 }
     }
@@ -319,6 +312,11 @@ impl Ring for Split {
     #[inline]
     fn size(&self) -> u16 {
         self.size
+    }
+
+    fn room(&mut self, memory: SplitMemory<'_>) -> Option<usize> {
+        self.refresh(memory).ok()?;
+        Some(self.available.wrapping_sub(self.next.get()).into())
     }
 
     fn written(&self) -> [(u64, u64); 2] {
