@@ -209,6 +209,10 @@ fn copy(frame: &Frame<'_, '_>, to: View<'_>) -> bool {
 }
 
 impl Tap for Capture {
+    fn sees_refused(&self) -> bool {
+        self.drops && self.selection != Selection::Out && !self.ended.load(Ordering::Relaxed)
+    }
+
     fn see<'b, 'm: 'b>(&self, frames: &mut dyn Iterator<Item = Seen<'b, 'm>>) {
         if self.ended.load(Ordering::Relaxed) {
             return;

@@ -144,3 +144,13 @@ impl<'m> Gather<'m> {
         }
     }
 }
+
+/// Whether a frame begins with these bytes, its addresses, and has an Ethernet type behind them.
+#[inline(always)]
+pub(crate) fn begins_with(frame: View<'_>, addresses: &[u8; 12]) -> bool {
+    let word = |at: usize| u64::from_le_bytes(addresses[at..at + 8].try_into().unwrap_or_default());
+    // Two words that overlap.
+    frame.len() >= 14
+        && frame.first_word().map(u64::to_le) == Some(word(0))
+        && frame.sub(4, 8).and_then(|tail| tail.first_word()).map(u64::to_le) == Some(word(4))
+}

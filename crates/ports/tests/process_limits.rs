@@ -68,3 +68,46 @@ fn several_rings_are_skipped_by_turns() {
     assert_eq!(discard(&mut lan.clients[0], 1), Ok((1, 60)));
     assert_eq!(room(&lan), [all, all - 1]);
 }
+
+#[test]
+fn frames_with_the_same_addresses_are_skipped_up_to_any_other_around_the_ring() {
+    let mut lan = Lan::of(3, Shape { tx_slots: 16, rx_slots: 256, buffer_size: 128, ..Shape::default() });
+    let like: [u8; 12] = frame(1, 0, 60, 0)[..12].try_into().expect("two addresses");
+    let discard_like = |client: &mut Client, most| {
+        client.input.discard_like(&like, most).map(|Discarded { frames, bytes }| (frames, bytes))
+    };
+    for round in 0..40 {
+        let sent = [(1, 60), (1, 128), (1, 14), (2, 60), (1, 60)];
+        for (number, (to, len)) in (0..).zip(sent) {
+            lan.clients[0].queue(0, &frame(to, 0, len, round * 8 + number), 128);
+        }
+        lan.clients[0].publish(0);
+        assert_eq!(discard_like(&mut lan.clients[0], 2), Ok((2, 188)));
+        assert_eq!(discard_like(&mut lan.clients[0], 9), Ok((1, 14)));
+        assert_eq!(discard_like(&mut lan.clients[0], 9), Ok((0, 0)), "the next is for another");
+        assert_eq!(lan.pass(0).frames, 2);
+        assert_eq!(lan.clients[2].receive(0), [frame(2, 0, 60, round * 8 + 3)]);
+        assert_eq!(lan.clients[1].receive(0), [frame(1, 0, 60, round * 8 + 4)]);
+        // One in several slots is not told at once.
+        lan.clients[0].queue(0, &frame(1, 0, 200, round), 128);
+        lan.clients[0].publish(0);
+        assert_eq!(discard_like(&mut lan.clients[0], 9), Ok((0, 0)));
+        assert_eq!(lan.pass(0).frames, 1);
+        assert_eq!(lan.clients[1].receive(0), [frame(1, 0, 200, round)]);
+        assert_eq!(lan.clients[0].tx_room(0), 15);
+    }
+    // Slots that say what cannot be are left to whoever counts them.
+    for wrong in [
+        ringway_abi::Slot { buffer: 1, len: 60, flags: 0 },
+        ringway_abi::Slot { len: 200, ..lan.clients[0].tx_slot(0, 0) },
+    ] {
+        let at = lan.clients[0].tx_head[0];
+        lan.clients[0].queue(0, &frame(1, 0, 60, 0), 128);
+        lan.clients[0].set_tx(0, at, wrong);
+        lan.clients[0].publish(0);
+        assert_eq!(discard_like(&mut lan.clients[0], 9), Ok((0, 0)));
+        assert_eq!(lan.pass(0).frames, 1);
+    }
+    lan.clients[0].set_tx_head(0, 16);
+    assert_eq!(discard_like(&mut lan.clients[0], 9), Err(PortFault::TxHeadOutOfRange(16)));
+}

@@ -9,7 +9,7 @@ use self::frame::{EMPTY, Entry, More};
 use crate::counters::DropReason;
 use crate::mac::Mac;
 use crate::offload::{self, Accepts, Offload};
-use crate::policy::Class;
+use crate::policy::{Class, Exhausted};
 
 /// Most frames in a batch.
 pub const MAX_BATCH: usize = 1024;
@@ -577,6 +577,14 @@ impl<'m> Batch<'m> {
         let (entry, others) = self.entries[..self.count].get(first..)?.split_first()?;
         let more = others.iter().take_while(|other| other.destination == entry.destination).count();
         Some((entry.destination.unpack(), first + 1 + more))
+    }
+
+    /// All of it went to a port that was given so many frames and refused the others.
+    #[cold]
+    pub(crate) fn exhausted(&self, port: u16, given: usize) -> Exhausted {
+        let both = |index: usize| self.heads[index].0[..12].try_into().unwrap_or_default();
+        let addresses: [u8; 12] = both(self.count - 1);
+        Exhausted { port, addresses, alike: addresses == both(0), given }
     }
 
     /// Frame `index`, to deliver it.

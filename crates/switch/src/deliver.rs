@@ -3,7 +3,7 @@
 use crate::batch::{Batch, Destination, Frame};
 use crate::counters::DropReason;
 use crate::offload::{Accepts, Finisher};
-use crate::policy::{self, Class, Retagger};
+use crate::policy::{self, Class, Exhausted, Retagger};
 use crate::port::Output;
 use crate::switch::{MAX_PORTS, Member, Switch};
 use crate::time::Time;
@@ -77,6 +77,8 @@ pub(crate) struct Lists {
     /// Ports that were given frames in this pass.
     pub(crate) served: Vec<u16>,
     watchers: Watchers,
+    /// The last pass ended with frames that their receiver's limit refused.
+    pub(crate) exhausted: Option<Exhausted>,
 }
 
 impl Lists {
@@ -91,6 +93,7 @@ impl Lists {
             retagger: Retagger::new(),
             served: Vec::with_capacity(MAX_PORTS),
             watchers: Watchers::new(batch_limit.max(Finisher::CHUNK)),
+            exhausted: None,
         }
     }
 
@@ -142,6 +145,7 @@ impl Lists {
     #[inline(always)]
     pub(crate) fn deliver(&mut self, batch: &Batch<'_>, from: &Member, switch: &Switch, now: &Time) -> bool {
         self.served.clear();
+        self.exhausted = None;
         self.sort(batch, from, switch);
         let mut fault = false;
         let mut heard = false;
@@ -209,6 +213,9 @@ impl Lists {
             let turn = egress.admit(from, lengths, sum, now.nanoseconds);
             if turn.refused > 0 {
                 refuse(&frames, turn.frames, DropReason::EgressLimited, member, switch.watch(port));
+                if self.order.len() == batch.len() && flood == NONE {
+                    self.exhausted = Some(batch.exhausted(port, turn.frames as usize));
+                }
                 if turn.frames == 0 {
                     return false;
                 }

@@ -6,9 +6,10 @@ use crate::batch::BatchStorage;
 use crate::calls::PendingCalls;
 use crate::counters::DropReason;
 use crate::deliver::Lists;
+use crate::policy::exhausted::drop_alike;
 use crate::policy::hold::hold;
 use crate::policy::{self, Turn};
-use crate::port::{Input, News, PortFault};
+use crate::port::{Discarded, Input, News, PortFault};
 use crate::switch::{Member, Switch};
 use crate::time::Time;
 
@@ -48,7 +49,7 @@ pub struct Passed {
 pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Workspace, now: &Time) -> Passed {
     let turn = from.policy.as_ref().map_or(Turn::Free, |policy| policy.turn(now));
     if let Turn::Drop | Turn::Wait(_) = turn {
-        return refuse(turn, from, input, work, now);
+        return refuse(turn, from, switch, input, work, now);
     }
 
     // Collect.
@@ -57,6 +58,10 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     let mut batch = storage.into_batch();
     if let (Some(policy), Turn::Limited(grant)) = (&from.policy, &turn) {
         policy.bound(&mut batch, grant);
+    }
+    let probe = from.port.probe();
+    if probe > 0 {
+        batch.bound(u64::MAX, probe.into());
     }
     let fault = input.collect(&mut batch).err();
 
@@ -67,8 +72,9 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         refused += frames;
     }
     let mut taken = collected as u64 + refused;
+    let watch = switch.watch(from.owner.index());
     if let Some(policy) = &from.policy {
-        policy.admit(&mut batch, from, &turn);
+        policy.admit(&mut batch, from, &turn, watch);
     }
     if taken == 0 {
         if let Some(policy) = &from.policy {
@@ -88,7 +94,6 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     if switch.has_vlans() {
         policy::classify(&mut batch, from);
     }
-    let watch = switch.watch(from.owner.index());
     match watch {
         None => switch.forward().forward(&mut batch, from, switch, now.seconds),
         Some(watch) => watch.forward(&mut batch, from, switch, now.seconds),
@@ -121,7 +126,13 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
 
     let mut passed = Passed { frames: taken, until: held.map(|held| held.until), fault, receiver_fault };
     if let (Some(policy), Turn::Limited(_), None, None) = (&from.policy, turn, fault, passed.until) {
-        passed = exceed(policy.turn_after(now), passed, from, input, work.limit);
+        passed = exceed(policy.turn_after(now), passed, from, switch, input, work);
+    }
+
+    match &work.lists.exhausted {
+        None if probe == 0 => {}
+        None => from.port.set_probe(0),
+        Some(exhausted) => passed = drop_alike(exhausted, passed, from, switch, input, work.limit),
     }
 
     // Everything is published; now see who asked to be told, and may be told yet.
@@ -140,10 +151,18 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
 
 /// Nothing may pass.
 #[inline(never)]
-fn refuse(turn: Turn, from: &Member, input: &mut dyn Input, work: &mut Workspace, now: &Time) -> Passed {
-    let mut passed = exceed(turn, Passed::default(), from, input, work.limit);
+fn refuse(
+    turn: Turn,
+    from: &Member,
+    switch: &Switch,
+    input: &mut dyn Input,
+    work: &mut Workspace,
+    now: &Time,
+) -> Passed {
+    let mut passed = exceed(turn, Passed::default(), from, switch, input, work);
     if passed.frames > 0 {
         fence(Ordering::SeqCst);
+        switch.watch(from.owner.index()).inspect(|watch| watch.ring());
         passed.receiver_fault |= work.calls.ring(&from.port, News::Room, now);
     }
     passed
@@ -151,11 +170,19 @@ fn refuse(turn: Turn, from: &Member, input: &mut dyn Input, work: &mut Workspace
 
 /// After what may pass has passed: drops the rest of a batch's frames, or says how long they wait.
 #[inline(never)]
-fn exceed(turn: Turn, mut passed: Passed, from: &Member, input: &mut dyn Input, batch: usize) -> Passed {
+fn exceed(
+    turn: Turn,
+    mut passed: Passed,
+    from: &Member,
+    switch: &Switch,
+    input: &mut dyn Input,
+    work: &mut Workspace,
+) -> Passed {
+    let most = work.limit.saturating_sub(passed.frames as usize);
     match turn {
         Turn::Free | Turn::Limited(_) => {}
         Turn::Wait(until) => passed.until = Some(until),
-        Turn::Drop => match input.discard(batch.saturating_sub(passed.frames as usize)) {
+        Turn::Drop => match discard(most, from, switch, input, work) {
             Ok(discarded) => {
                 from.port.counters().add_in(discarded.frames, discarded.bytes);
                 from.port.counters().drop_in(DropReason::RateLimited, discarded.frames);
@@ -165,4 +192,31 @@ fn exceed(turn: Turn, mut passed: Passed, from: &Member, input: &mut dyn Input, 
         },
     }
     passed
+}
+
+/// Takes up to `most` frames that are dropped: unseen, unless somebody wants to see them.
+fn discard(
+    most: usize,
+    from: &Member,
+    switch: &Switch,
+    input: &mut dyn Input,
+    work: &mut Workspace,
+) -> Result<Discarded, PortFault> {
+    match switch.watch(from.owner.index()).filter(|watch| watch.sees_refused()) {
+        None => input.discard(most),
+        Some(_) if most == 0 => Ok(Discarded::default()),
+        Some(watch) => {
+            let storage = work.batch.take().unwrap_or_else(|| BatchStorage::new(work.limit));
+            let mut batch = storage.into_batch();
+            batch.bound(u64::MAX, most as u64);
+            let collected = input.collect(&mut batch);
+            watch.show_refused(&batch, 0);
+            // What could not be taken has no bytes to show.
+            let frames = batch.len() as u64 + batch.refused().map(|(_, frames)| frames).sum::<u64>();
+            let bytes = batch.bytes();
+            work.batch = Some(batch.into_storage());
+            input.release();
+            collected.map(|()| Discarded { frames, bytes })
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! What the switch knows of a port.
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::batch::Batch;
@@ -88,6 +89,21 @@ pub trait Input: Send {
     /// # Errors
     /// The client broke the rules.
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault>;
+
+    /// As [`Input::discard`], of frames that begin with these bytes, both their addresses, up to the first that does not. One of
+    /// which that cannot be told at once ends it, too: one in several pieces, one that leaves work to others.
+    ///
+    /// # Errors
+    /// The client broke the rules.
+    fn discard_like(&mut self, addresses: &[u8; 12], most: usize) -> Result<Discarded, PortFault> {
+        let _ = (addresses, most);
+        Ok(Discarded::default())
+    }
+
+    /// Whether it does what [`Input::discard_like`] says.
+    fn discards_like(&self) -> bool {
+        false
+    }
 
     /// Whether there may be frames, as far as memory tells. Kinds that only a descriptor can tell say false.
     fn pending(&mut self) -> bool;
@@ -225,6 +241,8 @@ pub struct Port {
     bell: Box<dyn Bell>,
     moderation: Moderated,
     congestion: Congestion,
+    /// Most frames of its next batch; 0: as many as fit.
+    probe: AtomicU16,
     fault: Mutex<Option<PortFault>>,
 }
 
@@ -235,7 +253,8 @@ impl Port {
         let (name, output) = (name.into(), Mutex::new(output));
         let (counters, moderation) = (Counters::default(), Moderated::default());
         let congestion = Congestion::default();
-        Self { name, counters, output, bell, moderation, congestion, fault: Mutex::new(None) }
+        let probe = AtomicU16::new(0);
+        Self { name, counters, output, bell, moderation, congestion, probe, fault: Mutex::new(None) }
     }
 
     /// Its name.
@@ -255,6 +274,16 @@ impl Port {
     #[inline]
     pub(crate) fn congestion(&self) -> &Congestion {
         &self.congestion
+    }
+
+    /// Most frames of its next batch; 0: as many as fit.
+    #[inline]
+    pub(crate) fn probe(&self) -> u16 {
+        self.probe.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_probe(&self, frames: u16) {
+        self.probe.store(frames, Ordering::Relaxed);
     }
 
     /// Its output, locked.

@@ -52,6 +52,9 @@ pub(crate) struct Offer {
     pub(crate) releases: usize,
     /// Whether frames can be left in it.
     pub(crate) keeps: bool,
+    /// Whether frames can be dropped by their addresses, and how many were.
+    pub(crate) alike: bool,
+    pub(crate) dropped_alike: u64,
     /// Bytes that the client changes right after the next batch was collected.
     pub(crate) changes: Option<(usize, [u8; 4])>,
 }
@@ -59,8 +62,19 @@ pub(crate) struct Offer {
 impl Offer {
     pub(crate) fn new(bytes: usize) -> Offer {
         let memory = Arc::new(Mapping::private(bytes).expect("memory"));
-        let (refuse, waiting) = (Vec::new(), VecDeque::new());
-        Offer { memory, waiting, end: 0, taken: 0, refuse, fault: None, releases: 0, keeps: true, changes: None }
+        Offer {
+            memory,
+            waiting: VecDeque::new(),
+            end: 0,
+            taken: 0,
+            refuse: Vec::new(),
+            fault: None,
+            releases: 0,
+            keeps: true,
+            alike: true,
+            dropped_alike: 0,
+            changes: None,
+        }
     }
 
     /// Puts a frame into memory, in pieces of these lengths and then the rest. Each frame begins on a line of its own,
@@ -131,6 +145,29 @@ impl Input for Offer {
         let dropped = self.waiting.drain(..frames);
         let bytes = dropped.flat_map(|(places, _)| places).map(|(_, len)| len as u64).sum();
         Ok(Discarded { frames: frames as u64, bytes })
+    }
+
+    fn discards_like(&self) -> bool {
+        self.alike
+    }
+
+    fn discard_like(&mut self, addresses: &[u8; 12], most: usize) -> Result<Discarded, PortFault> {
+        let mut discarded = Discarded::default();
+        while let Some((places, None)) = self.waiting.front()
+            && let &[(at, len)] = places.as_slice()
+            && (discarded.frames as usize) < most
+        {
+            let mut both = [0; 12];
+            assert!(self.memory.view(at, 12).is_some_and(|view| view.read(&mut both)));
+            if both != *addresses {
+                break;
+            }
+            self.waiting.pop_front();
+            discarded.frames += 1;
+            discarded.bytes += len as u64;
+        }
+        self.dropped_alike += discarded.frames;
+        Ok(discarded)
     }
 
     fn release(&mut self) {

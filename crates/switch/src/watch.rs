@@ -40,6 +40,11 @@ pub trait Tap: Send + Sync {
     /// must neither wait nor allocate.
     fn see<'b, 'm: 'b>(&self, frames: &mut dyn Iterator<Item = Seen<'b, 'm>>);
 
+    /// Whether it wants to see what a port sends beyond its limit, which is otherwise given back without being read.
+    fn sees_refused(&self) -> bool {
+        false
+    }
+
     /// Wakes whoever waits for what was seen. Called after everything of a pass is published and fenced.
     fn ring(&self);
 }
@@ -77,6 +82,22 @@ impl Watch {
                 way: Way::In,
                 dropped: lost_on_the_way(batch, index, from, switch),
             }));
+        }
+    }
+
+    /// Whether somebody wants to see what the port sends beyond its limit.
+    #[cold]
+    pub(crate) fn sees_refused(&self) -> bool {
+        self.taps.iter().any(|tap| tap.sees_refused())
+    }
+
+    /// Shows the taps the frames of the batch from `first` on, which the port sent beyond its limit.
+    #[cold]
+    pub(crate) fn show_refused(&self, batch: &Batch<'_>, first: usize) {
+        let dropped = Some(DropReason::RateLimited);
+        for tap in self.taps.iter().filter(|tap| tap.sees_refused()) {
+            let frames = (first..batch.len()).map(|index| batch.frame(index));
+            tap.see(&mut frames.map(|frame| Seen { frame, way: Way::In, dropped }));
         }
     }
 

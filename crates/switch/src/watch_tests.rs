@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::offload::samples::Sample;
+use crate::policy::{Bucket, Limit, Policy, Rates};
 use crate::testing::{Lan, Plan, frame, mac, number};
-use crate::{DropReason, Mac, Owner, Seen, Spreads, Switch, Tap, Watch, Way};
+use crate::{DropReason, Mac, Member, Owner, Seen, Spreads, Switch, Tap, Watch, Way};
 
 /// The way a frame went, its bytes, and why it was lost.
 type Sight = (Way, Vec<u8>, Option<DropReason>);
@@ -15,6 +16,7 @@ type Sight = (Way, Vec<u8>, Option<DropReason>);
 struct Eye {
     seen: Mutex<Vec<Sight>>,
     rings: AtomicUsize,
+    sees_refused: bool,
 }
 
 impl Tap for Eye {
@@ -28,6 +30,10 @@ impl Tap for Eye {
             }
             self.seen.lock().unwrap().push((way, bytes, dropped));
         }
+    }
+
+    fn sees_refused(&self) -> bool {
+        self.sees_refused
     }
 
     fn ring(&self) {
@@ -195,4 +201,36 @@ fn a_mirror_can_be_captured() {
     lan.send(1, &[frame(mac(0), mac(1), 60, 1)]);
     lan.send(2, &[frame(mac(0), mac(2), 60, 2)]);
     assert_eq!(eye.numbers(), [(Way::Out, 1, None), (Way::In, 2, Some(DropReason::MirrorPort))]);
+}
+
+#[test]
+fn a_capture_that_asks_for_it_sees_what_its_port_sends_beyond_its_limit() {
+    for sees_refused in [true, false] {
+        let eye = Arc::new(Eye { sees_refused, ..Eye::default() });
+        let limit = Limit::new(Rates { bits: None, frames: Some(Bucket::new(1, 3)) });
+        let policy = Policy { ingress: Some(Arc::new(limit)), ..Policy::default() };
+        let give = move |member: Member| {
+            let policy = (member.owner.index() == 1).then(|| policy.clone());
+            Member { policy, ..member }
+        };
+        let mut lan = watched(Plan { change: Box::new(give), ..Plan::new(3) }, [(1, tapped(&eye))]);
+        let expected = |passed: u32, numbers: std::ops::Range<u32>| -> Vec<_> {
+            let end = if sees_refused { numbers.end } else { numbers.start + passed };
+            let limited = |number| (number >= numbers.start + passed).then_some(DropReason::RateLimited);
+            (numbers.start..end).map(|number| (Way::In, number, limited(number))).collect()
+        };
+        // Within a batch, and where nothing at all may pass.
+        for (passed, numbers) in [(3, 0..8), (0, 8..12)] {
+            let rings = eye.rings.load(Ordering::Relaxed);
+            for number in numbers.clone() {
+                lan.offers[1].put(&frame(mac(2), mac(1), 200, number), &[50]);
+            }
+            assert_eq!(u64::from(numbers.end - numbers.start), lan.pass(1).frames);
+            assert_eq!(eye.numbers(), expected(passed, numbers));
+            assert!(!sees_refused || eye.rings.load(Ordering::Relaxed) > rings, "its reader is woken");
+        }
+        assert_eq!(lan.received(2).len(), 3);
+        assert_eq!(lan.dropped(1, DropReason::RateLimited), 9);
+        assert_eq!((lan.counters(1).in_frames, lan.counters(1).in_bytes), (12, 2400));
+    }
 }

@@ -12,6 +12,7 @@ use ringway_memory::{Mapping, View};
 use ringway_switch::{Batch, Discarded, DropReason, Input, PortFault};
 
 use super::ring::{Ring, RingMemory};
+use crate::gather::begins_with;
 
 /// How many slots ahead the first line of a frame is prefetched.
 const PREFETCH_AHEAD: usize = 24;
@@ -80,6 +81,19 @@ impl Input for ProcessInput {
         let (before, from) = self.rings.split_at_mut(first);
         for ring in from.iter_mut().chain(before) {
             ring.discard(most, &mut discarded)?;
+        }
+        Ok(discarded)
+    }
+
+    fn discards_like(&self) -> bool {
+        true
+    }
+
+    fn discard_like(&mut self, addresses: &[u8; 12], most: usize) -> Result<Discarded, PortFault> {
+        let mut discarded = Discarded::default();
+        let (before, from) = self.rings.split_at_mut(self.first_ring);
+        for ring in from.iter_mut().chain(before) {
+            ring.discard_like(addresses, most, &mut discarded)?;
         }
         Ok(discarded)
     }
@@ -223,6 +237,41 @@ impl TxRing {
         if self.taken == self.next && at == head && at != self.next {
             self.waiting_at = Some(head);
         }
+        self.release();
+        if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
+    }
+
+    /// Gives frames of one slot back that begin with `addresses`, up to the first that does not, until `discarded` stands at
+    /// `most`.
+    fn discard_like(&mut self, addresses: &[u8; 12], most: usize, discarded: &mut Discarded) -> Result<(), PortFault> {
+        let head = self.head();
+        if head >= self.ring.slots {
+            return Err(PortFault::TxHeadOutOfRange(head));
+        }
+        let Some(memory) = self.ring.memory().filter(|_| !self.ring.offload) else { return Ok(()) };
+        let mut at = self.next;
+        'ring: while at != head && discarded.frames < most as u64 {
+            let end = if head >= at { head } else { self.ring.slots };
+            let end = end.min(at.saturating_add(most as u32 - discarded.frames as u32));
+            let slots = memory.slots(at, end);
+            for (number, [word, _]) in slots.iter().enumerate() {
+                if let Some([word, _]) = slots.get(number + PREFETCH_AHEAD) {
+                    memory.prefetch(word);
+                }
+                let slot = Slot::from_word(word.load(Ordering::Relaxed));
+                let frame = memory.buffer(slot).and_then(|buffer| buffer.sub(0, slot.len.into()));
+                if slot.more() || !frame.is_some_and(|frame| begins_with(frame, addresses)) {
+                    break 'ring;
+                }
+                at += 1;
+                discarded.frames += 1;
+                discarded.bytes += u64::from(slot.len);
+            }
+            if at == self.ring.slots {
+                at = 0;
+            }
+        }
+        self.taken = at;
         self.release();
         if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
     }

@@ -8,6 +8,7 @@ use ringway_memory::Mapping;
 use ringway_switch::{Batch, Discarded, Input, PortFault};
 
 use super::device::{Device, Fault, InputSide};
+use super::queue::TransmitQueue;
 use crate::virtqueue::RingFault;
 
 /// A reverse ARP request, without padding (RFC 903): what a back end broadcasts for a guest that cannot announce itself.
@@ -84,22 +85,15 @@ impl Input for VhostInput {
     }
 
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
-        let mut discarded = Discarded::default();
-        let Some(guard) = self.side.try_lock_arc() else { return Ok(discarded) };
-        let side = self.held.insert(guard);
-        let count = if side.fault.is_none() { side.queues.len() } else { 0 };
-        // An announcement is ours, and waits.
-        for number in (side.next..count).chain(0..side.next.min(count)) {
-            let Some(queue) = &mut side.queues[number] else { continue };
-            if let Err(what) = queue.discard(most, &mut discarded) {
-                side.fault = Some(Fault { queue: 2 * number as u16 + 1, what });
-                self.device.report_broken();
-                break;
-            }
-        }
-        side.next = if side.next + 1 < side.queues.len() { side.next + 1 } else { 0 };
-        self.release();
-        Ok(discarded)
+        Ok(self.discard_by(|queue, discarded| queue.discard(most, discarded)))
+    }
+
+    fn discards_like(&self) -> bool {
+        true
+    }
+
+    fn discard_like(&mut self, addresses: &[u8; 12], most: usize) -> Result<Discarded, PortFault> {
+        Ok(self.discard_by(|queue, discarded| queue.discard_like(addresses, most, discarded)))
     }
 
     #[inline]
@@ -141,6 +135,31 @@ impl Input for VhostInput {
         let Some(mut side) = self.side.try_lock() else { return };
         side.armed = false;
         side.queues.iter_mut().flatten().for_each(|queue| queue.disarm());
+    }
+}
+
+impl VhostInput {
+    /// Has each queue in turn discard frames, and gives them back.
+    fn discard_by(
+        &mut self,
+        mut discard: impl FnMut(&mut TransmitQueue, &mut Discarded) -> Result<(), RingFault>,
+    ) -> Discarded {
+        let mut discarded = Discarded::default();
+        let Some(guard) = self.side.try_lock_arc() else { return discarded };
+        let side = self.held.insert(guard);
+        let count = if side.fault.is_none() { side.queues.len() } else { 0 };
+        // An announcement is ours, and waits.
+        for number in (side.next..count).chain(0..side.next.min(count)) {
+            let Some(queue) = &mut side.queues[number] else { continue };
+            if let Err(what) = discard(queue, &mut discarded) {
+                side.fault = Some(Fault { queue: 2 * number as u16 + 1, what });
+                self.device.report_broken();
+                break;
+            }
+        }
+        side.next = if side.next + 1 < side.queues.len() { side.next + 1 } else { 0 };
+        self.release();
+        discarded
     }
 }
 

@@ -70,6 +70,16 @@ impl TransmitQueue {
         either!(&mut self.queue, queue => queue.discard(memory, most, discarded))
     }
 
+    pub(super) fn discard_like(
+        &mut self,
+        addresses: &[u8; 12],
+        most: usize,
+        discarded: &mut Discarded,
+    ) -> Result<(), RingFault> {
+        let memory = &*self.memory;
+        either!(&mut self.queue, queue => queue.discard_like(memory, addresses, most, discarded))
+    }
+
     #[inline]
     pub(super) fn release(&mut self) -> Result<(), RingFault> {
         let memory = &*self.memory;

@@ -9,6 +9,7 @@ both!(
     frames_of_any_framing_are_skipped_in_order_and_the_next_arrives,
     addresses_are_not_followed_and_what_is_no_transmit_chain_is_a_fault,
     what_has_to_wait_stays_in_the_ring_and_comes_again_in_order,
+    plain_frames_with_the_same_addresses_are_skipped_up_to_any_other,
 );
 
 const HEADER: usize = 12;
@@ -84,6 +85,54 @@ fn what_has_to_wait_stays_in_the_ring_and_comes_again_in_order<D: Driver>() {
                 queue.release(&guest.memory).expect("nothing is wrong");
                 assert_eq!(driver.all_used(&guest), ids[from..from + taken]);
             }
+        }
+    }
+}
+
+fn plain_frames_with_the_same_addresses_are_skipped_up_to_any_other<D: Driver>() {
+    const LIKE: [u8; 12] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+    let unlike = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 3];
+    let asks = [1, 0, 0, 0, 0, 0, 34, 0, 6, 0, 0, 0];
+    let long = [0; 12];
+    for features in [F_INDIRECT_DESC, F_INDIRECT_DESC | F_IN_ORDER] {
+        let guest = Guest::new();
+        let mut driver = D::new(&guest, 64, features);
+        let mut queue = transmit_queue(&guest, &driver);
+        let place = |header: &[u8], addresses: &[u8]| guest.place(&[header, addresses, &[8; 48]].concat());
+        let like = Piece::read(place(&[0; HEADER], &LIKE), HEADER + 60);
+        let high = {
+            guest.write(HIGH, &[&[0; HEADER], &LIKE, &[8; 48][..]].concat());
+            Piece::read(HIGH, HEADER + 60)
+        };
+        let others: [&[Piece]; 6] = [
+            &[Piece::read(place(&[0; HEADER], &unlike), HEADER + 60)],
+            &[Piece::read(place(&asks, &LIKE), HEADER + 60)],
+            &[Piece { len: HEADER as u32, ..like }, Piece::read(like.address + HEADER as u64, 60)],
+            &[Piece { len: HEADER as u32 + 13, ..like }],
+            &[Piece::read(HIGH << 8, HEADER + 60)],
+            &[Piece::write(place(&long, &LIKE), HEADER + 60)],
+        ];
+        for (round, other) in (0..).zip(others) {
+            let mut ids = vec![(driver.put(&guest, &[like], 1).expect("room"), 0)];
+            ids.extend([high, like].map(|piece| (driver.put(&guest, &[piece], 1).expect("room"), 0)));
+            driver.put(&guest, other, other.len()).expect("room");
+            driver.put(&guest, &[like], 1).expect("room");
+            driver.publish(&guest);
+            for (most, frames) in [(2, 2), (9, 1), (9, 0)] {
+                let mut discarded = Discarded::default();
+                assert_eq!(queue.discard_like(&guest.memory, &LIKE, most, &mut discarded), Ok(()));
+                assert_eq!(discarded, Discarded { frames, bytes: 60 * frames }, "round {round}, at most {most}");
+                queue.release(&guest.memory).expect("nothing is wrong");
+            }
+            assert_eq!(driver.all_used(&guest), ids, "round {round}");
+            // What is wrong is met where frames are looked at.
+            if collect(&mut queue, &guest).is_err() {
+                queue = {
+                    driver = D::new(&guest, 64, features);
+                    transmit_queue(&guest, &driver)
+                };
+            }
+            driver.all_used(&guest);
         }
     }
 }

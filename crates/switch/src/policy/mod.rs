@@ -7,6 +7,7 @@
 //! - `shares`: who may have how much of one that several draw on.
 //! - `limit`: what a port makes of them in one direction; `turn`: how a pass keeps to it.
 //! - `egress`: the same where frames come from several senders.
+//! - `exhausted`: what floods a port that may be given no more.
 //! - `congestion`: shares of a receiver that is too slow.
 //! - `hold`: frames wait in their sender's ring for room at their receiver.
 //! - `storm`: limits on what goes to many.
@@ -15,6 +16,7 @@ mod bucket;
 mod claims;
 mod congestion;
 mod egress;
+pub(crate) mod exhausted;
 mod guard;
 pub(crate) mod hold;
 mod limit;
@@ -33,6 +35,8 @@ mod claims_tests;
 #[cfg(test)]
 mod congestion_tests;
 #[cfg(test)]
+mod exhausted_tests;
+#[cfg(test)]
 mod guard_tests;
 #[cfg(test)]
 mod limit_tests;
@@ -45,6 +49,7 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::switch::Member;
+use crate::watch::Watch;
 
 pub use bucket::{Bucket, MAX_BURST};
 pub use claims::{Claims, Protocol, Role, Unreadable};
@@ -58,6 +63,7 @@ pub use vlan::Membership;
 
 pub(crate) use congestion::Congestion;
 pub(crate) use egress::first;
+pub(crate) use exhausted::Exhausted;
 pub(crate) use limit::Grant;
 pub(crate) use reach::may_pass;
 pub(crate) use retag::{Retagger, keep_own};
@@ -87,11 +93,12 @@ impl Policy {
         (guard.is_some() || ingress.is_some() || egress.is_some() || storm.is_some()).then_some(self)
     }
 
-    /// Stage "admit": rejects or takes out frames that `from` may not send, and counts those that leave the batch here.
-    pub(crate) fn admit(&self, batch: &mut Batch<'_>, from: &Member, turn: &Turn) {
+    /// Stage "admit": rejects or takes out frames that `from` may not send, and counts those that leave the batch here and
+    /// shows them to `watch`.
+    pub(crate) fn admit(&self, batch: &mut Batch<'_>, from: &Member, turn: &Turn, watch: Option<&Watch>) {
         if let Some(guard) = &self.guard {
             guard.admit(batch);
         }
-        self.keep_to(turn, batch, from);
+        self.keep_to(turn, batch, from, watch);
     }
 }

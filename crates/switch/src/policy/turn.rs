@@ -5,6 +5,7 @@ use crate::batch::Batch;
 use crate::counters::DropReason;
 use crate::switch::Member;
 use crate::time::Time;
+use crate::watch::Watch;
 
 /// What a pass may take from a port.
 #[derive(Clone, Copy, Debug)]
@@ -45,11 +46,12 @@ impl Policy {
     }
 
     /// Takes the frames beyond what was granted out of the batch. What was rejected before costs nothing.
-    pub(crate) fn keep_to(&self, turn: &Turn, batch: &mut Batch<'_>, from: &Member) {
+    pub(crate) fn keep_to(&self, turn: &Turn, batch: &mut Batch<'_>, from: &Member, watch: Option<&Watch>) {
         let Turn::Limited(grant) = turn else { return };
         let (kept, ..) = measure(batch, Some(grant));
         if kept < batch.len() {
             from.port.counters().drop_in(DropReason::RateLimited, (batch.len() - kept) as u64);
+            watch.inspect(|watch| watch.show_refused(batch, kept));
             batch.truncate(kept);
         }
     }

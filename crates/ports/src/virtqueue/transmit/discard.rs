@@ -1,9 +1,12 @@
 //! Frames that go back unseen: of each no more than its descriptors is read.
 
+use ringway_memory::prefetch_read;
 use ringway_switch::Discarded;
 
-use super::{MOST_STEPS, Transmit};
-use crate::guest::GuestMemory;
+use super::{ASKS, MOST_STEPS, Transmit};
+use crate::copy::{ROW, prefetch};
+use crate::gather::begins_with;
+use crate::guest::{GuestMemory, Space};
 use crate::virtqueue::RingFault;
 use crate::virtqueue::ring::{Chain, Head, INDIRECT, NEXT, RUN, Ring, WRITE, walk};
 
@@ -23,6 +26,77 @@ impl<R: Ring> Transmit<R> {
             noted.note(self.ring.base(), self.ring.base_of(at));
         }
         result
+    }
+
+    /// As [`Transmit::discard`], up to the first frame that is not plain or does not begin with `addresses`.
+    ///
+    /// # Errors
+    /// The ring is not as it must be.
+    pub fn discard_like(
+        &mut self,
+        guest: &GuestMemory,
+        addresses: &[u8; 12],
+        most: usize,
+        discarded: &mut Discarded,
+    ) -> Result<(), RingFault> {
+        if self.discard {
+            return Ok(());
+        }
+        let memory = self.ring.memory(guest).ok_or(RingFault::MemoryLost)?;
+        self.ring.refresh(memory)?;
+        let (mut heads, mut space) = (std::mem::take(&mut self.heads), guest.space());
+        let mut at = self.ring.first();
+        let result = loop {
+            let room = most.saturating_sub(discarded.frames as usize);
+            let want = RUN.min(room).min(self.taken.capacity() - self.taken.len());
+            let count = match self.ring.gather(memory, at, &mut heads[..want]) {
+                Ok(count) => count,
+                Err(fault) => break Err(fault),
+            };
+            let like = self.skip_like(&mut space, &heads[..count], addresses, discarded);
+            at = self.ring.past(at, like);
+            if like < count || !self.may_be_more(at, &heads[..count], want) {
+                break Ok(());
+            }
+        };
+        self.heads = heads;
+        if let Some(noted) = &self.noted {
+            noted.note(self.ring.base(), self.ring.base_of(at));
+        }
+        result
+    }
+
+    /// Takes the first of these heads that are plain frames with such addresses; how many.
+    fn skip_like(
+        &mut self,
+        space: &mut Space<'_>,
+        heads: &[Head],
+        addresses: &[u8; 12],
+        discarded: &mut Discarded,
+    ) -> usize {
+        let mut taken = 0;
+        for row in heads.chunks(ROW) {
+            let mut wholes = [None; ROW];
+            for (head, whole) in row.iter().zip(&mut wholes) {
+                let plain = head.first.flags() & (NEXT | WRITE | INDIRECT) == 0;
+                let (address, len) = (head.first.address, head.first.len());
+                *whole = space.near(address, len).or_else(|| space.view(address, len)).filter(|_| plain);
+                whole.inspect(|whole| prefetch(*whole, |line| prefetch_read(line)));
+            }
+            for (head, whole) in row.iter().zip(&wholes) {
+                let asks = whole.is_none_or(|whole| whole.first_word().is_none_or(|word| word & ASKS != 0));
+                let frame = whole.and_then(|whole| whole.behind(self.header)).filter(|_| !asks);
+                let Some(frame) = frame.filter(|frame| frame.len() <= self.longest && begins_with(*frame, addresses))
+                else {
+                    return taken;
+                };
+                self.taken.push(Chain { id: head.id, slots: 1 });
+                taken += 1;
+                discarded.frames += 1;
+                discarded.bytes += frame.len() as u64;
+            }
+        }
+        taken
     }
 
     fn skip(
