@@ -18,6 +18,7 @@ mod fig09_receive_batch;
 mod fig10_send_batch;
 mod fig11_frame_size;
 mod fig12_round_trip;
+mod flooded;
 mod headline;
 mod idle_ports;
 pub mod interrupt;
@@ -219,9 +220,15 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: shares::run,
     },
     Experiment {
+        name: "flooded",
+        source: "fairness paper, figures 6 to 9",
+        about: "rates of 1 to 64 flooded ports; calls and the poller's time with 1 Gbit/s to one, with and without a limit",
+        run: flooded::run,
+    },
+    Experiment {
         name: "isolation",
         source: "fairness paper, section 6.2",
-        about: "round trip of a victim, 99.9th percentile, alone and while a neighbour floods, with and without a limit",
+        about: "round trips of a victim, their number and 99.9th percentile, alone and while a neighbour floods, within its limit, above it and without one",
         run: isolation::run,
     },
     Experiment {

@@ -1,0 +1,258 @@
+//! The fairness paper's figures 6 to 9: what one sender that floods ports gets through to them, and what that costs.
+//!
+//! Figures 6 and 7: the frames for 1, 2, 4 and 64 ports in turn, as fast as they go. Figures 8 and 9: 1 Gbit/s, as the paper's
+//! generator sends, to one port whose client sleeps until it is called, without a limit and with 24,000 frames a second: calls,
+//! and how long the poller is busy; and the same with other limits. Figure 10, instructions, is `limit_cost` under callgrind.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use ringway_traffic::{
+    Checker, Fill, FrameSpec, Frames, Level, Limits, Mac, Origin, ProcessEndpoint, Pump, PumpOptions, Rate, RxOptions,
+    Station, TxOptions, Watch, receive, transmit,
+};
+
+use crate::beside::Beside;
+use crate::daemon::{Daemon, Settings};
+use crate::network::{Network, SENDER, introduce};
+use crate::placement::{Cores, pin};
+use crate::report::{Axis, Figure, Heading, RATE};
+use crate::session::{RINGWAY, Session};
+use crate::trial::Contestant;
+
+/// Ports that are flooded.
+const PORTS: [usize; 4] = [1, 2, 4, 64];
+/// Bytes; with their FCS the paper's.
+const SIZES: [usize; 6] = [60, 124, 252, 508, 1020, 1514];
+/// Frames per second: the paper's limit, and those of frames of 60 bytes.
+const LIMIT: usize = 24_000;
+const LIMITS: [usize; 5] = [100, 1_000, 10_000, 100_000, 1_000_000];
+/// What is offered, in bits per second.
+const OFFERED: usize = 1_000_000_000;
+/// Windows of the second pair are longer than those of other experiments by this factor.
+const LONGER: u32 = 5;
+
+/// One sender to several ports, as fast as it goes.
+struct Ports {
+    // Ports go before their network.
+    pump: Pump<ProcessEndpoint>,
+    daemon: Daemon,
+    each: Beside,
+    cores: Cores,
+}
+
+impl Ports {
+    fn new(mut daemon: Daemon, cores: Cores, receivers: usize, each: Beside) -> io::Result<Ports> {
+        let mut ports = daemon.attach(1 + receivers)?;
+        introduce(&mut ports)?;
+        daemon.hold()?;
+        let destinations = (1..=receivers as u32).map(|number| Mac::local(SENDER + number)).collect();
+        let spec = FrameSpec { source: Mac::local(SENDER), destinations, ..FrameSpec::default() };
+        let mut frames = Some(Frames::new(&spec).map_err(io::Error::other)?);
+        let stations = ports.into_iter().map(|port| match frames.take() {
+            Some(frames) => Station::source(port, frames),
+            None => Station::sink(port, Checker::new(Level::Count, Origin::Zero)),
+        });
+        let pump = Pump::new(stations, PumpOptions { fill: Fill::Once, ..PumpOptions::default() });
+        Ok(Ports { pump, daemon, each, cores })
+    }
+}
+
+impl Contestant for Ports {
+    fn resume(&mut self) -> io::Result<()> {
+        self.daemon.resume()
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.daemon.hold()
+    }
+
+    fn window(&mut self, span: Duration) -> io::Result<f64> {
+        pin(self.cores.generator)?;
+        self.pump.run(span / 8, &mut Watch::none())?;
+        let report = self.pump.run(span, &mut Watch::none())?;
+        let rates = report.stations[1..].iter().map(|station| station.received.frames_per_second / 1e6);
+        let ports = rates.len() as f64;
+        let (least, most, sum) =
+            rates.fold((f64::INFINITY, 0f64, 0.0), |(low, high, sum), r| (low.min(r), high.max(r), sum + r));
+        if sum == 0.0 {
+            return Err(io::Error::other("no frame got through"));
+        }
+        self.each.note(0, RINGWAY, ports, least);
+        self.each.note(0, "the port that got most", ports, most);
+        Ok(sum)
+    }
+}
+
+/// One sender to one port that sleeps until it is called.
+struct Limited {
+    // Ports go before their network.
+    ports: [ProcessEndpoint; 2],
+    frames: Frames,
+    daemon: Daemon,
+    /// Where the poller's time is noted.
+    series: &'static str,
+    x: usize,
+    busy: Beside,
+    cores: Cores,
+}
+
+impl Limited {
+    fn new(
+        mut daemon: Daemon,
+        cores: Cores,
+        size: usize,
+        (series, x, busy): (&'static str, usize, Beside),
+    ) -> io::Result<Limited> {
+        let mut ports = daemon.attach(2)?;
+        introduce(&mut ports)?;
+        daemon.hold()?;
+        let (source, destinations) = (Mac::local(SENDER), vec![Mac::local(SENDER + 1)]);
+        let spec = FrameSpec { size, source, destinations, ..FrameSpec::default() };
+        let frames = Frames::new(&spec).map_err(io::Error::other)?;
+        let ports = <[ProcessEndpoint; 2]>::try_from(ports).map_err(|_| io::Error::other("a port is missing"))?;
+        Ok(Limited { ports, frames, daemon, series, x, busy, cores })
+    }
+
+    /// Sends for `span` and receives meanwhile. Two threads share the generator's core.
+    fn run(&mut self, span: Duration) -> io::Result<()> {
+        let [sender, receiver] = &mut self.ports;
+        let rate = Rate::Frames((OFFERED / 8 / self.frames.size()) as u64);
+        let options = TxOptions {
+            limits: Limits { frames: None, duration: Some(span) },
+            batch: 32,
+            rate,
+            ..TxOptions::default()
+        };
+        let over = &AtomicBool::new(false);
+        thread::scope(|scope| {
+            let sink = scope.spawn(move || {
+                let mut checker = Checker::new(Level::Count, Origin::Zero);
+                receive(receiver, &mut checker, None, &RxOptions::default(), &mut Watch::none().stop_by(over))
+            });
+            let sent = transmit(sender, &mut self.frames, &options, &mut Watch::none());
+            over.store(true, Ordering::Relaxed);
+            sink.join().map_err(|_| io::Error::other("the receiving thread panicked"))??;
+            sent.map(drop)
+        })
+    }
+
+    /// Calls of the receiver so far, and how long the poller was busy, in seconds.
+    fn cost(&self) -> io::Result<(u64, f64)> {
+        let status = self.daemon.status()?;
+        let ports = status["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let receiver = ports.iter().find(|port| port["name"] == "p1");
+        let calls = receiver.and_then(|port| port["calls"].as_u64());
+        Ok((calls.ok_or_else(|| io::Error::other("the receiver is not in the status"))?, self.daemon.times()?.0))
+    }
+}
+
+impl Contestant for Limited {
+    fn resume(&mut self) -> io::Result<()> {
+        self.daemon.resume()
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.daemon.hold()
+    }
+
+    fn needs_its_core(&self) -> bool {
+        // Two threads share it.
+        false
+    }
+
+    fn window(&mut self, span: Duration) -> io::Result<f64> {
+        pin(self.cores.generator)?;
+        let span = span * LONGER;
+        // What a limit saved up while the network stood still is spent before.
+        self.run(span / 4)?;
+        let before = self.cost()?;
+        self.run(span)?;
+        let after = self.cost()?;
+        let seconds = span.as_secs_f64();
+        self.busy.note(0, self.series, self.x as f64, (after.1 - before.1) / seconds * 100.0);
+        Ok((after.0 - before.0) as f64 / seconds)
+    }
+}
+
+/// Measures the figures.
+///
+/// # Errors
+/// The cores cannot be used.
+pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let heading = |name: &str, title: &str, source, x, y| Heading {
+        name: name.to_owned(),
+        title: title.to_owned(),
+        source,
+        x,
+        y,
+    };
+    let cores = session.cores;
+    let each = Beside::default();
+    let mut lineup = session.lineup();
+    for ports in session.places(&PORTS) {
+        lineup.anchor(ports, 60);
+        let daemon = Daemon::start(cores, &session.settings());
+        let each = each.clone();
+        lineup.add(RINGWAY, ports, daemon.and_then(|daemon| Ports::new(daemon, cores, ports, each)));
+    }
+    let x = Axis { label: "flooded ports", unit: "ports", logarithmic: true };
+    let title = "Rate of one sender that floods ports in turn, frames of 60 bytes, all ports together";
+    let all = heading("flooded-all", title, "fairness paper, figure 6", x, RATE);
+    let all = session.measure("flooded", all, lineup)?;
+    let title = "Rate of one sender that floods ports in turn, frames of 60 bytes, at the port that got least";
+    let each = each.figure(0, heading("flooded-each", title, "fairness paper, figure 7", x, RATE), &all);
+
+    let sizes: Vec<_> = session.places(&SIZES).into_iter().map(|size| (size, size, LIMIT)).collect();
+    let x = Axis { label: "frame size", unit: "bytes", logarithmic: false };
+    let names = [("flooded-calls", "fairness paper, figure 8"), ("flooded-busy", "fairness paper, figure 9")];
+    let by_size = limited(session, names, "24,000 frames a second", x, &sizes)?;
+
+    let limits: Vec<_> = session.places(&LIMITS).into_iter().map(|limit| (limit, 60, limit)).collect();
+    let x = Axis { label: "limit", unit: "frame/s", logarithmic: true };
+    let names = [("flooded-limit-calls", "fairness paper, section 6.2.2"), ("flooded-limit-busy", "section 6.2.3")];
+    let by_limit = limited(session, names, "so many frames of 60 bytes a second", x, &limits)?;
+    Ok([all, each].into_iter().chain(by_size).chain(by_limit).collect())
+}
+
+/// Calls, and the poller's time, at places of an x axis, each with a frame size and a limit.
+fn limited(
+    session: &mut Session,
+    names: [(&str, &'static str); 2],
+    limit: &str,
+    x: Axis,
+    places: &[(usize, usize, usize)],
+) -> io::Result<[Figure; 2]> {
+    let (cores, busy) = (session.cores, Beside::default());
+    let mut lineup = session.lineup();
+    for &(place, size, limit) in places {
+        let egress = format!("egress = {{ frames = \"{limit}pps\" }}");
+        let ingress = |excess| format!("ingress = {{ frames = \"{limit}pps\", on_excess = \"{excess}\" }}");
+        // The first port sends.
+        for (series, keys) in [
+            ("without limit", [String::new(), String::new()]),
+            (RINGWAY, [String::new(), egress]),
+            ("dropped at the sender", [ingress("drop"), String::new()]),
+            ("waits at the sender", [ingress("wait"), String::new()]),
+        ] {
+            let settings = Settings { keys: keys.into(), idle: "adaptive", ..session.settings() };
+            let noted = (series, place, busy.clone());
+            let daemon = Daemon::start(cores, &settings);
+            lineup.add(series, place, daemon.and_then(|daemon| Limited::new(daemon, cores, size, noted)));
+        }
+    }
+    let heading = |(name, source): (&str, &'static str), title, y| Heading {
+        name: name.to_owned(),
+        title: format!("{title} flooded with 1 Gbit/s and limited to {limit} (at itself: ringway)"),
+        source,
+        x,
+        y,
+    };
+    let y = Axis { label: "calls", unit: "per second", logarithmic: true };
+    let calls = session.measure("flooded", heading(names[0], "Calls of a client", y), lineup)?;
+    let y = Axis { label: "busy", unit: "%", logarithmic: true };
+    let busy = busy.figure(0, heading(names[1], "The poller's time for a client", y), &calls);
+    Ok([calls, busy])
+}
