@@ -1,11 +1,15 @@
 //! What ports share that hypervisors connect to: their socket, messages whole, and a thread of their own.
 
 mod descriptor;
+mod fields;
 mod listener;
 mod receiver;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod testing;
 mod thread;
 
 pub(crate) use descriptor::is_eventfd;
+pub(crate) use fields::Fields;
 pub(crate) use listener::Listener;
 use listener::connect;
 use receiver::MESSAGE_WITHIN;

@@ -11,7 +11,7 @@
 use std::os::fd::OwnedFd;
 
 use super::version::{BadVersion, Version};
-use crate::front_end::Framing;
+use crate::front_end::{Fields, Framing};
 
 /// Bytes of a message's header.
 pub const HEADER_BYTES: usize = 16;
@@ -390,28 +390,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Fields one after another. Whoever makes one has checked the length: beyond the end are zeroes.
-struct Fields<'a>(&'a [u8]);
-
 impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let Some((first, rest)) = self.0.split_first_chunk() else { return [0; N] };
-        self.0 = rest;
-        *first
-    }
-
-    fn u16(&mut self) -> u16 {
-        u16::from_ne_bytes(self.take())
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from_ne_bytes(self.take())
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from_ne_bytes(self.take())
-    }
-
     fn access(&mut self) -> Access {
         Access { offset: self.u64(), region: self.u32(), count: self.u32() }
     }

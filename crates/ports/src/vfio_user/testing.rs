@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::MemfdFlags;
 
 use super::pci::{Bar, CONFIG_BYTES, Capability, ConfigSpace, PciIds};
 use super::{BadAccess, CONFIG_REGION, Dma, Function, Interrupts, Irqs, MapArea, Observer, REGIONS, RegionInfo};
+#[cfg(test)]
+pub use crate::front_end::testing::count;
+pub use crate::front_end::testing::{memfd, new_eventfd};
 use crate::guest::GuestMemory;
 
 /// Bytes of the card's registers.
@@ -23,22 +24,6 @@ pub const AREA: MapArea = MapArea { offset: 0x1000, size: 0x2000 };
 pub const HOLE: u64 = 0x3ff0;
 /// Interrupts of the card.
 pub const IRQS: Irqs = Irqs { intx: 1, msi: 4, msi_x: 5 };
-
-pub fn memfd(bytes: u64) -> OwnedFd {
-    let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("a memfd");
-    rustix::fs::ftruncate(&file, bytes).expect("a length");
-    file
-}
-
-pub fn new_eventfd() -> OwnedFd {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd")
-}
-
-/// How often it was written since it was last asked.
-pub fn count(eventfd: &OwnedFd) -> u64 {
-    let mut count = [0; 8];
-    rustix::io::read(eventfd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
-}
 
 /// What happened to a card.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 
 use std::os::fd::OwnedFd;
 
-use crate::front_end::Framing;
+use crate::front_end::{Fields, Framing};
 
 /// Bytes of a message's header.
 pub const HEADER_BYTES: usize = 12;
@@ -455,24 +455,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Fields one after another. Whoever makes one has checked the length: beyond the end are zeroes.
-struct Fields<'a>(&'a [u8]);
-
 impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let Some((first, rest)) = self.0.split_first_chunk() else { return [0; N] };
-        self.0 = rest;
-        *first
-    }
-
-    fn u32(&mut self) -> u32 {
-        u32::from_ne_bytes(self.take())
-    }
-
-    fn u64(&mut self) -> u64 {
-        u64::from_ne_bytes(self.take())
-    }
-
     fn region(&mut self) -> RegionAt {
         RegionAt { guest: self.u64(), size: self.u64(), user: self.u64(), offset: self.u64() }
     }

@@ -9,8 +9,6 @@ use std::sync::Arc;
 
 use ringway_memory::Mapping;
 use ringway_switch::{BatchStorage, Input};
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::MemfdFlags;
 
 use super::device::Device;
 use super::end::SessionEnd;
@@ -20,6 +18,9 @@ use super::message::{Header, RegionAt, Request, VringAddress, VringFile, VringSt
 use super::reply::Reply;
 use super::session::{Session, protocol};
 use super::{Role, Settings};
+#[cfg(test)]
+pub use crate::front_end::testing::count;
+pub use crate::front_end::testing::{memfd, new_eventfd};
 use crate::virtqueue::{F_RING_PACKED, F_VERSION_1};
 
 pub const GUEST: u64 = 0x4000_0000;
@@ -34,22 +35,6 @@ pub const FRAME: u32 = 60;
 pub fn settings() -> Settings {
     let (label, socket) = ("lan0:vm".into(), PathBuf::from("vm.sock"));
     Settings { label, socket, role: Role::Server, queues: 2, mtu: Some(1500), offload: true, record: None }
-}
-
-pub fn memfd(bytes: u64) -> OwnedFd {
-    let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("a memfd");
-    rustix::fs::ftruncate(&file, bytes).expect("a length");
-    file
-}
-
-pub fn new_eventfd() -> OwnedFd {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd")
-}
-
-/// How often it was written since it was last asked.
-pub fn count(eventfd: &OwnedFd) -> u64 {
-    let mut count = [0; 8];
-    rustix::io::read(eventfd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
 }
 
 /// Memory with a split ring of [`RING`] descriptors for each queue, and buffers.

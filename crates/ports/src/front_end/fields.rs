@@ -1,0 +1,24 @@
+//! What messages are made of.
+
+/// Fields one after another, in the machine's byte order. Whoever makes one has checked the length: beyond the end are zeroes.
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let Some((first, rest)) = self.0.split_first_chunk() else { return [0; N] };
+        self.0 = rest;
+        *first
+    }
+
+    pub(crate) fn u16(&mut self) -> u16 {
+        u16::from_ne_bytes(self.take())
+    }
+
+    pub(crate) fn u32(&mut self) -> u32 {
+        u32::from_ne_bytes(self.take())
+    }
+
+    pub(crate) fn u64(&mut self) -> u64 {
+        u64::from_ne_bytes(self.take())
+    }
+}
