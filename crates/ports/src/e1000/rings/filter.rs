@@ -9,6 +9,9 @@ const NONE: u64 = u64::MAX;
 const MAC_BITS: u64 = 0xffff_ffff_ffff;
 const BROADCAST: u64 = MAC_BITS;
 
+/// Bytes of the shortest header with a tag.
+const TAGGED: usize = 18;
+
 /// Bits of RCTL.
 const UNICAST: u32 = 1 << 3;
 const MULTICAST: u32 = 1 << 4;
@@ -62,18 +65,19 @@ impl Filters {
         self.tag = kind.to_be_bytes();
     }
 
-    /// The tag of a frame.
+    /// The tag of a frame of `len` bytes that begins so. One that ends before the type behind its tag has none: what is in a
+    /// head behind its frame is another's.
     #[inline(always)]
-    pub(super) fn tag_of(&self, head: &[u8; HEAD_BYTES]) -> Option<u16> {
-        (head[12..14] == self.tag).then(|| u16::from_be_bytes([head[14], head[15]]))
+    pub(super) fn tag_of(&self, head: &[u8; HEAD_BYTES], len: usize) -> Option<u16> {
+        (head[12..14] == self.tag && len >= TAGGED).then(|| u16::from_be_bytes([head[14], head[15]]))
     }
 
-    /// Whether the guest wants a frame that begins so.
+    /// Whether the guest wants a frame of `len` bytes that begins so.
     #[inline(always)]
-    pub(super) fn passes(&self, head: &[u8; HEAD_BYTES]) -> bool {
+    pub(super) fn passes(&self, head: &[u8; HEAD_BYTES], len: usize) -> bool {
         let destination = head.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)) & MAC_BITS;
         let wanted = self.addresses[0] == destination || self.wants(destination);
-        wanted && (self.control & VLANS == 0 || self.has_vlan(head))
+        wanted && (self.control & VLANS == 0 || self.has_vlan(head, len))
     }
 
     #[inline(never)]
@@ -96,8 +100,8 @@ impl Filters {
     }
 
     /// Frames without a tag pass (SDM 9.3: VLAN filters concern tagged frames).
-    fn has_vlan(&self, head: &[u8; HEAD_BYTES]) -> bool {
-        let Some(tag) = self.tag_of(head) else { return true };
+    fn has_vlan(&self, head: &[u8; HEAD_BYTES], len: usize) -> bool {
+        let Some(tag) = self.tag_of(head, len) else { return true };
         let vlan = usize::from(tag & 0xfff);
         let format = (tag >> 12 & 1 != 0) == (self.control & FORMAT_BIT != 0);
         self.vlans[vlan / 32] >> (vlan % 32) & 1 != 0 && (self.control & FORMAT == 0 || format)
@@ -130,7 +134,7 @@ mod tests {
         let mut filters = own();
         let other = [0x52, 0x54, 0, 1, 2, 4];
         let group = [1, 0, 0x5e, 1, 2, 3];
-        let passes = |filters: &Filters| [OWN, other, group, [0xff; 6]].map(|to| filters.passes(&head(to, IP)));
+        let passes = |filters: &Filters| [OWN, other, group, [0xff; 6]].map(|to| filters.passes(&head(to, IP), 60));
         assert_eq!(passes(&Filters::default()), [false; 4]);
         assert_eq!(passes(&filters), [true, false, false, false]);
         for (control, expected) in [
@@ -158,14 +162,14 @@ mod tests {
         for (offset, hash) in [(0, 0x563), (1, 0xac6), (2, 0x58d), (3, 0x634)] {
             let mut filters = own();
             filters.set_control(offset << 12);
-            assert!(!filters.passes(&head(group, IP)));
+            assert!(!filters.passes(&head(group, IP), 60));
             filters.multicast[hash / 32] = 1 << (hash % 32);
-            assert!(filters.passes(&head(group, IP)), "offset {offset}");
+            assert!(filters.passes(&head(group, IP), 60), "offset {offset}");
             filters.multicast[hash / 32] = !(1 << (hash % 32));
-            assert!(!filters.passes(&head(group, IP)), "offset {offset}");
+            assert!(!filters.passes(&head(group, IP), 60), "offset {offset}");
             let unicast = [0, 0xaa, 0, 0x12, 0x34, 0x56];
             filters.multicast = [u32::MAX; 128];
-            assert!(!filters.passes(&head(unicast, IP)), "the table is for groups");
+            assert!(!filters.passes(&head(unicast, IP), 60), "the table is for groups");
         }
     }
 
@@ -174,18 +178,23 @@ mod tests {
         let mut filters = own();
         let tagged = |tag: u16| head(OWN, [0x81, 0, (tag >> 8) as u8, tag as u8]);
         filters.vlans[3] = 1 << 4;
-        assert!(filters.passes(&tagged(5)), "no filter is on");
+        assert!(filters.passes(&tagged(5), 60), "no filter is on");
         filters.set_control(VLANS);
-        assert!(filters.passes(&head(OWN, IP)));
-        assert!(filters.passes(&tagged(100)) && filters.passes(&tagged(0xf064)) && !filters.passes(&tagged(101)));
+        assert!(filters.passes(&head(OWN, IP), 60));
+        assert!(
+            filters.passes(&tagged(100), 60)
+                && filters.passes(&tagged(0xf064), 60)
+                && !filters.passes(&tagged(101), 60)
+        );
         filters.set_control(VLANS | FORMAT);
-        assert!(filters.passes(&tagged(0xe064)) && !filters.passes(&tagged(0x1064)));
+        assert!(filters.passes(&tagged(0xe064), 60) && !filters.passes(&tagged(0x1064), 60));
         filters.set_control(VLANS | FORMAT | FORMAT_BIT);
-        assert!(!filters.passes(&tagged(0xe064)) && filters.passes(&tagged(0x1064)));
+        assert!(!filters.passes(&tagged(0xe064), 60) && filters.passes(&tagged(0x1064), 60));
+        assert!(filters.passes(&tagged(0x2065), 17), "too short for a tag");
         filters.set_tag(0x88a8);
-        assert!(filters.passes(&tagged(101)), "it is no tag any more");
+        assert!(filters.passes(&tagged(101), 60), "it is no tag any more");
         filters.set_control(VLANS | UNICAST | MULTICAST);
         filters.set_tag(0x8100);
-        assert!(!filters.passes(&tagged(101)), "promiscuous modes do not open VLANs");
+        assert!(!filters.passes(&tagged(101), 60), "promiscuous modes do not open VLANs");
     }
 }

@@ -1,5 +1,6 @@
 //! Frames to a driver: the receive ring (SDM 3.2).
 
+mod fcs;
 mod pieces;
 mod sums;
 
@@ -18,8 +19,6 @@ use crate::guest::{GuestMemory, Space};
 
 /// Shortest frame of the wire without its frame check sequence: shorter ones are padded.
 const SHORTEST: usize = 60;
-/// Bytes of a frame check sequence.
-const FCS: usize = 4;
 
 /// What the registers say of reception.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,7 +27,7 @@ pub struct ReceiveSettings {
     pub filters: Filters,
     /// Tags are taken out and told of in the descriptor (CTRL.VME).
     pub strip_tag: bool,
-    /// The frame check sequence is left out (RCTL.SECRC). Otherwise frames get four bytes more, which are zero.
+    /// The frame check sequence is left out (RCTL.SECRC). Otherwise it is made, as no sender has one.
     pub strip_fcs: bool,
     /// The guest is told of IPv4 header checksums that are right (RXCSUM.IPOFLD).
     pub ip_sums: bool,
@@ -181,7 +180,7 @@ impl Receive {
         settings: &ReceiveSettings,
         received: &mut Received,
     ) -> usize {
-        let fcs = if settings.strip_fcs { 0 } else { FCS };
+        let fcs = if settings.strip_fcs { 0 } else { fcs::BYTES };
         let mut writes = [None; ROW];
         let mut given = 0;
         loop {
@@ -189,14 +188,14 @@ impl Receive {
             let mut found = 0;
             while found < ROW && given + found < run.len() {
                 let Some(frame) = *next else { break };
-                if !settings.filters.passes(&frame.head().0) {
+                if !settings.filters.passes(&frame.head().0, frame.len()) {
                     received.filtered += 1;
                     *next = frames.next();
                     continue;
                 }
                 let total = frame.len().max(SHORTEST) + fcs;
                 let address = u64::from_le(run[given + found][0].load(Ordering::Relaxed));
-                let is_tagged = settings.strip_tag && settings.filters.tag_of(&frame.head().0).is_some();
+                let is_tagged = settings.strip_tag && settings.filters.tag_of(&frame.head().0, frame.len()).is_some();
                 if frame.len() > settings.longest || total > size || is_tagged {
                     break;
                 }
@@ -221,6 +220,9 @@ impl Receive {
             for ((write, words), at) in writes.iter().zip(&run[given..]).zip(self.head + given as u32..) {
                 let Some((buffer, frame)) = write else { break };
                 let status = Status::new(sums::finish(*buffer, frame, settings, self.format), None);
+                if fcs > 0 {
+                    fcs::put(*buffer);
+                }
                 let word = self.format.only(status, buffer.len());
                 if self.held.is_none() {
                     self.held = Some((at, word));
@@ -239,7 +241,7 @@ impl Receive {
 impl Received {
     /// Whether a frame is one that the guest wants and may be given; counts it otherwise.
     fn judge(&mut self, frame: &Frame<'_, '_>, settings: &ReceiveSettings) -> bool {
-        let wanted = settings.filters.passes(&frame.head().0);
+        let wanted = settings.filters.passes(&frame.head().0, frame.len());
         let fits = frame.len() <= settings.longest;
         self.filtered += u64::from(!wanted);
         self.long += u64::from(wanted && !fits);
@@ -257,10 +259,11 @@ impl Received {
     }
 }
 
-/// Writes zeroes to what is behind the first `from` bytes: padding and frame check sequence.
+/// Writes zeroes to what is behind the first `from` bytes: padding, and the place of a frame check sequence.
 #[inline(always)]
 fn write_zeroes(buffer: View<'_>, from: usize) {
+    const MOST: usize = SHORTEST + fcs::BYTES;
     if let Some(behind) = buffer.behind(from) {
-        let _ = behind.write(&[0; SHORTEST + FCS][..behind.len().min(SHORTEST + FCS)]);
+        let _ = behind.write(&[0; MOST][..behind.len().min(MOST)]);
     }
 }

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use ringway_switch::Offload;
 
-use super::testing::{OffloadedFrame, Ring, deliver, open};
+use super::testing::{OffloadedFrame, Ring, deliver, fcs, open};
 use super::{Format, Receive, ReceiveSettings};
 use crate::virtqueue::testing::{Guest, HIGH, LOW, LOW_BYTES};
 
@@ -108,12 +108,13 @@ fn expected(sending: &Sending, (bytes, offload): &OffloadedFrame, settings: &Rec
         got.sums = if ip | transport == 0 { 4 } else { ip | transport };
     }
     got.bytes.resize(bytes.len().max(60), 0);
+    let fcs = fcs(&got.bytes);
     if settings.strip_tag && sending.tag {
         got.tag = Some(0x6007);
         got.bytes.drain(12..16);
     }
     if !settings.strip_fcs {
-        got.bytes.extend([0; 4]);
+        got.bytes.extend(fcs);
     }
     got
 }

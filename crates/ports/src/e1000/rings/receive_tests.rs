@@ -1,6 +1,6 @@
 //! What is delivered to a driver arrives in its buffers, and nothing else does.
 
-use super::testing::{Ring, deliver, frame, open};
+use super::testing::{Ring, deliver, fcs, frame, open};
 use super::{Format, Receive, ReceiveSettings, RingFault};
 use crate::virtqueue::testing::{Guest, LOW, LOW_BYTES};
 
@@ -62,7 +62,7 @@ fn without_stripping_frames_are_four_bytes_longer_and_may_need_a_descriptor_more
     assert_eq!((result, received.traffic.frames), (Ok(()), 6));
     let mut at = 0;
     for (frame, _) in frames {
-        let whole = [&frame[..], &[0; 4]].concat();
+        let whole = [&frame[..], &fcs(&frame)].concat();
         for part in whole.chunks(2048) {
             let last = if at_end(&whole, part) { EOP } else { 0 };
             assert_eq!(fields(&ring, &guest, at), (part.len(), DD | IXSM | last, 0, 0));
@@ -75,6 +75,23 @@ fn without_stripping_frames_are_four_bytes_longer_and_may_need_a_descriptor_more
 
 fn at_end(whole: &[u8], part: &[u8]) -> bool {
     std::ptr::eq(whole.as_ptr_range().end, part.as_ptr_range().end)
+}
+
+#[test]
+fn a_frame_that_ends_before_its_tag_does_arrives_as_it_is() {
+    let guest = Guest::new();
+    let (ring, mut receive) = start(&guest, 16);
+    let settings = ReceiveSettings { strip_tag: true, ..open() };
+    let mut short = frame(16, 1);
+    short[12..14].copy_from_slice(&[0x81, 0]);
+    let frames = [14, 16].map(|len| (short[..len].to_vec(), None));
+    let (result, received) = deliver(&mut receive, &guest, &frames, 100, &settings, ring.tail);
+    assert_eq!((result, received.traffic.frames), (Ok(()), 2));
+    for (at, (mut frame, _)) in (0..).zip(frames) {
+        frame.resize(60, 0);
+        assert_eq!(fields(&ring, &guest, at), (60, DD | EOP | IXSM, 0, 0), "nothing of what was in the head before");
+        assert_eq!(guest.read(ring.get(&guest, at)[0], 60), frame);
+    }
 }
 
 #[test]

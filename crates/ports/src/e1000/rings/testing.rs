@@ -31,6 +31,13 @@ pub const DONE: u64 = 1 << 32;
 /// As Linux ends a frame.
 pub const LAST: u64 = EOP | IFCS | RS;
 
+/// A frame check sequence, bit by bit as the standard has it (IEEE 802.3, 3.2.9), with the lowest bit first.
+pub fn fcs(frame: &[u8]) -> [u8; 4] {
+    let shift = |sum: u32| sum >> 1 ^ if sum & 1 != 0 { 0xedb8_8320 } else { 0 };
+    let sum = frame.iter().fold(!0, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), |sum, _| shift(sum)));
+    (!sum).to_le_bytes()
+}
+
 pub fn frame(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + seed * 31 + (at >> 8)) as u8 & !u8::from(at == 0)).collect()
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use ringway_memory::View;
 use ringway_switch::Frame;
 
-use super::{FCS, Receive, ReceiveSettings, Received, SHORTEST, sums, write_zeroes};
+use super::{Receive, ReceiveSettings, Received, SHORTEST, fcs, sums, write_zeroes};
 use crate::copy::Source;
 use crate::e1000::rings::descriptor::Words;
 use crate::e1000::rings::fault::RingFault;
@@ -36,7 +36,7 @@ impl Receive {
         tail: u32,
         received: &mut Received,
     ) -> Result<(), RingFault> {
-        let tag = settings.filters.tag_of(&frame.head().0).filter(|_| settings.strip_tag);
+        let tag = settings.filters.tag_of(&frame.head().0, frame.len()).filter(|_| settings.strip_tag);
         let (mut head, mut head_len) = (*frame.head(), frame.head_len());
         let taken = if tag.is_some() { TAG } else { 0 };
         if tag.is_some() {
@@ -44,7 +44,7 @@ impl Receive {
             head_len = head_len.saturating_sub(TAG);
         }
         let on_wire = frame.len().max(SHORTEST);
-        let total = on_wire - taken + if settings.strip_fcs { 0 } else { FCS };
+        let total = on_wire - taken + if settings.strip_fcs { 0 } else { fcs::BYTES };
         let room = self.format.room();
         let slots = total.checked_div(room).map_or(usize::MAX, |whole| whole + usize::from(whole * room < total));
         if slots > LONGEST {
@@ -84,9 +84,14 @@ impl Receive {
         let said = frame.offload().map_or(NO_SUMS, |offload| {
             let start = usize::from(offload.csum_start);
             let field = (start + usize::from(offload.csum_offset)).saturating_sub(taken);
-            pieces.put(field, frame.checksum_from(start));
+            pieces.put(field, &frame.checksum_from(start));
             sums::told(frame, offload, settings, self.format)
         });
+        if !settings.strip_fcs {
+            let len = total - fcs::BYTES;
+            let tag = tag.and_then(|_| frame.head().0[ADDRESSES..].first_chunk().copied());
+            pieces.put(len, &fcs::of(pieces.views[..pieces.count].iter().copied(), len, tag));
+        }
 
         let (status, mut left) = (Status::new(said, tag), total);
         for _ in 0..slots {
@@ -143,8 +148,8 @@ impl<'m> Places<'m> {
         }
     }
 
-    fn put(&self, mut offset: usize, bytes: [u8; 2]) {
-        let mut left = &bytes[..];
+    fn put(&self, mut offset: usize, bytes: &[u8]) {
+        let mut left = bytes;
         for view in &self.views[..self.count] {
             if let Some(room) = view.behind(offset) {
                 let (now, later) = left.split_at(left.len().min(room.len()));
