@@ -3,6 +3,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use ringway_ports::e1000::fuzzing::guest;
+use ringway_ports::e1000::fuzzing::{guest, seeds};
 
-fuzz_target!(|data: &[u8]| guest(data));
+fuzz_target!(init: write_seeds(), |data: &[u8]| guest(data));
+
+/// "fuzz/run e1000_registers seeds": what drivers do, as inputs to begin with.
+fn write_seeds() {
+    let Some(folder) = std::env::var_os("RINGWAY_FUZZ_SEEDS") else { return };
+    for (name, bytes) in seeds() {
+        let path = std::path::Path::new(&folder).join(name);
+        std::fs::write(&path, bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+    std::process::exit(0);
+}

@@ -18,6 +18,8 @@ use crate::vfio_user::pci::{Bar, Capability, ConfigSpace, PciIds};
 /// Bytes of the register region.
 pub(super) const REGISTER_BYTES: u32 = 0x2_0000;
 const INTEL: u16 = 0x8086;
+/// Of the command register: the device may read and write memory.
+const BUS_MASTER: u16 = 1 << 2;
 /// What a NIC with the paravirtual extension says its card is.
 const CSB_CARD: u16 = 0x1101;
 
@@ -94,26 +96,38 @@ impl Core {
         (self.mdic, self.eerd, self.eewr) = (0, 0, 0);
     }
 
-    /// As after power on.
-    pub(super) fn power_on(&mut self, page: &RingPage) {
+    /// As after power on, but for what a reset does.
+    pub(super) fn power_on(&mut self) {
         self.registers = Registers::new(self.model);
         self.phy.reset();
         self.statistics = Statistics::default();
         self.config.reset();
         self.io_address = 0;
-        self.reset(page);
+    }
+
+    /// The next front end has another guest: what this one wrote where it stays without power goes, too.
+    pub(super) fn forget(&mut self) {
+        self.eeprom.restore();
+    }
+
+    /// Whether the device may use the guest's memory.
+    pub(super) fn masters(&self) -> bool {
+        self.config.command() & BUS_MASTER != 0
     }
 
     /// Writes what a reset leaves in the ring pages.
     pub(super) fn reset_page(&self, page: &RingPage) {
-        for offset in (RING_PAGES..RING_PAGES_END).step_by(4) {
-            page.set(offset, self.registers.reset_value(offset));
-        }
+        page.set_all(self.registers.ring_resets());
     }
 
     /// Whether the MAC sees a link.
     fn has_link(&self) -> bool {
         self.phy.has_link() && self.registers.get(CTRL) & CTRL_SLU != 0
+    }
+
+    /// Whether frames can come and go.
+    fn moves(&self) -> bool {
+        self.has_link() && self.masters()
     }
 
     /// Whether what is sent comes back.

@@ -92,6 +92,12 @@ impl Device {
         self.begin_block(&input);
     }
 
+    /// There is no block any more.
+    pub(super) fn forget_block(&self) {
+        self.input.lock().csb = None;
+        self.output.lock().csb = None;
+    }
+
     /// Says in the block how far both rings are, and whether the tail is being watched.
     pub(super) fn begin_block(&self, input: &InputSide) {
         if let Some(block) = input.csb.and_then(|csb| csb.block(&input.memory.writable)) {

@@ -19,6 +19,8 @@ const PORTS: usize = 2;
 const PHY_CONTROL: u32 = 1 << 26 | 1 << 21;
 const LOOPBACK: u32 = 0x4140;
 const DESCRIPTORS: u32 = 128;
+/// Of the command register: ports, memory, bus master.
+const ON: [u8; 2] = [7, 0];
 
 #[derive(Default)]
 struct Told(Mutex<Vec<&'static str>>);
@@ -62,6 +64,7 @@ impl Nic {
         let (memory, bytes) = (Arc::clone(&guest.memory), DESCRIPTORS as usize * 16);
         device.connected(true);
         device.set_memory(Dma { readable: Arc::clone(&memory), writable: memory });
+        device.write(CONFIG_REGION, 4, &ON).expect("the command register");
         let (transmit, receive) = (guest.alloc(bytes, 128), guest.alloc(bytes, 128));
         Nic { device, input, told, guest, transmit, receive }
     }
@@ -404,10 +407,63 @@ fn a_front_end_that_goes_leaves_a_device_as_after_power_on() {
     nic.up();
     nic.write(MTA, 1);
     nic.write(MDIC, PHY_CONTROL | LOOPBACK);
-    nic.device.write(CONFIG_REGION, 4, &[7, 0]).expect("the command register");
     nic.device.connected(false);
     assert_eq!((nic.pass(), nic.read(MTA), nic.read(RCTL), nic.read(TDLEN)), (0, 0, 0, 0));
     let mut command = [0; 2];
     nic.device.read(CONFIG_REGION, 4, &mut command).expect("the command register");
     assert_eq!(command, [0, 0]);
+}
+
+#[test]
+fn nothing_of_a_guest_is_there_for_the_next() {
+    for model in [Model::E1000, Model::E1000e] {
+        let mut nic = Nic::new(model);
+        nic.up();
+        nic.send(3);
+        nic.pass();
+        nic.write(MDIC, PHY_CONTROL | LOOPBACK);
+        nic.write(TDT, 5);
+        nic.pass();
+        nic.write(IMS, LSC);
+        nic.write(ICS, LSC);
+        // The address in the EEPROM: by register, or bit by bit.
+        nic.write(EEWR, 0xffff_0001);
+        let bits = |nic: &Nic, bits: &str| {
+            nic.write(EECD, 2);
+            for (bit, clock) in bits.bytes().flat_map(|bit| [(bit, 0), (bit, 1)]) {
+                nic.write(EECD, 2 | u32::from(bit == b'1') << 2 | clock);
+            }
+            nic.write(EECD, 0);
+        };
+        bits(&nic, "100110000");
+        bits(&nic, &["101000000", &"1".repeat(16)].concat());
+        nic.write(CTRL, CTRL_RST);
+        assert_eq!(nic.read(RA) & 0xffff, 0xffff, "it stays without power");
+        nic.device.connected(false);
+        nic.device.connected(true);
+        assert_eq!([nic.read(RA), nic.read(RA + 4)], [0x0000_5452, 0x8000_0900]);
+        for register in (STATISTICS..STATISTICS_END).step_by(4) {
+            assert_eq!(nic.read(register), 0, "{register:#x}");
+        }
+    }
+}
+
+#[test]
+fn without_bus_mastering_no_memory_is_touched() {
+    let mut nic = Nic::new(Model::E1000);
+    nic.up();
+    let block = nic.guest.alloc(4096, 4096);
+    nic.write(CSBAH, (block >> 32) as u32);
+    nic.write(CSBAL, block as u32);
+    nic.device.write(CONFIG_REGION, 4, &[3]).expect("the command register");
+    nic.guest.write(block, &[0x55; 128]);
+    nic.send(2);
+    nic.pass();
+    assert!(!nic.input.arm());
+    nic.input.disarm();
+    assert_eq!((nic.read(TDH), nic.guest.read(block, 128)), (0, vec![0x55; 128]));
+    assert!(!nic.device.output.lock().link, "nor is anything received");
+    nic.device.write(CONFIG_REGION, 4, &ON).expect("the command register");
+    assert_eq!((nic.pass(), nic.read(TDH)), (2, 2));
+    assert_eq!(nic.told(), [""; 0]);
 }

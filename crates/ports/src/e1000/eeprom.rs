@@ -42,6 +42,8 @@ pub(super) struct Identity {
 #[derive(Debug)]
 pub(super) struct Eeprom {
     words: [u16; WORDS],
+    /// As it was made.
+    made: [u16; WORDS],
     layout: Layout,
     /// The bits of EECD that are kept.
     pins: u32,
@@ -82,9 +84,10 @@ impl Eeprom {
         // Initialization control 2; no alternate address; no wake-up, no management.
         words[0x0f] = 0x3000;
         words[0x23..0x25].fill(0);
-        let mut eeprom = Eeprom { words, layout, pins: 0, wire: Wire::Idle, unlocked: false };
+        let mut eeprom = Eeprom { words, made: words, layout, pins: 0, wire: Wire::Idle, unlocked: false };
         eeprom.words[CHECKSUM] = 0;
         eeprom.words[CHECKSUM] = SUM.wrapping_sub(eeprom.sum());
+        eeprom.made = eeprom.words;
         eeprom
     }
 
@@ -99,6 +102,11 @@ impl Eeprom {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         mac
+    }
+
+    /// Forgets what was written: the next guest has nothing to do with it.
+    pub(super) fn restore(&mut self) {
+        self.words = self.made;
     }
 
     /// Resets the pins; what was written stays.

@@ -134,7 +134,7 @@ impl Function for Device {
                 To::Ports,
             ),
             TABLES => {}
-            CONFIG_REGION => return core.config.write(offset, data),
+            CONFIG_REGION => return self.write_config(&mut core, offset, data),
             _ => return Err(BadAccess),
         }
         Ok(())
@@ -161,6 +161,7 @@ impl Function for Device {
     fn connected(&self, on: bool) {
         let mut core = self.core.lock();
         core.connected = on;
+        core.forget();
         self.power_on(&mut core);
     }
 }

@@ -1,5 +1,7 @@
 //! Registers that are no more than memory with a mask: what is kept of a write, and what is there after a reset.
 
+use std::sync::OnceLock;
+
 use super::Model;
 use super::offsets::*;
 
@@ -104,37 +106,54 @@ const E1000E: &[Rule] = &[
     all(RSSRK, RSSRK + 0x28),
 ];
 
-/// The words of the registers that are kept here; those of the ring pages are memory that a front end may map.
+/// What the rules of a model come to, word by word.
 #[derive(Debug)]
-pub(super) struct Registers {
-    words: Box<[u32]>,
+struct Table {
     masks: Box<[u32]>,
     resets: Box<[u32]>,
 }
 
-impl Registers {
-    pub(super) fn new(model: Model) -> Registers {
+impl Table {
+    fn of(model: Model) -> &'static Table {
+        static TABLES: [OnceLock<Table>; 2] = [const { OnceLock::new() }; 2];
+        let is_new = model == Model::E1000e;
+        TABLES[usize::from(is_new)].get_or_init(|| Table::new(if is_new { E1000E } else { &[] }))
+    }
+
+    fn new(more: &[Rule]) -> Table {
         let zeroes = || vec![0; (END / 4) as usize].into_boxed_slice();
-        let mut registers = Registers { words: zeroes(), masks: zeroes(), resets: zeroes() };
-        let more = if model == Model::E1000e { E1000E } else { &[] };
+        let mut table = Table { masks: zeroes(), resets: zeroes() };
         for rule in COMMON.iter().chain(more) {
             for offset in (rule.first..rule.end).step_by(rule.step as usize) {
                 let place = (offset / 4) as usize;
-                (registers.masks[place], registers.resets[place]) = (rule.mask, rule.reset);
+                (table.masks[place], table.resets[place]) = (rule.mask, rule.reset);
             }
         }
-        registers.words.copy_from_slice(&registers.resets);
-        registers
+        table
+    }
+}
+
+/// The words of the registers that are kept here; those of the ring pages are memory that a front end may map.
+#[derive(Debug)]
+pub(super) struct Registers {
+    words: Box<[u32]>,
+    table: &'static Table,
+}
+
+impl Registers {
+    pub(super) fn new(model: Model) -> Registers {
+        let table = Table::of(model);
+        Registers { words: table.resets.clone(), table }
     }
 
     /// Which bits of a write are kept; none where no register is.
     pub(super) fn mask(&self, offset: u32) -> u32 {
-        self.masks.get((offset / 4) as usize).copied().unwrap_or(0)
+        self.table.masks.get((offset / 4) as usize).copied().unwrap_or(0)
     }
 
-    /// What a reset leaves there.
-    pub(super) fn reset_value(&self, offset: u32) -> u32 {
-        self.resets.get((offset / 4) as usize).copied().unwrap_or(0)
+    /// What a reset leaves in the ring pages.
+    pub(super) fn ring_resets(&self) -> &[u32] {
+        &self.table.resets[(RING_PAGES / 4) as usize..(RING_PAGES_END / 4) as usize]
     }
 
     pub(super) fn get(&self, offset: u32) -> u32 {
@@ -152,13 +171,12 @@ impl Registers {
     /// Software reset (CTRL.RST): everything but the address tables and how the packet buffer is divided, which guests do not
     /// expect to lose.
     pub(super) fn reset(&mut self) {
-        for (place, word) in self.words.iter_mut().enumerate() {
-            let offset = 4 * place as u32;
-            let stays = matches!(offset, PBA | MTA..RA_END | VFTA..VFTA_END);
-            if !stays {
-                *word = self.resets[place];
-            }
+        let mut words = self.table.resets.clone();
+        for (first, end) in [(PBA, PBA + 4), (MTA, RA_END), (VFTA, VFTA_END)] {
+            let stays = (first / 4) as usize..(end / 4) as usize;
+            words[stays.clone()].copy_from_slice(&self.words[stays]);
         }
+        self.words = words;
     }
 
     /// The receive address of the station itself.

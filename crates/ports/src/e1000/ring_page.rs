@@ -41,6 +41,15 @@ impl RingPage {
         self.word(offset).map_or(0, |word| u32::from_le(word.load(Ordering::Acquire)))
     }
 
+    /// Writes all registers.
+    pub(super) fn set_all(&self, values: &[u32]) {
+        let bytes = (RING_PAGES_END - RING_PAGES) as usize;
+        let words = self.memory.mapping().view(RING_PAGES as usize, bytes).and_then(|view| view.words32());
+        for (word, value) in words.into_iter().flatten().zip(values) {
+            word.store(value.to_le(), Ordering::Release);
+        }
+    }
+
     /// Writes a register, after everything before.
     #[inline]
     pub(super) fn set(&self, offset: u32, value: u32) {

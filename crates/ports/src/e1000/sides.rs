@@ -46,7 +46,7 @@ pub(super) struct InputSide {
     pub(super) ring: Ring<Transmit>,
     pub(super) settings: TransmitSettings,
     pub(super) bounce: Bounce,
-    /// Frames can leave.
+    /// Frames can leave: there is a link, and the device may use memory.
     pub(super) link: bool,
     /// They come back instead.
     pub(super) looped: bool,

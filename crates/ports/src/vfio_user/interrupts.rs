@@ -94,7 +94,7 @@ impl Interrupts {
     }
 
     /// What to write for the interrupts from `first` on; `most` is how many the function has of this kind.
-    pub(super) fn set(&self, mode: Mode, most: usize, first: usize, calls: impl Iterator<Item = Option<OwnedFd>>) {
+    pub(crate) fn set(&self, mode: Mode, most: usize, first: usize, calls: impl Iterator<Item = Option<OwnedFd>>) {
         let mut inner = self.inner.lock();
         if self.mode() != mode {
             *inner = Inner::default();

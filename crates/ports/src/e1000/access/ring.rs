@@ -148,7 +148,7 @@ impl Device {
         let on = core.registers.get(TCTL) & TCTL_EN != 0;
         let mut side = self.input.lock();
         side.settings = core.transmit_settings();
-        (side.link, side.looped) = (core.has_link(), core.loops());
+        (side.link, side.looped) = (core.moves(), core.loops());
         if restart == Restart::Yes {
             side.ring = if on { Ring::Enabled } else { Ring::Off };
             self.begin_block(&side);
@@ -164,11 +164,13 @@ impl Device {
     /// Has the receive side follow the registers.
     pub(super) fn apply_receive(&self, core: &Core, restart: Restart) {
         let on = core.registers.get(RCTL) & RCTL_EN != 0;
-        let mut side = self.output.lock();
-        side.settings = core.receive_settings();
-        side.settings.low = core.low_mark(place(&self.page, RDBAL).1);
-        (side.link, side.looped) = (core.has_link(), core.loops());
+        // Without the lock, which others wait for: a guest can have this done all the time.
+        let mut settings = core.receive_settings();
+        settings.low = core.low_mark(place(&self.page, RDBAL).1);
         let format = core.receive_format(self.page.get(PSRCTL));
+        let mut side = self.output.lock();
+        side.settings = settings;
+        (side.link, side.looped) = (core.moves(), core.loops());
         let resized = std::mem::replace(&mut side.format, format) != format;
         if restart == Restart::Yes || resized && side.ring.is_on() {
             side.ring = if on { Ring::Enabled } else { Ring::Off };

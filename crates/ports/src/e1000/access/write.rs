@@ -11,7 +11,9 @@ use crate::e1000::offsets::*;
 use crate::e1000::phy;
 use crate::e1000::registers::canonical;
 use crate::e1000::ring_page::RingPage;
+use crate::e1000::rings::Received;
 use crate::e1000::sides::Ring;
+use crate::vfio_user::BadAccess;
 
 const SYSTIML: u32 = 0xb600;
 const SYSTIMH: u32 = 0xb604;
@@ -139,8 +141,35 @@ impl Device {
     /// As after power on.
     pub(in crate::e1000) fn power_on(&self, core: &mut Core) {
         self.rest();
-        (self.input.lock().csb, self.output.lock().csb) = (None, None);
-        core.power_on(&self.page);
+        self.forget_block();
+        self.forget_counts();
+        core.power_on();
         self.reset_registers(core);
+    }
+
+    /// What the data path has counted for the statistics registers, which begin at 0.
+    fn forget_counts(&self) {
+        {
+            let mut input = self.input.lock();
+            (input.sent, input.segmented) = Default::default();
+        }
+        self.output.lock().received = Received::default();
+        self.interrupting().take_raised();
+    }
+
+    /// Writes the configuration space. Without bus mastering no frame moves, in either direction: a system that starts another
+    /// one takes it away before it gives the memory to that (PCI 3.0, 6.2.2).
+    pub(in crate::e1000) fn write_config(&self, core: &mut Core, offset: u64, data: &[u8]) -> Result<(), BadAccess> {
+        let before = core.masters();
+        core.config.write(offset, data)?;
+        let now = core.masters();
+        if now != before {
+            if before {
+                self.forget_block();
+            }
+            self.apply_receive(core, Restart::No);
+            self.apply_transmit(core, Restart::No);
+        }
+        Ok(())
     }
 }
