@@ -24,12 +24,13 @@ const RING: u32 = 256;
 const SIZES: [usize; 3] = [64, 512, 1514];
 
 /// How the driver works, the keys of the ports, and the name of the curve.
-const WAYS: [(&str, &str, E1000Mode); 5] = [
+const WAYS: [(&str, &str, E1000Mode); 6] = [
     (RINGWAY, CSB, E1000Mode::Csb),
     ("ringway, mapped", MAPPED, E1000Mode::Mapped),
     ("ringway, combining", CSB, E1000Mode::Combining),
     ("ringway, moderated", CSB, E1000Mode::Moderated),
     ("ringway, base", CSB, E1000Mode::Base),
+    ("ringway, each", CSB, E1000Mode::Each),
 ];
 
 /// A short name, what it is, and how many.

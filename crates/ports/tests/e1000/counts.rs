@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use ringway_ports::e1000::Model;
 use ringway_traffic::e1000::Counters;
-use ringway_traffic::{E1000Mode, E1000Options};
+use ringway_traffic::{E1000Mode, E1000Options, Endpoint};
 
-use crate::scene::{Lan, Lane, PATIENCE, Way, exchange};
+use crate::scene::{Lan, Lane, PATIENCE, Way, exchange, mac};
 
 /// Frames of each way.
 const COUNT: u64 = 5000;
@@ -25,7 +25,10 @@ fn counted(way: Way, interval: Duration) -> (Counters, Duration) {
 
 #[test]
 fn without_combining_every_frame_has_its_tail_write() {
-    for way in Way::all().into_iter().filter(|way| matches!(way.mode, E1000Mode::Base | E1000Mode::Moderated)) {
+    for way in Way::all()
+        .into_iter()
+        .filter(|way| matches!(way.mode, E1000Mode::Base | E1000Mode::Each | E1000Mode::Moderated))
+    {
         let (counters, _) = counted(way, Duration::from_micros(250));
         assert_eq!(counters.tx_tail_writes, COUNT, "{way:?}");
         // A tail write for sixteen buffers given back, and one for the rest at each interrupt.
@@ -35,6 +38,25 @@ fn without_combining_every_frame_has_its_tail_write() {
         // Causes are read at each interrupt; what masks is flushed by a read.
         let reads = if way.model == Model::E1000 { 3 } else { 2 };
         assert!(counters.register_reads <= reads * counters.handled, "{way:?}: {counters:?}");
+    }
+}
+
+#[test]
+fn on_an_only_processor_each_frame_that_is_sent_has_its_interrupt() {
+    for model in [Model::E1000, Model::E1000e] {
+        let lan = Lan::of(model);
+        let mut near = lan.driver(0, &E1000Options { mode: E1000Mode::Each, ..E1000Options::default() });
+        let before = near.counters();
+        for _ in 0..COUNT {
+            assert!(near.tx_push(60, |frame| {
+                frame.fill(0xff);
+                frame[6..12].copy_from_slice(&mac(0).0);
+            }));
+        }
+        let after = near.counters();
+        assert_eq!((after.tx_tail_writes - before.tx_tail_writes, after.frames - before.frames), (COUNT, COUNT));
+        assert_eq!(after.handled - before.handled, COUNT, "{model:?}");
+        assert!(after.interrupts - before.interrupts >= COUNT, "{model:?}: {after:?}");
     }
 }
 
@@ -62,7 +84,7 @@ fn with_a_status_block_tails_are_written_to_wake_the_device_only() {
 #[test]
 fn interrupts_come_no_more_often_than_the_register_says() {
     // Windows of the device's clock, which is the machine's: however late the driver looks, there can be no more.
-    for way in Way::all().into_iter().filter(|way| way.mode != E1000Mode::Base) {
+    for way in Way::all().into_iter().filter(|way| !matches!(way.mode, E1000Mode::Base | E1000Mode::Each)) {
         for interval in [Duration::from_micros(250), Duration::from_millis(4)] {
             let (counters, taken) = counted(way, interval);
             // In units of the register, and one more at either end.

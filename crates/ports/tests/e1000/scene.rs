@@ -40,7 +40,7 @@ pub struct Way {
 impl Way {
     /// Each mode with the device that has it; those that both have with both.
     pub fn all() -> Vec<Way> {
-        let both = [E1000Mode::Base, E1000Mode::Moderated, E1000Mode::Combining];
+        let both = [E1000Mode::Base, E1000Mode::Each, E1000Mode::Moderated, E1000Mode::Combining];
         let of = |model, mode| Way { model, mode };
         let mut ways: Vec<Way> =
             both.iter().flat_map(|&mode| [of(Model::E1000, mode), of(Model::E1000e, mode)]).collect();

@@ -234,12 +234,15 @@ impl Nic {
         self.registers.write(reg::IMS, CAUSES)?;
         self.registers.read(reg::STATUS)?;
         self.registers.write(reg::ICS, reg::LSC)?;
+        self.await_interrupt()?;
+        self.until("has no link", |registers| Ok(registers.read(reg::STATUS)? & reg::STATUS_LU != 0))
+    }
+
+    /// Waits until an interrupt is there.
+    pub fn await_interrupt(&self) -> Result<(), E1000Error> {
         let timeout = Timespec::try_from(self.within).ok();
         let rung = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], timeout.as_ref()).map_err(io::Error::from)?;
-        if rung == 0 {
-            return Err(self.odd(format!("makes no interrupt within {:?}", self.within)));
-        }
-        self.until("has no link", |registers| Ok(registers.read(reg::STATUS)? & reg::STATUS_LU != 0))
+        if rung == 0 { Err(self.odd(format!("makes no interrupt within {:?}", self.within))) } else { Ok(()) }
     }
 
     fn until(

@@ -120,8 +120,13 @@ impl E1000Endpoint {
         self.nic.registers.connection().connection()
     }
 
+    /// Whether it still works.
+    pub(super) fn is_whole(&self) -> bool {
+        self.broken.is_none()
+    }
+
     #[cold]
-    fn fail(&mut self, error: &E1000Error) {
+    pub(super) fn fail(&mut self, error: &E1000Error) {
         self.broken.get_or_insert(error.to_string());
     }
 
@@ -183,7 +188,7 @@ impl E1000Endpoint {
     }
 
     /// The transmit part of polling; the whole where nobody receives.
-    fn poll_transmit(&mut self) -> Result<(), E1000Error> {
+    pub(super) fn poll_transmit(&mut self) -> Result<(), E1000Error> {
         self.tx.take_reported();
         if self.receives { Ok(()) } else { self.complete() }
     }
@@ -200,12 +205,14 @@ impl E1000Endpoint {
     #[inline]
     fn queued(&mut self) {
         self.nic.registers.counting().frames += 1;
-        let at_once = matches!(self.mode, E1000Mode::Base | E1000Mode::Moderated | E1000Mode::Mapped);
+        let at_once = !matches!(self.mode, E1000Mode::Combining | E1000Mode::Csb);
         if at_once && let Err(error) = self.tell_transmit() {
             self.fail(&error);
         }
-        if self.mode == E1000Mode::Base {
-            self.serve();
+        match self.mode {
+            E1000Mode::Base => self.serve(),
+            E1000Mode::Each => self.take_its_interrupt(),
+            _ => {}
         }
     }
 

@@ -18,7 +18,7 @@ pub struct E1000Args {
     /// When registers are touched
     #[arg(long, value_enum, default_value_t = Mode::Moderated, requires = "e1000")]
     e1000_mode: Mode,
-    /// Least time between two interrupts, but with --e1000-mode base [default: 250us]
+    /// Least time between two interrupts, but with --e1000-mode base or each [default: 250us]
     #[arg(long, value_name = "TIME", requires = "e1000", value_parser = port::positive)]
     e1000_interval: Option<Duration>,
 }
@@ -28,6 +28,8 @@ pub struct E1000Args {
 enum Mode {
     /// A tail write for each frame, an interrupt for each event
     Base,
+    /// As base on a guest's only processor: the interrupt of each frame sent is taken before the next
+    Each,
     /// A tail write for each frame, interrupts no closer than --e1000-interval
     Moderated,
     /// Moderated, and while an interrupt is to come frames wait for it
@@ -43,6 +45,7 @@ impl E1000Args {
     pub fn attach(&self, socket: &Path, tx_ring: u32, rx_ring: u32, buffer_size: u32) -> Result<AnyPort, Trouble> {
         let mode = match self.e1000_mode {
             Mode::Base => E1000Mode::Base,
+            Mode::Each => E1000Mode::Each,
             Mode::Moderated => E1000Mode::Moderated,
             Mode::Combining => E1000Mode::Combining,
             Mode::Csb => E1000Mode::Csb,
