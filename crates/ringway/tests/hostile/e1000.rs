@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ringway_memory::Mapping;
@@ -17,17 +17,17 @@ use crate::support::{PATIENCE, frame, send, until};
 
 const NO_REPLY: u32 = 1 << 4;
 /// Where the guest has its memory, and how much.
-const MEMORY: u64 = 0x10_0000;
-const BYTES: usize = 1 << 20;
+pub const MEMORY: u64 = 0x10_0000;
+pub const BYTES: usize = 1 << 20;
 /// Where in it the rings and the buffers are.
-const BUFFERS: u64 = MEMORY + 0x8_0000;
+pub const BUFFERS: u64 = MEMORY + 0x8_0000;
 /// End of packet, insert checksum, report status.
-const LAST: u8 = 0b1011;
+pub const LAST: u8 = 0b1011;
 /// How long an attacker races with the switch.
-const RACE: Duration = Duration::from_millis(1500);
+pub const RACE: Duration = Duration::from_millis(1500);
 
 /// Ports `evil0` and so on, e1000s and e1000es in turn.
-fn config(ports: usize) -> String {
+pub fn config(ports: usize) -> String {
     let port = |number| {
         let model = ["e1000", "e1000e"][number % 2];
         format!("[port.evil{number}]\nswitch = \"lan0\"\nkind = \"e1000\"\nmodel = \"{model}\"\ncsb = true\n")
@@ -35,7 +35,7 @@ fn config(ports: usize) -> String {
     "[switch.lan0]\n".to_owned() + &(0..ports).map(port).collect::<String>()
 }
 
-fn message(command: u16, flags: u32, body: &[u8]) -> Vec<u8> {
+pub fn message(command: u16, flags: u32, body: &[u8]) -> Vec<u8> {
     let words = [16 + body.len() as u32, flags, 0].map(u32::to_ne_bytes).concat();
     [&7u16.to_ne_bytes()[..], &command.to_ne_bytes(), &words, body].concat()
 }
@@ -46,14 +46,14 @@ fn access(region: u32, offset: u64, count: u32, data: &[u8]) -> Vec<u8> {
 }
 
 /// A connection that can say anything.
-fn raw(scene: &Scene, port: &str) -> UnixStream {
+pub fn raw(scene: &Scene, port: &str) -> UnixStream {
     let socket = UnixStream::connect(scene.daemon.runtime_dir().join(format!("{port}.sock"))).expect("a port listens");
     socket.set_read_timeout(Some(2 * PATIENCE)).expect("a time");
     socket
 }
 
 /// The port must end this connection.
-fn ends(mut socket: &UnixStream, what: &str) {
+pub fn ends(mut socket: &UnixStream, what: &str) {
     let mut bytes = Vec::new();
     match socket.read_to_end(&mut bytes) {
         Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => panic!("{what}: {error}"),
@@ -62,14 +62,14 @@ fn ends(mut socket: &UnixStream, what: &str) {
 }
 
 /// A guest's NIC, driven by hand.
-struct Nic {
-    client: VfioUser,
+pub struct Nic {
+    pub client: VfioUser,
     memory: Arc<Mapping>,
-    file: OwnedFd,
+    pub file: OwnedFd,
 }
 
 impl Nic {
-    fn attach(scene: &Scene, port: &str) -> Nic {
+    pub fn attach(scene: &Scene, port: &str) -> Nic {
         let path = scene.daemon.runtime_dir().join(format!("{port}.sock"));
         let mut client = VfioUser::connect(&path, PATIENCE).expect("a port listens");
         let file = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memory");
@@ -83,17 +83,34 @@ impl Nic {
         nic
     }
 
-    fn set(&mut self, register: u32, value: u32) {
+    pub fn set(&mut self, register: u32, value: u32) {
         self.client.write(0, register.into(), &value.to_le_bytes()).expect("a register");
     }
 
-    fn put(&self, address: u64, bytes: &[u8]) {
+    pub fn put(&self, address: u64, bytes: &[u8]) {
         let view = self.memory.view((address - MEMORY) as usize, bytes.len()).expect("inside");
         assert!(view.write(bytes));
     }
 
+    pub fn get(&mut self, register: u32) -> u32 {
+        let mut bytes = [0; 4];
+        self.client.read(0, register.into(), &mut bytes).expect("a register");
+        u32::from_le_bytes(bytes)
+    }
+
+    /// A word of memory, as both see it.
+    pub fn word(&self, address: u64) -> &AtomicU32 {
+        let view = self.memory.view((address - MEMORY) as usize, 4).expect("inside");
+        &view.words32().expect("aligned")[0]
+    }
+
+    /// A descriptor of any kind of the ring at the memory's beginning.
+    pub fn words(&self, number: u64, words: [u64; 2]) {
+        self.put(MEMORY + 16 * number, &words.map(u64::to_le_bytes).concat());
+    }
+
     /// A legacy descriptor of the ring at the memory's beginning.
-    fn descriptor(&self, number: u64, address: u64, len: u16, command: u8) {
+    pub fn descriptor(&self, number: u64, address: u64, len: u16, command: u8) {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&address.to_le_bytes());
         bytes[8..10].copy_from_slice(&len.to_le_bytes());
@@ -101,13 +118,13 @@ impl Nic {
         self.put(MEMORY + 16 * number, &bytes);
     }
 
-    fn transmit(&mut self, base: u64, bytes: u32, head: u32, tail: u32) {
+    pub fn transmit(&mut self, base: u64, bytes: u32, head: u32, tail: u32) {
         self.ring([r::TDBAL, r::TDBAH, r::TDLEN, r::TDH], base, bytes, head);
         self.set(r::TCTL, r::TCTL_EN | r::TCTL_PSP);
         self.set(r::TDT, tail);
     }
 
-    fn receive(&mut self, base: u64, bytes: u32, head: u32, tail: u32) {
+    pub fn receive(&mut self, base: u64, bytes: u32, head: u32, tail: u32) {
         self.ring([r::RDBAL, r::RDBAH, r::RDLEN, r::RDH], base, bytes, head);
         self.set(r::RCTL, r::RCTL_EN | r::RCTL_UPE | r::RCTL_MPE | r::RCTL_BAM);
         self.set(r::RDT, tail);
@@ -225,7 +242,8 @@ fn rings_that_no_driver_makes_stop_by_name() {
     type Make = fn(&mut Nic);
     let end = MEMORY + BYTES as u64;
     assert_eq!(end, 0x20_0000);
-    let cases: [(&str, Make); 12] = [
+    let cases: [(&str, Make); 13] = [
+        ("ring_bad_length", |nic| nic.transmit(MEMORY, 0, 0, 1)),
         ("ring_tail_out_of_range", |nic| nic.transmit(MEMORY, 128, 0, 8)),
         ("ring_tail_out_of_range", |nic| nic.transmit(MEMORY, 128, 0, 0xffff)),
         ("ring_head_out_of_range", |nic| nic.transmit(MEMORY, 128, 9, 1)),
@@ -373,6 +391,6 @@ fn what_comes_back_by_itself_keeps_nobody_waiting() {
     scene.end();
 }
 
-fn until_waiting(scene: &Scene, port: &str) {
+pub fn until_waiting(scene: &Scene, port: &str) {
     until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
 }

@@ -14,6 +14,7 @@ mod clients;
 mod control;
 mod dialogue;
 mod e1000;
+mod e1000_guests;
 mod eventfds;
 mod idle;
 mod memory;
