@@ -120,13 +120,8 @@ impl E1000Endpoint {
         self.nic.registers.connection().connection()
     }
 
-    /// Whether it still works.
-    pub(super) fn is_whole(&self) -> bool {
-        self.broken.is_none()
-    }
-
     #[cold]
-    pub(super) fn fail(&mut self, error: &E1000Error) {
+    fn fail(&mut self, error: &E1000Error) {
         self.broken.get_or_insert(error.to_string());
     }
 
@@ -187,10 +182,10 @@ impl E1000Endpoint {
         }
     }
 
-    /// The transmit part of polling; the whole where nobody receives.
+    /// The transmit part of polling; the whole where there is nothing to receive.
     pub(super) fn poll_transmit(&mut self) -> Result<(), E1000Error> {
         self.tx.take_reported();
-        if self.receives { Ok(()) } else { self.complete() }
+        if self.receives && self.rx.has_some() { Ok(()) } else { self.complete() }
     }
 
     #[inline]
@@ -205,14 +200,16 @@ impl E1000Endpoint {
     #[inline]
     fn queued(&mut self) {
         self.nic.registers.counting().frames += 1;
-        let at_once = !matches!(self.mode, E1000Mode::Combining | E1000Mode::Csb);
-        if at_once && let Err(error) = self.tell_transmit() {
+        if matches!(self.mode, E1000Mode::Combining | E1000Mode::Csb) {
+            return;
+        }
+        let told = self.tell_transmit();
+        let taken = told.and_then(|()| if self.mode == E1000Mode::Each { self.take_its_interrupt() } else { Ok(()) });
+        if let Err(error) = taken {
             self.fail(&error);
         }
-        match self.mode {
-            E1000Mode::Base => self.serve(),
-            E1000Mode::Each => self.take_its_interrupt(),
-            _ => {}
+        if self.mode == E1000Mode::Base {
+            self.serve();
         }
     }
 

@@ -49,20 +49,18 @@ impl E1000Endpoint {
     }
 
     /// Takes the interrupt of the frame that was just queued, as a guest does whose only processor the device interrupts: before
-    /// it goes on. While it polls for received frames, there is none.
-    #[inline]
-    pub(super) fn take_its_interrupt(&mut self) {
-        if self.polling || !self.is_whole() {
-            return;
+    /// it goes on. While received frames wait to be polled, there is none.
+    pub(super) fn take_its_interrupt(&mut self) -> Result<(), E1000Error> {
+        if self.polling {
+            self.poll_transmit()?;
         }
-        let taken = self.nic.await_interrupt().and_then(|()| {
-            self.rung();
-            self.handle()?;
-            if self.polling { self.poll_transmit() } else { Ok(()) }
-        });
-        if let Err(error) = taken {
-            self.fail(&error);
+        if self.polling {
+            return Ok(());
         }
+        self.nic.await_interrupt()?;
+        self.rung();
+        self.handle()?;
+        if self.polling { self.poll_transmit() } else { Ok(()) }
     }
 
     /// Ends polling: lets interrupts come again.
