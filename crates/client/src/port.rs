@@ -8,11 +8,16 @@ use std::time::{Duration, Instant};
 use ringway_abi::attach::{MessageError, Request, split_name};
 use ringway_abi::{Layout, Shape};
 use ringway_memory::SharedMemory;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::dialogue;
 use crate::rx::RxRing;
 use crate::tx::TxRing;
+
+/// What an event of a sleep is about.
+const CALLED: u64 = 0;
+const ENDED: u64 = 1;
 
 /// Why a port could not be attached, or is no longer.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +53,8 @@ pub struct Port {
     kick: OwnedFd,
     call: OwnedFd,
     connection: OwnedFd,
+    /// What [`Port::wait_rx`] and [`Port::wait_tx`] sleep in; made with the first sleep.
+    sleep: Option<OwnedFd>,
     layout: Layout,
     mac: [u8; 6],
 }
@@ -78,6 +85,7 @@ impl Port {
             kick: granted.kick,
             call: granted.call,
             connection: granted.connection,
+            sleep: None,
             layout,
             mac: granted.mac,
         })
@@ -166,6 +174,7 @@ impl Port {
 
     /// Asks for a call when there is room to send; true when there is some already.
     pub fn want_tx(&mut self) -> bool {
+        self.rx.iter_mut().for_each(RxRing::give_back);
         let mut ready = false;
         for ring in &mut self.tx {
             ready |= ring.want_call();
@@ -216,23 +225,32 @@ impl Port {
                 self.want_nothing();
                 return Ok(false);
             }
-            let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            let mut descriptors =
-                [PollFd::new(&self.call, PollFlags::IN), PollFd::new(&self.connection, PollFlags::IN)];
-            match poll(&mut descriptors, Some(&time)) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(AttachError::Dialogue(error.into())),
-            }
-            let (called, ended) = (!descriptors[0].revents().is_empty(), !descriptors[1].revents().is_empty());
-            if called {
-                let mut count = [0; 8];
-                // Non-blocking; an empty counter means that somebody else has read it.
-                let _ = rustix::io::read(&self.call, &mut count);
-            }
-            if ended {
+            if self.sleep(left).map_err(AttachError::Dialogue)? {
                 let reason = dialogue::last_words(&self.connection);
                 return Err(AttachError::Refused(reason.unwrap_or_else(|| "the switch is gone".to_owned())));
             }
+        }
+    }
+
+    /// Sleeps until a call comes, or for `longest`; true when the switch has ended the port.
+    fn sleep(&mut self, longest: Duration) -> io::Result<bool> {
+        let sleep = match self.sleep.take() {
+            Some(sleep) => sleep,
+            None => {
+                let sleep = epoll::create(CreateFlags::CLOEXEC)?;
+                epoll::add(&sleep, &self.connection, EventData::new_u64(ENDED), EventFlags::IN)?;
+                // Each write to an eventfd is an edge, so nothing needs to be read.
+                epoll::add(&sleep, &self.call, EventData::new_u64(CALLED), EventFlags::IN | EventFlags::ET)?;
+                sleep
+            }
+        };
+        let sleep = self.sleep.insert(sleep);
+        let time = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
+        let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 2];
+        match epoll::wait(&*sleep, &mut events[..], Some(&time)) {
+            Ok(count) => Ok(events[..count].iter().any(|event| event.data.u64() == ENDED)),
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 

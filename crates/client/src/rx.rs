@@ -10,7 +10,7 @@ use ringway_abi::layout::netmap_ring;
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Offload, Slot};
-use ringway_memory::{Mapping, prefetch_read, prefetch_write};
+use ringway_memory::{Kept, Mapping, prefetch_read, prefetch_write};
 
 /// How many slots ahead the first line of a frame is prefetched.
 const PREFETCH_AHEAD: u32 = 16;
@@ -21,6 +21,8 @@ pub struct RxRing {
     memory: Memory,
     /// The next slot to read.
     head: u32,
+    /// Published head: slots up to it are the switch's again.
+    published: u32,
     /// The switch's tail as last read.
     tail: u32,
     wish: Wish,
@@ -31,21 +33,23 @@ pub struct RxRing {
 impl RxRing {
     pub(crate) fn new(mapping: &Arc<Mapping>, layout: &Layout, ring: u16) -> io::Result<RxRing> {
         let memory = Memory::new(mapping, layout, layout.rx_ring(ring), ring, layout.shape.rx_slots)?;
-        Ok(RxRing { memory, head: 0, tail: 0, wish: Wish::default(), gathered: Vec::new() })
+        Ok(RxRing { memory, head: 0, published: 0, tail: 0, wish: Wish::default(), gathered: Vec::new() })
     }
 
     /// Slots that hold received frames.
     #[inline]
     pub fn available(&mut self) -> usize {
-        self.tail = self.memory.doorbell()[RX_SWITCH + INDEX].load(Ordering::Acquire).min(self.memory.slots - 1);
+        self.tail = self.memory.doorbell[RX_SWITCH + INDEX].load(Ordering::Acquire).min(self.memory.slots - 1);
         self.memory.distance(self.head, self.tail) as usize
     }
 
-    /// Hands up to `max` received frames to `take`, in order, and gives their buffers back to the switch. Returns how
-    /// many.
+    /// Hands up to `max` received frames to `take`, in order. Returns how many. Their buffers go back to the switch as soon
+    /// as they are an eighth of the ring, and else with the next call, or before this side sleeps: a reply to a few frames
+    /// is then not held up by the line that tells of their buffers.
     #[inline]
     pub fn drain(&mut self, max: usize, mut take: impl FnMut(&[u8])) -> usize {
         if self.head == self.tail && self.available() == 0 {
+            self.give_back();
             return 0;
         }
         let mut taken = 0;
@@ -69,7 +73,9 @@ impl RxRing {
             self.head = self.memory.after(self.head);
             left -= 1;
         }
-        self.give_back();
+        if self.memory.distance(self.published, self.head) >= self.memory.slots / 8 {
+            self.give_back();
+        }
         taken
     }
 
@@ -84,12 +90,12 @@ impl RxRing {
     }
 
     #[inline]
-    fn give_back(&mut self) {
-        let doorbell = self.memory.doorbell();
-        doorbell[RX_CLIENT + INDEX].store(self.head, Ordering::Release);
-        self.memory.header(netmap_ring::HEAD, self.head);
-        self.memory.header(netmap_ring::CUR, self.head);
-        self.memory.header(netmap_ring::TAIL, self.tail);
+    pub(crate) fn give_back(&mut self) {
+        if self.published != self.head {
+            self.published = self.head;
+            self.memory.doorbell[RX_CLIENT + INDEX].store(self.head, Ordering::Release);
+            self.memory.tell(self.head, self.tail);
+        }
     }
 
     /// True when there are frames already.
@@ -97,14 +103,13 @@ impl RxRing {
         if self.available() > 0 {
             return true;
         }
-        let Self { memory, wish, .. } = self;
-        wish.make(&memory.doorbell()[RX_CLIENT + WISH]);
+        self.give_back();
+        self.wish.make(&self.memory.doorbell[RX_CLIENT + WISH]);
         self.available() > 0
     }
 
     pub(crate) fn want_no_call(&mut self) {
-        let Self { memory, wish, .. } = self;
-        wish.withdraw(&memory.doorbell()[RX_CLIENT + WISH]);
+        self.wish.withdraw(&self.memory.doorbell[RX_CLIENT + WISH]);
     }
 }
 
@@ -112,65 +117,52 @@ impl RxRing {
 /// touch what is the client's: slots from head up to tail and their buffers.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// Keeps the memory mapped; everything below points into it.
-    mapping: Arc<Mapping>,
-    /// `slots` pairs of words.
-    words: NonNull<AtomicU64>,
-    /// `doorbell::PAIR_WORDS` words.
-    doorbell: NonNull<AtomicU32>,
-    /// `buffer_count` times `buffer_size` bytes.
+    /// Two words of each slot; the first holds index, length and flags.
+    words: Kept<[[AtomicU64; 2]]>,
+    pub(crate) doorbell: Kept<[AtomicU32; doorbell::PAIR_WORDS]>,
+    /// netmap's own header.
+    header: Kept<[AtomicU32; HEADER_WORDS]>,
+    /// `buffer_count` times `buffer_size` bytes of the mapping that is held above.
     buffers: NonNull<u8>,
-    header_at: usize,
     pub(crate) slots: u32,
     buffer_count: u32,
     pub(crate) buffer_size: u32,
 }
 
-// SAFETY: the pointers are to the mapping that is held beside them, which is Send.
+/// Words before the slots.
+const HEADER_WORDS: usize = netmap_ring::SLOTS / 4;
+
+// SAFETY: the pointer is to the mapping that is held beside it, which is Send.
 unsafe impl Send for Memory {}
 // SAFETY: through a shared reference only atomics and the client's own receive buffers are read.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    pub(crate) fn new(
-        mapping: &Arc<Mapping>,
-        layout: &Layout,
-        header_at: usize,
-        pair: u16,
-        slots: u32,
-    ) -> io::Result<Memory> {
+    pub(crate) fn new(mapping: &Arc<Mapping>, layout: &Layout, at: usize, pair: u16, slots: u32) -> io::Result<Memory> {
         let (buffer_count, buffer_size) = (layout.buffer_count, layout.shape.buffer_size);
-        let words = mapping.view(header_at + netmap_ring::SLOTS, slots as usize * SLOT_BYTES).and_then(|v| v.words64());
-        let doorbell = mapping.view(layout.doorbell(pair), doorbell::PAIR_BYTES).and_then(|v| v.words32());
+        let (places, bell) = (slots as usize * SLOT_BYTES, layout.doorbell(pair));
+        let words = Kept::new(mapping, |m| Some(m.view(at + netmap_ring::SLOTS, places)?.words64()?.as_chunks().0));
+        let doorbell = Kept::new(mapping, |m| m.view(bell, doorbell::PAIR_BYTES)?.words32()?.first_chunk());
+        let header = Kept::new(mapping, |m| m.view(at, netmap_ring::SLOTS)?.words32()?.first_chunk());
         let buffers = mapping.view(layout.buffers, buffer_count as usize * buffer_size as usize);
-        let (Some(words), Some(doorbell), Some(buffers)) = (words, doorbell, buffers) else {
+        let (Some(words), Some(doorbell), Some(header), Some(buffers)) = (words, doorbell, header, buffers) else {
             return Err(io::Error::other("the layout reaches beyond the shared memory"));
         };
-        let (words, doorbell) = (NonNull::from(words).cast(), NonNull::from(doorbell).cast());
         let buffers = NonNull::new(buffers.as_ptr()).ok_or_else(|| io::Error::other("memory at address 0"))?;
-        let mapping = Arc::clone(mapping);
-        Ok(Memory { mapping, words, doorbell, buffers, header_at, slots, buffer_count, buffer_size })
-    }
-
-    #[inline]
-    pub(crate) fn doorbell(&self) -> &[AtomicU32; doorbell::PAIR_WORDS] {
-        // SAFETY: as many words are there, as `new` saw, for as long as the mapping is held.
-        unsafe { self.doorbell.cast().as_ref() }
+        Ok(Memory { words, doorbell, header, buffers, slots, buffer_count, buffer_size })
     }
 
     #[inline]
     pub(crate) fn word(&self, slot: u32) -> &AtomicU64 {
-        assert!(slot < self.slots, "slot {slot} of {}", self.slots);
-        // SAFETY: inside the `slots` pairs of words that `new` saw.
-        unsafe { self.words.add(slot as usize * 2).as_ref() }
+        &self.words[slot as usize][0]
     }
 
     /// Keeps netmap's own header true for whoever reads it.
     #[inline]
-    pub(crate) fn header(&self, field: usize, value: u32) {
-        if let Some([word]) = self.mapping.view(self.header_at + field, 4).and_then(|view| view.words32()) {
-            word.store(value, Ordering::Relaxed);
-        }
+    pub(crate) fn tell(&self, head: u32, tail: u32) {
+        self.header[netmap_ring::HEAD / 4].store(head, Ordering::Relaxed);
+        self.header[netmap_ring::CUR / 4].store(head, Ordering::Relaxed);
+        self.header[netmap_ring::TAIL / 4].store(tail, Ordering::Relaxed);
     }
 
     /// A buffer number or length that is not there gives no bytes.

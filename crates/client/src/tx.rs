@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ringway_abi::doorbell::{self, INDEX, TX_CLIENT, TX_SWITCH, WISH, Wish};
-use ringway_abi::layout::{MAX_SLOTS_PER_FRAME, netmap_ring};
+use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
 use ringway_abi::{Layout, Offload, Slot};
@@ -40,7 +40,7 @@ impl TxRing {
     /// Slots that can be filled now: as many frames, when each fits into a buffer.
     #[inline]
     pub fn room(&mut self) -> usize {
-        self.tail = self.memory.doorbell()[TX_SWITCH + INDEX].load(Ordering::Acquire).min(self.memory.slots - 1);
+        self.tail = self.memory.doorbell[TX_SWITCH + INDEX].load(Ordering::Acquire).min(self.memory.slots - 1);
         self.memory.distance(self.head, self.tail) as usize
     }
 
@@ -140,13 +140,10 @@ impl TxRing {
             return false;
         }
         self.published = self.head;
-        let doorbell = self.memory.doorbell();
-        doorbell[TX_CLIENT + INDEX].store(self.head, Ordering::Release);
-        self.memory.header(netmap_ring::HEAD, self.head);
-        self.memory.header(netmap_ring::CUR, self.head);
-        self.memory.header(netmap_ring::TAIL, self.tail);
+        self.memory.doorbell[TX_CLIENT + INDEX].store(self.head, Ordering::Release);
+        self.memory.tell(self.head, self.tail);
         doorbell::publish_fence();
-        doorbell::granted(&doorbell[TX_SWITCH + WISH], &self.kicked)
+        doorbell::granted(&self.memory.doorbell[TX_SWITCH + WISH], &self.kicked)
     }
 
     /// True when there is room already.
@@ -154,13 +151,11 @@ impl TxRing {
         if self.room() > 0 {
             return true;
         }
-        let Self { memory, wish, .. } = self;
-        wish.make(&memory.doorbell()[TX_CLIENT + WISH]);
+        self.wish.make(&self.memory.doorbell[TX_CLIENT + WISH]);
         self.room() > 0
     }
 
     pub(crate) fn want_no_call(&mut self) {
-        let Self { memory, wish, .. } = self;
-        wish.withdraw(&memory.doorbell()[TX_CLIENT + WISH]);
+        self.wish.withdraw(&self.memory.doorbell[TX_CLIENT + WISH]);
     }
 }

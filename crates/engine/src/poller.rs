@@ -33,8 +33,10 @@ const PARK_DEVICE_AFTER: u32 = 16;
 const LOOKS_PER_ROUND: usize = 8;
 /// While busy, how often device descriptors of parked ports are looked at.
 const DEVICE_LOOK_EVERY: Duration = Duration::from_micros(20);
-/// Empty rounds between two readings of the clock.
+/// Rounds between two readings of the clock: empty ones, or such as move few frames.
 const CLOCK_EVERY: u32 = 16;
+/// Frames that may move between two readings.
+const FRAMES_PER_READING: u64 = 32;
 /// While asleep, how often ports are looked at whose clients cannot kick: after the last work, and at least.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 const LOOK_SELDOM: Duration = Duration::from_millis(4);
@@ -103,7 +105,7 @@ struct Poller {
     /// Asked for a kick that will not come: looked at by time.
     watched: Vec<usize>,
     next_look: usize,
-    /// Frames have moved that were not waited for.
+    /// Frames have moved that were not waited for, since the clock was read last.
     lively: bool,
     devices: bool,
     waiting_for_input: bool,
@@ -186,33 +188,39 @@ impl Poller {
         let mut last = Instant::now();
         let mut last_work = last;
         let mut last_device_look = last;
-        let mut empty_rounds = 0;
+        // Since the clock was read last.
+        let (mut rounds, mut frames) = (0, 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
             let returned = self.waiting_for_input && self.state.has_returned();
             if self.shared.topology.version() != self.version || returned {
                 self.adopt();
             }
             let moved = self.round();
-            if moved == 0 {
-                empty_rounds += 1;
-                std::hint::spin_loop();
-                if empty_rounds % CLOCK_EVERY != 0 && self.idle != Idle::Sleep && !self.devices && !self.resting {
+            (rounds, frames) = (rounds + 1, frames + moved);
+            if moved > 0 {
+                add(&self.state.account.passes, 1);
+                // Reading the clock takes as long as moving a frame.
+                if rounds < CLOCK_EVERY && frames < FRAMES_PER_READING && !self.devices && !self.resting {
                     continue;
                 }
             } else {
-                empty_rounds = 0;
+                std::hint::spin_loop();
+                let may_sleep = self.idle == Idle::Sleep;
+                if rounds < CLOCK_EVERY && frames == 0 && !may_sleep && !self.devices && !self.resting {
+                    continue;
+                }
             }
-            // The one clock reading: time up to here goes to what the round was.
+            // The one clock reading: time up to here goes to what the rounds were.
             let now = Instant::now();
             let account = &self.state.account;
-            add(if moved > 0 { &account.busy_ns } else { &account.free_ns }, (now - last).as_nanos() as u64);
+            add(if frames > 0 { &account.busy_ns } else { &account.free_ns }, (now - last).as_nanos() as u64);
             last = now;
             self.look_at_clock(now);
+            if std::mem::take(&mut self.lively) {
+                last_work = now;
+            }
+            (rounds, frames) = (0, 0);
             if moved > 0 {
-                if self.lively {
-                    last_work = now;
-                }
-                add(&self.state.account.passes, 1);
                 if self.devices && now - last_device_look >= DEVICE_LOOK_EVERY {
                     last_device_look = now;
                     self.wait(Some(Duration::ZERO));
@@ -285,7 +293,6 @@ impl Poller {
         let mut moved = 0;
         let mut place = 0;
         self.resting = false;
-        self.lively = false;
         if !self.waiting.is_empty() {
             self.resume(self.now.nanoseconds);
         }

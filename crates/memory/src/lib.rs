@@ -7,16 +7,19 @@
 //!   and noted, instead of ending the process.
 //! - [`View`] is a pointer and its length, never apart, bound to the life of its mapping. Offsets are checked once, when
 //!   a view is made; what is read is read once.
+//! - [`Kept`] is a piece that was found so and the mapping with it, for whoever needs it again and again.
 //!
 //! Nothing here interprets what it reads.
 
 mod guard;
+mod kept;
 mod mapping;
 mod sum;
 mod view;
 #[cfg(test)]
 mod view_tests;
 
+pub use kept::{Kept, KeptPieces, recycled};
 pub use mapping::{Mapping, SharedMemory};
 pub use sum::ones_sum;
 pub use view::{HEAD_BYTES, Head, Pieces, View, prefetch_read, prefetch_write};

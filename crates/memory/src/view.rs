@@ -280,6 +280,11 @@ pub struct Pieces<'m> {
     mapping: PhantomData<&'m ()>,
 }
 
+// SAFETY: as of `View`: each piece is one.
+unsafe impl Send for Pieces<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Pieces<'_> {}
+
 impl<'m> Pieces<'m> {
     /// Piece `index`; `None` when there is none of that number.
     #[inline]
@@ -290,6 +295,14 @@ impl<'m> Pieces<'m> {
         }
         // SAFETY: `count` pieces of `size` bytes were inside the view that this was made from.
         Some(unsafe { View::new(self.start.add(index * self.size), self.size) })
+    }
+
+    /// The same for any life.
+    ///
+    /// # Safety
+    /// Nobody gets them, or a view of one, for longer than the memory stays mapped.
+    pub(crate) unsafe fn outlive(self) -> Pieces<'static> {
+        Pieces { start: self.start, count: self.count, size: self.size, mapping: PhantomData }
     }
 
     /// Where piece `index` would be, there or not: for prefetching.

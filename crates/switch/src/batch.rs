@@ -2,7 +2,7 @@
 
 mod frame;
 
-use ringway_memory::{HEAD_BYTES, Head, View};
+use ringway_memory::{HEAD_BYTES, Head, View, recycled};
 
 pub use self::frame::Frame;
 use self::frame::{EMPTY, Entry, More};
@@ -68,18 +68,23 @@ impl Packed {
 /// which is still in the client's memory.
 #[derive(Debug)]
 pub struct Batch<'m> {
-    heads: Vec<Head>,
-    entries: Vec<Entry>,
+    /// All but the views, in a box: a batch is moved a few times a pass.
+    parts: Box<Parts>,
+    rests: Vec<View<'m>>,
+}
+
+#[derive(Debug)]
+struct Parts {
+    heads: Box<[Head]>,
+    entries: Box<[Entry]>,
     /// Of each, where the switch has VLANs.
-    classes: Vec<Class>,
+    classes: Box<[Class]>,
     /// That of all, if they are alike.
     class: Option<Class>,
-    rests: Vec<View<'m>>,
-    offloads: Vec<Offload>,
-    /// Where the rests of the frame that is drafted begin.
-    drafted: usize,
     /// What the offloads need, together.
     needs: Accepts,
+    /// Some frame was rejected.
+    rejected: bool,
     count: usize,
     limit: usize,
     /// With more bytes it is full.
@@ -89,9 +94,10 @@ pub struct Batch<'m> {
     bytes: u64,
     /// What segmentation may cost, as bytes.
     extra: u64,
+    /// Where the rests of the frame that is drafted begin.
+    drafted: usize,
+    offloads: Vec<Offload>,
     refused: Refused,
-    /// Some frame was rejected.
-    rejected: bool,
 }
 
 /// Frames that did not make it into the batch, by reason.
@@ -114,81 +120,72 @@ impl BatchStorage {
     #[must_use]
     pub fn new(limit: usize) -> Self {
         let limit = limit.clamp(1, MAX_BATCH);
-        Self(Batch {
-            heads: vec![Head::default(); limit],
-            entries: vec![EMPTY; limit],
-            classes: vec![Class::default(); limit],
+        let parts = Parts {
+            heads: vec![Head::default(); limit].into(),
+            entries: vec![EMPTY; limit].into(),
+            classes: vec![Class::default(); limit].into(),
             class: None,
-            // See `room`: a frame of most pieces may follow the last look, and one more piece per other frame.
-            rests: Vec::with_capacity(limit * 5 + usize::from(u8::MAX)),
-            offloads: Vec::with_capacity(limit),
-            drafted: 0,
             needs: Accepts::NOTHING,
+            rejected: false,
             count: 0,
             limit,
             max_bytes: MAX_BYTES,
             longest: 0,
             bytes: 0,
             extra: 0,
+            drafted: 0,
+            offloads: Vec::with_capacity(limit),
             refused: Refused::NONE,
-            rejected: false,
-        })
+        };
+        // See `room`: a frame of most pieces may follow the last look, and one more piece per other frame.
+        let rests = Vec::with_capacity(limit * 5 + usize::from(u8::MAX));
+        Self(Batch { parts: Box::new(parts), rests })
     }
 
     /// An empty batch that may hold views of any life.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn into_batch<'m>(self) -> Batch<'m> {
-        self.0.emptied()
+        let Batch { mut parts, rests } = self.0;
+        parts.clear();
+        Batch { parts, rests: recycled(rests) }
+    }
+}
+
+impl Parts {
+    #[inline(always)]
+    fn clear(&mut self) {
+        (self.class, self.needs, self.rejected) = (None, Accepts::NOTHING, false);
+        (self.count, self.limit) = (0, self.entries.len());
+        (self.max_bytes, self.longest) = (MAX_BYTES, 0);
+        (self.bytes, self.extra, self.drafted) = (0, 0, 0);
+        self.offloads.clear();
+        if self.refused.total > 0 {
+            self.refused = Refused::NONE;
+        }
     }
 }
 
 impl<'m> Batch<'m> {
     /// Gives the memory back for the next pass.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn into_storage(self) -> BatchStorage {
-        BatchStorage(self.emptied())
-    }
-
-    #[inline]
-    fn emptied<'n>(mut self) -> Batch<'n> {
-        self.rests.clear();
-        self.offloads.clear();
-        let limit = self.entries.len();
-        Batch {
-            heads: self.heads,
-            entries: self.entries,
-            classes: self.classes,
-            class: None,
-            // Collecting an emptied vector into one of the same element size reuses its allocation.
-            rests: self.rests.into_iter().map(|_| -> View<'n> { unreachable!("the vector is empty") }).collect(),
-            offloads: self.offloads,
-            drafted: 0,
-            needs: Accepts::NOTHING,
-            count: 0,
-            limit,
-            max_bytes: MAX_BYTES,
-            longest: 0,
-            bytes: 0,
-            extra: 0,
-            refused: Refused::NONE,
-            rejected: false,
-        }
+        BatchStorage(Batch { parts: self.parts, rests: recycled(self.rests) })
     }
 
     /// Frames in the batch.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.count
+        self.parts.count
     }
 
     /// Whether there is none.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.parts.count == 0
     }
 
     /// Frames that may still be collected. One that is refused takes its share of the source's turn, too.
@@ -196,11 +193,12 @@ impl<'m> Batch<'m> {
     #[must_use]
     pub fn room(&self) -> usize {
         // When views of the rest run short, or there is much to copy, the batch ends early.
-        if self.rests.len() > self.entries.len() * 4 || self.bytes + self.extra > self.max_bytes {
+        if self.rests.len() > self.parts.entries.len() * 4 || self.parts.bytes + self.parts.extra > self.parts.max_bytes
+        {
             return 0;
         }
-        let room = self.limit.saturating_sub(self.count + self.refused.total);
-        match (self.max_bytes - self.bytes).checked_div(self.longest) {
+        let room = self.parts.limit.saturating_sub(self.parts.count + self.parts.refused.total);
+        match (self.parts.max_bytes - self.parts.bytes).checked_div(self.parts.longest) {
             None => room,
             Some(frames) => room.min(frames as usize + 1),
         }
@@ -208,9 +206,9 @@ impl<'m> Batch<'m> {
 
     /// Has the batch end before a frame that would begin after `bytes` bytes (at least 1) or `frames` frames.
     pub(crate) fn bound(&mut self, bytes: u64, frames: u64) {
-        self.limit = self.limit.min(usize::try_from(frames).unwrap_or(usize::MAX));
-        if bytes <= self.limit as u64 * LONGEST {
-            (self.max_bytes, self.longest) = (self.max_bytes.min(bytes - 1), LONGEST);
+        self.parts.limit = self.parts.limit.min(usize::try_from(frames).unwrap_or(usize::MAX));
+        if bytes <= self.parts.limit as u64 * LONGEST {
+            (self.parts.max_bytes, self.parts.longest) = (self.parts.max_bytes.min(bytes - 1), LONGEST);
         }
     }
 
@@ -218,7 +216,7 @@ impl<'m> Batch<'m> {
     #[inline]
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.bytes
+        self.parts.bytes
     }
 
     /// Adds a frame that lies in one piece: the first `len` bytes of `buffer`. The caller has checked `room`.
@@ -229,7 +227,9 @@ impl<'m> Batch<'m> {
             self.refuse(DropReason::Runt);
             return;
         }
-        let (Some(head), Some(entry)) = (self.heads.get_mut(self.count), self.entries.get_mut(self.count)) else {
+        let (Some(head), Some(entry)) =
+            (self.parts.heads.get_mut(self.parts.count), self.parts.entries.get_mut(self.parts.count))
+        else {
             return;
         };
         let first_rest = self.rests.len() as u32;
@@ -244,18 +244,18 @@ impl<'m> Batch<'m> {
         }
         buffer.read_head(len, head);
         *entry = Entry { len: len as u32, first_rest, more, ..EMPTY };
-        self.count += 1;
-        self.bytes += len as u64;
+        self.parts.count += 1;
+        self.parts.bytes += len as u64;
     }
 
     /// Adds frames that lie in one piece each, one after the other, as long as there is room and `next` has one. They
     /// have 14 bytes or more: a shorter one ends the row as if there were no more. Returns how many were added.
     #[inline(always)]
     pub fn fill(&mut self, mut next: impl FnMut() -> Option<View<'m>>) -> usize {
-        let (first, end) = (self.count, self.count + self.room());
-        let mut budget = self.max_bytes.saturating_sub(self.bytes);
+        let (first, end) = (self.parts.count, self.parts.count + self.room());
+        let mut budget = self.parts.max_bytes.saturating_sub(self.parts.bytes);
         let mut count = 0;
-        for (head, entry) in self.heads[first..end].iter_mut().zip(&mut self.entries[first..end]) {
+        for (head, entry) in self.parts.heads[first..end].iter_mut().zip(&mut self.parts.entries[first..end]) {
             let Some(frame) = next().filter(|frame| frame.len() >= MIN_FRAME) else { break };
             *entry = Entry { len: frame.len() as u32, ..EMPTY };
             if let Some(rest) = frame.behind(HEAD_BYTES) {
@@ -267,8 +267,9 @@ impl<'m> Batch<'m> {
             frame.read_head(frame.len(), head);
             count += 1;
         }
-        self.count += count;
-        self.bytes += self.entries[first..self.count].iter().map(|entry| u64::from(entry.len)).sum::<u64>();
+        self.parts.count += count;
+        self.parts.bytes +=
+            self.parts.entries[first..self.parts.count].iter().map(|entry| u64::from(entry.len)).sum::<u64>();
         count
     }
 
@@ -281,7 +282,9 @@ impl<'m> Batch<'m> {
             self.refuse(DropReason::Runt);
             return;
         }
-        let (Some(head), Some(entry)) = (self.heads.get_mut(self.count), self.entries.get_mut(self.count)) else {
+        let (Some(head), Some(entry)) =
+            (self.parts.heads.get_mut(self.parts.count), self.parts.entries.get_mut(self.parts.count))
+        else {
             return;
         };
         let first_rest = self.rests.len();
@@ -304,13 +307,13 @@ impl<'m> Batch<'m> {
         }
         let more = More::new(head_len, rests, None);
         *entry = Entry { len: len as u32, first_rest: first_rest as u32, more, ..EMPTY };
-        self.count += 1;
-        self.bytes += len as u64;
+        self.parts.count += 1;
+        self.parts.bytes += len as u64;
     }
 
     /// As [`Batch::push`], for a frame with work left to do. One that is not what its offload says is refused.
     pub fn push_offloaded(&mut self, buffer: View<'m>, len: usize, offload: Offload) {
-        let index = self.count;
+        let index = self.parts.count;
         self.push(buffer, len);
         self.attach(index, offload);
     }
@@ -321,7 +324,7 @@ impl<'m> Batch<'m> {
         pieces: impl IntoIterator<Item = View<'m>, IntoIter: Clone>,
         offload: Offload,
     ) {
-        let index = self.count;
+        let index = self.parts.count;
         self.push_pieces(pieces);
         self.attach(index, offload);
     }
@@ -329,58 +332,59 @@ impl<'m> Batch<'m> {
     /// What the offloads of all frames need, together.
     #[inline]
     pub(crate) fn needs(&self) -> Accepts {
-        self.needs
+        self.parts.needs
     }
 
     /// Where the next frame that is made rather than collected is drafted: its first bytes, and the others behind those of
     /// the frames before it. The caller has checked `room`.
     #[inline]
     pub fn draft(&mut self) -> (&mut Head, &mut Vec<View<'m>>) {
-        self.drafted = self.rests.len();
-        (&mut self.heads[self.count], &mut self.rests)
+        self.parts.drafted = self.rests.len();
+        (&mut self.parts.heads[self.parts.count], &mut self.rests)
     }
 
     /// Adds what was drafted: `head_len` bytes of the head and all views since the frame before. What its offload says is
     /// taken to be right.
     #[inline]
     pub fn seal(&mut self, head_len: usize, offload: Option<Offload>) {
-        let rests = &self.rests[self.drafted..];
+        let rests = &self.rests[self.parts.drafted..];
         let len = head_len + rests.iter().map(View::len).sum::<usize>();
-        let more = More::new(head_len, rests.len(), offload.map(|_| self.offloads.len()));
+        let more = More::new(head_len, rests.len(), offload.map(|_| self.parts.offloads.len()));
         if let Some(offload) = offload {
-            self.needs |= Accepts::needed_by(&offload);
-            self.offloads.push(offload);
+            self.parts.needs |= Accepts::needed_by(&offload);
+            self.parts.offloads.push(offload);
         }
-        self.entries[self.count] = Entry { len: len as u32, first_rest: self.drafted as u32, more, ..EMPTY };
-        self.count += 1;
-        self.bytes += len as u64;
+        self.parts.entries[self.parts.count] =
+            Entry { len: len as u32, first_rest: self.parts.drafted as u32, more, ..EMPTY };
+        self.parts.count += 1;
+        self.parts.bytes += len as u64;
     }
 
     /// As [`Batch::seal`], for a frame whose source may be wrong about its offload: one that is not what it says is refused.
     pub fn seal_offloaded(&mut self, head_len: usize, offload: Offload) {
-        let index = self.count;
+        let index = self.parts.count;
         self.seal(head_len, None);
         self.attach(index, offload);
     }
 
     /// Gives frame `index`, the last one, its offload, or takes it back out. It is not there when it was refused.
     fn attach(&mut self, index: usize, offload: Offload) {
-        let Some(entry) = self.entries[..self.count].get_mut(index) else { return };
+        let Some(entry) = self.parts.entries[..self.parts.count].get_mut(index) else { return };
         let len = entry.len as usize;
-        match offload::admit(&self.heads[index].0, len, offload) {
+        match offload::admit(&self.parts.heads[index].0, len, offload) {
             Ok((offload, segments)) => {
                 let more = entry.more;
-                entry.more = More::new(more.head_len(entry.len), more.rests(), Some(self.offloads.len()));
-                self.offloads.push(offload);
-                self.needs |= Accepts::needed_by(&offload);
-                self.extra += segments as u64 * SEGMENT_COST;
+                entry.more = More::new(more.head_len(entry.len), more.rests(), Some(self.parts.offloads.len()));
+                self.parts.offloads.push(offload);
+                self.parts.needs |= Accepts::needed_by(&offload);
+                self.parts.extra += segments as u64 * SEGMENT_COST;
             }
             Err(reason) => {
                 if entry.more.rests() > 0 {
                     self.rests.truncate(entry.first_rest as usize);
                 }
-                self.count = index;
-                self.bytes -= len as u64;
+                self.parts.count = index;
+                self.parts.bytes -= len as u64;
                 self.refuse(reason);
             }
         }
@@ -389,30 +393,32 @@ impl<'m> Batch<'m> {
     /// Counts a frame that the source's port could not offer.
     #[cold]
     pub fn refuse(&mut self, reason: DropReason) {
-        self.refused.counts[reason as usize] += 1;
-        self.refused.total += 1;
+        self.parts.refused.counts[reason as usize] += 1;
+        self.parts.refused.total += 1;
     }
 
     /// What was refused while collecting.
     pub(crate) fn refused(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        let all: &[DropReason] = if self.refused.total > 0 { DropReason::ALL } else { &[] };
-        all.iter().map(|&reason| (reason, u64::from(self.refused.counts[reason as usize]))).filter(|&(_, n)| n > 0)
+        let all: &[DropReason] = if self.parts.refused.total > 0 { DropReason::ALL } else { &[] };
+        all.iter()
+            .map(|&reason| (reason, u64::from(self.parts.refused.counts[reason as usize])))
+            .filter(|&(_, n)| n > 0)
     }
 
     /// The private copy of the beginning of frame `index`. Bytes beyond the frame are unspecified.
     #[inline]
     #[must_use]
     pub fn head(&self, index: usize) -> &[u8; HEAD_BYTES] {
-        &self.heads[index].0
+        &self.parts.heads[index].0
     }
 
     /// Rejects the frames that `judge` does not let pass by their first bytes: all of a frame, or 128.
     #[inline]
     pub(crate) fn judge(&mut self, mut judge: impl FnMut(&[u8; HEAD_BYTES], usize) -> Result<(), DropReason>) {
-        for (head, entry) in self.heads.iter().zip(&mut self.entries).take(self.count) {
+        for (head, entry) in self.parts.heads.iter().zip(&mut self.parts.entries[..]).take(self.parts.count) {
             if let Err(reason) = judge(&head.0, entry.more.head_len(entry.len)) {
                 entry.destination = Packed(Packed::REJECTED | reason as u32);
-                self.rejected = true;
+                self.parts.rejected = true;
             }
         }
     }
@@ -426,9 +432,9 @@ impl<'m> Batch<'m> {
         classify: impl FnMut(&mut [u8; HEAD_BYTES], usize) -> Result<Class, DropReason>,
     ) {
         // Most sources send no tags at all.
-        let tagged = self.heads[..self.count].iter().any(|head| Class::has_tag(&head.0));
-        self.class = untagged.filter(|_| !tagged);
-        if self.class.is_none() {
+        let tagged = self.parts.heads[..self.parts.count].iter().any(|head| Class::has_tag(&head.0));
+        self.parts.class = untagged.filter(|_| !tagged);
+        if self.parts.class.is_none() {
             self.classify_each(classify);
         }
     }
@@ -437,9 +443,15 @@ impl<'m> Batch<'m> {
     fn classify_each(&mut self, mut classify: impl FnMut(&mut [u8; HEAD_BYTES], usize) -> Result<Class, DropReason>) {
         let mut one = None;
         let mut several = false;
-        let frames = self.heads.iter_mut().zip(&mut self.entries).zip(&mut self.classes).take(self.count);
+        let frames = self
+            .parts
+            .heads
+            .iter_mut()
+            .zip(&mut self.parts.entries[..])
+            .zip(&mut self.parts.classes)
+            .take(self.parts.count);
         for ((head, entry), place) in frames {
-            if self.rejected && entry.destination.0 >= Packed::REJECTED {
+            if self.parts.rejected && entry.destination.0 >= Packed::REJECTED {
                 continue;
             }
             match classify(&mut head.0, entry.more.head_len(entry.len)) {
@@ -449,57 +461,57 @@ impl<'m> Batch<'m> {
                 }
                 Err(reason) => {
                     entry.destination = Packed(Packed::REJECTED | reason as u32);
-                    self.rejected = true;
+                    self.parts.rejected = true;
                 }
             }
         }
-        self.class = one.filter(|_| !several);
+        self.parts.class = one.filter(|_| !several);
     }
 
     /// The VLAN of every frame that is not rejected, where they are in one and alike.
     #[inline]
     pub(crate) fn only_class(&self) -> Option<Class> {
-        self.class
+        self.parts.class
     }
 
     /// The VLAN of frame `index`, where the switch has any.
     #[inline]
     pub(crate) fn class(&self, index: usize) -> Class {
-        self.class.unwrap_or(self.classes[index])
+        self.parts.class.unwrap_or(self.parts.classes[index])
     }
 
     /// Where frame `index` goes.
     #[inline]
     #[must_use]
     pub fn destination(&self, index: usize) -> Destination {
-        self.entries[index].destination.unpack()
+        self.parts.entries[index].destination.unpack()
     }
 
     /// Drops frame `index` before forwarding, which leaves it alone.
     pub fn reject(&mut self, index: usize, reason: DropReason) {
-        self.entries[index].destination = Packed(Packed::REJECTED | reason as u32);
-        self.rejected = true;
+        self.parts.entries[index].destination = Packed(Packed::REJECTED | reason as u32);
+        self.parts.rejected = true;
     }
 
     /// Whether frame `index` was rejected.
     #[inline]
     #[must_use]
     pub fn is_rejected(&self, index: usize) -> bool {
-        self.rejected && self.entries[index].destination.0 >= Packed::REJECTED
+        self.parts.rejected && self.parts.entries[index].destination.0 >= Packed::REJECTED
     }
 
     /// Whether some frame was rejected.
     #[inline]
     #[must_use]
     pub fn has_rejected(&self) -> bool {
-        self.rejected
+        self.parts.rejected
     }
 
     /// Takes the frames from `len` on out of the batch.
     pub fn truncate(&mut self, len: usize) {
-        while self.count > len {
-            self.count -= 1;
-            self.bytes -= u64::from(self.entries[self.count].len);
+        while self.parts.count > len {
+            self.parts.count -= 1;
+            self.parts.bytes -= u64::from(self.parts.entries[self.parts.count].len);
         }
     }
 
@@ -507,18 +519,18 @@ impl<'m> Batch<'m> {
     #[inline]
     #[must_use]
     pub fn frame_len(&self, index: usize) -> usize {
-        self.entries[index].len as usize
+        self.parts.entries[index].len as usize
     }
 
     /// Decides where every frame goes, from its source and destination. A frame with the addresses of the one before goes
     /// where that one goes, without asking again.
     #[inline]
     pub fn place(&mut self, mut decide: impl FnMut(Mac, Mac) -> Destination) {
-        if self.rejected {
+        if self.parts.rejected {
             return self.place_others(decide);
         }
         let mut last = ([0; 12], None);
-        for (head, entry) in self.heads.iter().zip(&mut self.entries).take(self.count) {
+        for (head, entry) in self.parts.heads.iter().zip(&mut self.parts.entries[..]).take(self.parts.count) {
             let addresses = Mac::both(&head.0);
             entry.destination = match last {
                 (before, Some(destination)) if before == addresses => destination,
@@ -531,7 +543,7 @@ impl<'m> Batch<'m> {
     /// The same for the frames that were not rejected.
     #[cold]
     fn place_others(&mut self, mut decide: impl FnMut(Mac, Mac) -> Destination) {
-        for (head, entry) in self.heads.iter().zip(&mut self.entries).take(self.count) {
+        for (head, entry) in self.parts.heads.iter().zip(&mut self.parts.entries[..]).take(self.parts.count) {
             if entry.destination.0 < Packed::REJECTED {
                 entry.destination = Packed::new(decide(Mac::source(&head.0), Mac::destination(&head.0)));
             }
@@ -541,7 +553,7 @@ impl<'m> Batch<'m> {
     /// As [`Batch::place`], with the VLAN of each frame, which is 0 where the switch has none.
     #[inline]
     pub(crate) fn place_in(&mut self, vlans: bool, mut decide: impl FnMut(u16, Mac, Mac) -> Destination) {
-        match self.class {
+        match self.parts.class {
             _ if !vlans => self.place(|source, destination| decide(0, source, destination)),
             Some(class) => self.place(|source, destination| decide(class.vlan(), source, destination)),
             None => self.place_mixed(decide),
@@ -551,8 +563,10 @@ impl<'m> Batch<'m> {
     #[inline(never)]
     fn place_mixed(&mut self, mut decide: impl FnMut(u16, Mac, Mac) -> Destination) {
         let mut last = (([0; 12], 0), None);
-        for ((head, entry), class) in self.heads.iter().zip(&mut self.entries).zip(&self.classes).take(self.count) {
-            if self.rejected && entry.destination.0 >= Packed::REJECTED {
+        for ((head, entry), class) in
+            self.parts.heads.iter().zip(&mut self.parts.entries[..]).zip(&self.parts.classes).take(self.parts.count)
+        {
+            if self.parts.rejected && entry.destination.0 >= Packed::REJECTED {
                 continue;
             }
             let key = (Mac::both(&head.0), class.vlan());
@@ -567,14 +581,14 @@ impl<'m> Batch<'m> {
     /// Decides where frame `index` goes.
     #[inline]
     pub fn set_destination(&mut self, index: usize, destination: Destination) {
-        self.entries[index].destination = Packed::new(destination);
+        self.parts.entries[index].destination = Packed::new(destination);
     }
 
     /// The destination of frame `first` and the index after the last of the frames that follow it there without a
     /// gap; `None` after the last frame.
     #[inline]
     pub(crate) fn run(&self, first: usize) -> Option<(Destination, usize)> {
-        let (entry, others) = self.entries[..self.count].get(first..)?.split_first()?;
+        let (entry, others) = self.parts.entries[..self.parts.count].get(first..)?.split_first()?;
         let more = others.iter().take_while(|other| other.destination == entry.destination).count();
         Some((entry.destination.unpack(), first + 1 + more))
     }
@@ -582,8 +596,8 @@ impl<'m> Batch<'m> {
     /// All of it went to a port that was given so many frames and refused the others.
     #[cold]
     pub(crate) fn exhausted(&self, port: u16, given: usize) -> Exhausted {
-        let both = |index: usize| self.heads[index].0[..12].try_into().unwrap_or_default();
-        let addresses: [u8; 12] = both(self.count - 1);
+        let both = |index: usize| self.parts.heads[index].0[..12].try_into().unwrap_or_default();
+        let addresses: [u8; 12] = both(self.parts.count - 1);
         Exhausted { port, addresses, alike: addresses == both(0), given }
     }
 
@@ -591,6 +605,6 @@ impl<'m> Batch<'m> {
     #[inline(always)]
     #[must_use]
     pub fn frame(&self, index: usize) -> Frame<'_, 'm> {
-        Frame { batch: self, entry: &self.entries[index], head: &self.heads[index] }
+        Frame { batch: self, entry: &self.parts.entries[index], head: &self.parts.heads[index] }
     }
 }

@@ -67,6 +67,8 @@ const EMPTY: List = List { first: NONE, last: NONE, count: 0 };
 #[derive(Debug)]
 pub(crate) struct Lists {
     next: Vec<u16>,
+    /// All frames of a batch in their order: 0, 1, 2, ...
+    all: Box<[u16]>,
     /// The list that is being served, as an array.
     order: Vec<u16>,
     ports: Vec<List>,
@@ -85,6 +87,7 @@ impl Lists {
     pub(crate) fn new(batch_limit: usize) -> Lists {
         Lists {
             next: vec![NONE; batch_limit],
+            all: (0..batch_limit as u16).collect(),
             order: Vec::with_capacity(batch_limit),
             ports: vec![EMPTY; MAX_PORTS],
             used: Vec::with_capacity(batch_limit),
@@ -146,6 +149,33 @@ impl Lists {
     pub(crate) fn deliver(&mut self, batch: &Batch<'_>, from: &Member, switch: &Switch, now: &Time) -> bool {
         self.served.clear();
         self.exhausted = None;
+        if let Some((Destination::Port(port), end)) = batch.run(0)
+            && end == batch.len()
+            && !switch.has_vlans()
+            && !switch.is_watched()
+        {
+            return self.deliver_all(batch, from, switch, port, now);
+        }
+        self.deliver_lists(batch, from, switch, now)
+    }
+
+    /// All frames go to one port, as most batches do.
+    #[inline]
+    fn deliver_all(&mut self, batch: &Batch<'_>, from: &Member, switch: &Switch, port: u16, now: &Time) -> bool {
+        let member = match reach(port, from, switch) {
+            Ok(member) => member,
+            Err(reason) => {
+                from.port.counters().drop_in(reason, batch.len() as u64);
+                return false;
+            }
+        };
+        let all = std::mem::take(&mut self.all);
+        let fault = self.give(batch, &all[..batch.len()], from, switch, member, false, now);
+        self.all = all;
+        fault
+    }
+
+    fn deliver_lists(&mut self, batch: &Batch<'_>, from: &Member, switch: &Switch, now: &Time) -> bool {
         self.sort(batch, from, switch);
         let mut fault = false;
         let mut heard = false;
@@ -205,21 +235,41 @@ impl Lists {
                 return false;
             }
         }
-        let mut frames = Frames::of(batch, &self.order);
+        let order = std::mem::take(&mut self.order);
+        let fault = self.give(batch, &order, from, switch, member, retag, now);
+        self.order = order;
+        fault
+    }
+
+    /// Gives the frames that `order` names to a port.
+    #[inline]
+    #[allow(clippy::too_many_arguments)]
+    fn give(
+        &mut self,
+        batch: &Batch<'_>,
+        order: &[u16],
+        from: &Member,
+        switch: &Switch,
+        member: &Member,
+        retag: bool,
+        now: &Time,
+    ) -> bool {
+        let port = member.owner.index();
+        let mut frames = Frames::of(batch, order);
         let mut output = member.port.output();
         if let Some(egress) = member.policy.as_ref().and_then(|policy| policy.egress.as_ref()) {
-            let sum = (self.order.len() == batch.len()).then(|| (batch.bytes(), batch.len() as u64));
-            let lengths = self.order.iter().map(|&index| batch.frame_len(usize::from(index)));
+            let sum = (order.len() == batch.len()).then(|| (batch.bytes(), batch.len() as u64));
+            let lengths = order.iter().map(|&index| batch.frame_len(usize::from(index)));
             let turn = egress.admit(from, lengths, sum, now.nanoseconds);
             if turn.refused > 0 {
                 refuse(&frames, turn.frames, DropReason::EgressLimited, member, switch.watch(port));
-                if self.order.len() == batch.len() && flood == NONE {
+                if order.len() == batch.len() && self.flood.first == NONE {
                     self.exhausted = Some(batch.exhausted(port, turn.frames as usize));
                 }
                 if turn.frames == 0 {
                     return false;
                 }
-                frames = Frames::of(batch, &self.order[..turn.frames as usize]);
+                frames = Frames::of(batch, &order[..turn.frames as usize]);
             }
         }
         let (congestion, before) = (member.port.congestion(), member.port.counters().given_and_lost());
@@ -233,7 +283,7 @@ impl Lists {
                     congestion.served(from, 0, true, now.nanoseconds);
                     return false;
                 }
-                frames = Frames::of(batch, &self.order[..turn.frames as usize]);
+                frames = Frames::of(batch, &order[..turn.frames as usize]);
             }
         }
         self.served.push(port);

@@ -1,6 +1,6 @@
 //! Time as a pass sees it.
 
-/// A reading of the clock that all pollers share, at most one round of a poller old.
+/// A reading of the clock that all pollers share, at most one round of a poller old, or a few rounds that moved few frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Time {
     /// Nanoseconds; never 0.

@@ -40,9 +40,7 @@ impl ProcessInput {
         let mut rings = Vec::new();
         for number in 0..layout.shape.tx_rings {
             let ring = Ring::transmit(&mapping, &layout, number)?;
-            if let Some(doorbell) = ring.doorbell() {
-                doorbell[TX_SWITCH + INDEX].store(ring.slots - 1, Ordering::Release);
-            }
+            ring.doorbell[TX_SWITCH + INDEX].store(ring.slots - 1, Ordering::Release);
             rings.push(TxRing { ring, next: 0, taken: 0, waiting_at: None, wish: Wish::default() });
         }
         Ok(Self { rings, next_ring: 0, first_ring: 0 })
@@ -113,9 +111,7 @@ impl Input for ProcessInput {
     fn arm(&mut self) -> bool {
         let mut pending = false;
         for ring in &mut self.rings {
-            if let Some(doorbell) = ring.ring.doorbell() {
-                ring.wish.make(&doorbell[TX_SWITCH + WISH]);
-            }
+            ring.wish.make(&ring.ring.doorbell[TX_SWITCH + WISH]);
             pending |= ring.pending();
         }
         pending
@@ -123,9 +119,7 @@ impl Input for ProcessInput {
 
     fn disarm(&mut self) {
         for ring in &mut self.rings {
-            if let Some(doorbell) = ring.ring.doorbell() {
-                ring.wish.withdraw(&doorbell[TX_SWITCH + WISH]);
-            }
+            ring.wish.withdraw(&ring.ring.doorbell[TX_SWITCH + WISH]);
         }
     }
 }
@@ -133,7 +127,7 @@ impl Input for ProcessInput {
 impl TxRing {
     #[inline]
     fn head(&self) -> u32 {
-        self.ring.doorbell().map_or(self.next, |doorbell| doorbell[TX_CLIENT + INDEX].load(Ordering::Acquire))
+        self.ring.doorbell[TX_CLIENT + INDEX].load(Ordering::Acquire)
     }
 
     #[inline]
@@ -151,7 +145,7 @@ impl TxRing {
         if head >= self.ring.slots {
             return Err(PortFault::TxHeadOutOfRange(head));
         }
-        let Some(memory) = self.ring.memory() else { return Ok(()) };
+        let memory = self.ring.memory();
         let mut at = self.next;
         let result = loop {
             // Up to the end of the ring, of what was published, or of the batch's room, whichever comes first.
@@ -188,7 +182,7 @@ impl TxRing {
     /// Of the frames of the last collect, takes only the first `frames`; returns how many there were of these. A client that
     /// changes its slots meanwhile gets other frames of its own back.
     fn keep(&mut self, frames: usize) -> usize {
-        let Some(memory) = self.ring.memory() else { return 0 };
+        let memory = self.ring.memory();
         let (mut at, mut counted) = (self.next, 0);
         while at != self.taken && counted < frames {
             counted += usize::from(!Slot::from_word(memory.word(at).load(Ordering::Relaxed)).more());
@@ -204,7 +198,7 @@ impl TxRing {
         if head >= self.ring.slots {
             return Err(PortFault::TxHeadOutOfRange(head));
         }
-        let Some(memory) = self.ring.memory() else { return Ok(()) };
+        let memory = self.ring.memory();
         let prefix = if self.ring.offload { PREFIX_BYTES as u64 } else { 0 };
         let (mut at, mut frame, mut len) = (self.next, 0, 0);
         self.taken = self.next;
@@ -248,7 +242,10 @@ impl TxRing {
         if head >= self.ring.slots {
             return Err(PortFault::TxHeadOutOfRange(head));
         }
-        let Some(memory) = self.ring.memory().filter(|_| !self.ring.offload) else { return Ok(()) };
+        if self.ring.offload {
+            return Ok(());
+        }
+        let memory = self.ring.memory();
         let mut at = self.next;
         'ring: while at != head && discarded.frames < most as u64 {
             let end = if head >= at { head } else { self.ring.slots };
@@ -285,9 +282,7 @@ impl TxRing {
         self.waiting_at = None;
         // All slots but one are the client's again (netmap: tail is one before the first slot in use).
         let tail = if self.next == 0 { self.ring.slots - 1 } else { self.next - 1 };
-        if let Some(doorbell) = self.ring.doorbell() {
-            doorbell[TX_SWITCH + INDEX].store(tail, Ordering::Release);
-        }
+        self.ring.doorbell[TX_SWITCH + INDEX].store(tail, Ordering::Release);
     }
 }
 

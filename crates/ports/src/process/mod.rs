@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use ringway_abi::{Layout, Shape, doorbell};
 use ringway_engine::{Called, Signal};
-use ringway_memory::{Mapping, SharedMemory};
+use ringway_memory::SharedMemory;
 use ringway_switch::{Asked, Bell, News};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::Sides;
 use input::ProcessInput;
 use output::ProcessOutput;
+use ring::Doorbell;
 
 pub use server::{AttachServer, ClientId, Ender, Grant, Host};
 
@@ -54,11 +55,13 @@ pub fn open(name: &str, shape: Shape, colour: u32) -> io::Result<(Sides, ClientE
     let (kick, call) = (eventfd(0, flags)?, eventfd(0, flags)?);
     let input = ProcessInput::new(Arc::clone(memory.mapping()), layout)?;
     let output = ProcessOutput::new(Arc::clone(memory.mapping()), layout)?;
+    let pairs = 0..shape.tx_rings.max(shape.rx_rings);
+    let pairs = pairs.map(|pair| {
+        Ok(Pair { doorbell: ring::doorbell_of(memory.mapping(), &layout, pair)?, granted: Default::default() })
+    });
     let bell = ProcessBell {
-        mapping: Arc::clone(memory.mapping()),
-        layout,
+        pairs: pairs.collect::<io::Result<_>>()?,
         call: call.try_clone()?,
-        granted: (0..2 * usize::from(shape.tx_rings.max(shape.rx_rings))).map(|_| AtomicU32::new(0)).collect(),
         blocked: AtomicBool::new(false),
     };
     let signal = Signal::Kick(kick.try_clone()?);
@@ -76,25 +79,28 @@ impl ClientEnds {
 
 /// Wakes a client that wishes to be woken, for received frames or for room to send.
 struct ProcessBell {
-    mapping: Arc<Mapping>,
-    layout: Layout,
+    pairs: Box<[Pair]>,
     call: OwnedFd,
-    /// Last wish granted: transmit and receive of each pair in turn.
-    granted: Box<[AtomicU32]>,
     blocked: AtomicBool,
+}
+
+/// A ring pair's wishes.
+struct Pair {
+    doorbell: Doorbell,
+    /// Last wish granted, by [`News`].
+    granted: [AtomicU32; 2],
 }
 
 impl Bell for ProcessBell {
     #[inline]
     fn ring(&self, news: News) -> Asked {
-        let (line, direction) = match news {
-            News::Room => (doorbell::TX_CLIENT, 0),
-            News::Frames => (doorbell::RX_CLIENT, 1),
+        let line = match news {
+            News::Room => doorbell::TX_CLIENT,
+            News::Frames => doorbell::RX_CLIENT,
         };
         let mut wanted = false;
-        for (pair, granted) in self.granted.chunks_exact(2).enumerate() {
-            let Some(words) = ring::doorbell_words(&self.mapping, &self.layout, pair as u16) else { continue };
-            wanted |= doorbell::granted(&words[line + doorbell::WISH], &granted[direction]);
+        for pair in &self.pairs {
+            wanted |= doorbell::granted(&pair.doorbell[line + doorbell::WISH], &pair.granted[news as usize]);
         }
         if !wanted || self.is_blocked() {
             return Asked::Unwanted;

@@ -16,6 +16,9 @@ use super::ring::{Ring, RingMemory};
 use crate::copy::{self, ROW, prefetch};
 use crate::steer::{Picks, room_of};
 
+/// A delivery of so few frames needs no longer row: clearing one takes longer than filling it.
+const FEW: usize = 4;
+
 pub(super) struct ProcessOutput {
     rings: Vec<RxRing>,
     picks: Picks,
@@ -23,10 +26,15 @@ pub(super) struct ProcessOutput {
 
 struct RxRing {
     ring: Ring,
-    /// The next slot to fill.
-    next: u32,
-    /// The client's head as last read: slots from there on are its own.
+    given: Given,
+}
+
+/// The slots that are the client's to read.
+struct Given {
+    /// The first of them, which is the client's head as last read.
     head: u32,
+    /// Behind the last: the next slot to fill.
+    next: u32,
 }
 
 /// What was done with the frames of one delivery.
@@ -55,7 +63,9 @@ impl Tally {
 impl ProcessOutput {
     pub(super) fn new(mapping: Arc<Mapping>, layout: Layout) -> io::Result<Self> {
         let rings = (0..layout.shape.rx_rings)
-            .map(|number| Ok(RxRing { ring: Ring::receive(&mapping, &layout, number)?, next: 0, head: 0 }))
+            .map(|number| {
+                Ok(RxRing { ring: Ring::receive(&mapping, &layout, number)?, given: Given { head: 0, next: 0 } })
+            })
             .collect::<io::Result<_>>()?;
         Ok(Self { rings, picks: Picks::new() })
     }
@@ -74,9 +84,11 @@ impl Output for ProcessOutput {
     #[inline]
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         let mut tally = Tally::default();
+        let few = frames.len() <= FEW;
         let result = match self.rings.as_mut_slice() {
-            [ring] if !ring.ring.offload => ring.deliver::<0>(frames, &mut tally),
-            [ring] => ring.deliver::<PREFIX_BYTES>(frames, &mut tally),
+            [ring] if !ring.ring.offload && few => ring.deliver::<0, FEW>(frames, &mut tally),
+            [ring] if !ring.ring.offload => ring.deliver::<0, ROW>(frames, &mut tally),
+            [ring] => ring.deliver::<PREFIX_BYTES, ROW>(frames, &mut tally),
             rings => deliver_spread(rings, &mut self.picks, frames, &mut tally),
         };
         counters.add_out(tally.frames, tally.bytes);
@@ -102,58 +114,61 @@ fn deliver_spread(
     let mut result = Ok(());
     for (number, ring) in rings.iter_mut().enumerate().filter(|(number, _)| used >> number & 1 != 0) {
         let mine = picks.of(frames.clone(), number);
-        let delivered =
-            if ring.ring.offload { ring.deliver::<PREFIX_BYTES>(mine, tally) } else { ring.deliver::<0>(mine, tally) };
+        let delivered = if ring.ring.offload {
+            ring.deliver::<PREFIX_BYTES, ROW>(mine, tally)
+        } else {
+            ring.deliver::<0, ROW>(mine, tally)
+        };
         result = result.and(delivered);
     }
     result
 }
 
-impl RxRing {
-    /// Slots that the switch may fill now, of at most so many. A client that is wrong is met by the next delivery.
-    fn look(&mut self) -> Option<(usize, usize)> {
-        let head = self.ring.doorbell()?[RX_CLIENT + INDEX].load(Ordering::Acquire);
-        self.refresh(head).ok()?;
-        Some((self.room() as usize, self.ring.slots as usize - 1))
-    }
-
+impl Given {
     /// Slots the switch may fill: netmap keeps one empty.
     #[inline]
-    fn room(&self) -> u32 {
-        self.ring.slots - 1 - self.ring.distance(self.head, self.next)
+    fn room(&self, ring: &Ring) -> u32 {
+        ring.slots - 1 - ring.distance(self.head, self.next)
     }
 
     /// Reads how far the client has come.
     #[inline]
-    fn refresh(&mut self, memory_head: u32) -> Result<(), PortFault> {
-        if memory_head >= self.ring.slots
-            || self.ring.distance(self.head, memory_head) > self.ring.distance(self.head, self.next)
-        {
-            return Err(PortFault::RxHeadOutOfRange(memory_head));
+    fn look(&mut self, ring: &Ring) -> Result<(), PortFault> {
+        let head = ring.doorbell[RX_CLIENT + INDEX].load(Ordering::Acquire);
+        if head >= ring.slots || ring.distance(self.head, head) > ring.distance(self.head, self.next) {
+            return Err(PortFault::RxHeadOutOfRange(head));
         }
-        self.head = memory_head;
+        self.head = head;
         Ok(())
     }
+}
 
-    /// Delivers frames, each behind `PREFIX` bytes of header: 0 or [`PREFIX_BYTES`].
+impl RxRing {
+    /// Slots that the switch may fill now, of at most so many. A client that is wrong is met by the next delivery.
+    fn look(&mut self) -> Option<(usize, usize)> {
+        self.given.look(&self.ring).ok()?;
+        Some((self.given.room(&self.ring) as usize, self.ring.slots as usize - 1))
+    }
+
+    /// Delivers frames, each behind `PREFIX` bytes of header: 0 or [`PREFIX_BYTES`], in rows of `ROW`.
     #[inline]
-    fn deliver<'b, 'm: 'b, const PREFIX: usize>(
+    fn deliver<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
         &mut self,
-        frames: impl Iterator<Item = Frame<'b, 'm>>,
+        mut frames: impl Iterator<Item = Frame<'b, 'm>>,
         tally: &mut Tally,
     ) -> Result<(), PortFault> {
-        let Some(doorbell) = self.ring.doorbell() else { return Ok(()) };
-        let client_head = doorbell[RX_CLIENT + INDEX].load(Ordering::Acquire);
-        if let Err(fault) = self.refresh(client_head) {
+        let RxRing { ring, given } = self;
+        // The client writes its line whenever it takes frames, so its line is left alone while there is room anyway: it would
+        // have to come from the client's core before the frames can go there.
+        let looks = (given.room(ring) as usize) < frames.size_hint().1.unwrap_or(usize::MAX);
+        if looks && let Err(fault) = given.look(ring) {
             frames.for_each(|_| tally.lose(DropReason::ReceiverDown));
             return Err(fault);
         }
-        let Some(memory) = self.ring.memory() else { return Ok(()) };
-        let mut room = self.room();
-        let mut next = self.next;
-        let buffer_size = self.ring.buffer_size as usize;
-        let (mut delivered, mut bytes) = (0, 0);
-        let mut frames = frames;
+        let (mut room, mut next) = (given.room(ring), given.next);
+        let memory = ring.memory();
+        let buffer_size = ring.buffer_size as usize;
+        let (mut delivered, mut bytes, mut result) = (0, 0, Ok(()));
         let mut waiting = frames.next();
         let mut row = [None; ROW];
         while waiting.is_some() {
@@ -174,17 +189,24 @@ impl RxRing {
                 prefetch(buffer, prefetch_write);
                 row[found] = Some((buffer, frame, word, old));
                 found += 1;
-                next = self.ring.after(next, 1);
+                next = ring.after(next, 1);
                 room -= 1;
                 bytes += frame.len() as u64;
             }
             fill::<PREFIX>(&row[..found]);
             delivered += found as u64;
             if let Some(frame) = waiting.filter(|frame| PREFIX + frame.len() > buffer_size) {
+                // It takes more slots than were counted on.
+                result = given.look(ring);
+                if result.is_err() {
+                    waiting.into_iter().chain(&mut frames).for_each(|_| tally.lose(DropReason::ReceiverDown));
+                    break;
+                }
+                room = ring.slots - 1 - ring.distance(given.head, next);
                 waiting = frames.next();
-                match fill_slots::<PREFIX>(&self.ring, &memory, next, room, frame) {
+                match fill_slots::<PREFIX>(ring, &memory, next, room, frame) {
                     Ok(slots) => {
-                        next = self.ring.after(next, slots);
+                        next = ring.after(next, slots);
                         room -= slots;
                         delivered += 1;
                         bytes += frame.len() as u64;
@@ -195,11 +217,15 @@ impl RxRing {
         }
         tally.frames += delivered;
         tally.bytes += bytes;
-        if next != self.next {
-            memory.doorbell[RX_SWITCH + INDEX].store(next, Ordering::Release);
-            self.next = next;
+        if next != given.next {
+            ring.doorbell[RX_SWITCH + INDEX].store(next, Ordering::Release);
+            given.next = next;
         }
-        if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
+        // Whoever is wrong is found out with every delivery all the same, and the bell looks at this line next.
+        if !looks && result.is_ok() {
+            result = given.look(ring);
+        }
+        if ring.is_lost() { Err(PortFault::MemoryLost) } else { result }
     }
 }
 
@@ -209,8 +235,10 @@ type Fill<'c, 'b, 'm> = (View<'c>, Frame<'b, 'm>, &'c AtomicU64, u64);
 /// Copies frames that fit into one buffer each.
 #[inline(always)]
 fn fill<const PREFIX: usize>(row: &[Option<Fill<'_, '_, '_>>]) {
-    for (buffer, frame, ..) in row.iter().map_while(Option::as_ref) {
-        buffer.behind(PREFIX).inspect(|room| copy::touch(*room, frame));
+    if row.len() > 1 {
+        for (buffer, frame, ..) in row.iter().map_while(Option::as_ref) {
+            buffer.behind(PREFIX).inspect(|room| copy::touch(*room, frame));
+        }
     }
     for (buffer, frame, word, old) in row.iter().map_while(Option::as_ref) {
         let room = if PREFIX > 0 { write_prefix(*buffer, frame) } else { Some(*buffer) };

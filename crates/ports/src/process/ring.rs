@@ -7,22 +7,23 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ringway_abi::layout::{FIRST_BUFFER, netmap_ring};
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Slot, doorbell};
-use ringway_memory::{Mapping, Pieces, View, prefetch_read};
+use ringway_memory::{Kept, KeptPieces, Mapping, Pieces, View, prefetch_read};
 
 /// A ring's immutable description: checked once, used until the port ends. What the client writes into the ring's own
 /// header is never read.
 #[derive(Debug)]
 pub(super) struct Ring {
-    mapping: Arc<Mapping>,
-    slots_at: usize,
+    words: Kept<[[AtomicU64; 2]]>,
+    buffers: KeptPieces,
+    pub(super) doorbell: Doorbell,
     pub(super) slots: u32,
-    doorbell_at: usize,
-    buffers_at: usize,
-    buffer_count: u32,
     pub(super) buffer_size: u32,
     /// Every frame begins with a header.
     pub(super) offload: bool,
 }
+
+/// The words of a ring pair's doorbell.
+pub(super) type Doorbell = Kept<[AtomicU32; doorbell::PAIR_WORDS]>;
 
 /// The ring's memory for the length of a batch.
 pub(super) struct RingMemory<'m> {
@@ -30,13 +31,19 @@ pub(super) struct RingMemory<'m> {
     slots: &'m [[AtomicU64; 2]],
     /// The buffers that frames may be in, from number 2 on.
     buffers: Pieces<'m>,
-    pub(super) doorbell: &'m [AtomicU32],
 }
 
-/// The doorbell of a ring pair; `None` never happens for a layout's own pairs.
-#[inline]
-pub(super) fn doorbell_words<'m>(mapping: &'m Mapping, layout: &Layout, pair: u16) -> Option<&'m [AtomicU32]> {
-    mapping.view(layout.doorbell(pair), doorbell::PAIR_BYTES)?.words32()
+/// The doorbell of a ring pair.
+///
+/// # Errors
+/// The layout is not of this mapping.
+pub(super) fn doorbell_of(mapping: &Arc<Mapping>, layout: &Layout, pair: u16) -> io::Result<Doorbell> {
+    let at = layout.doorbell(pair);
+    Kept::new(mapping, |mapping| mapping.view(at, doorbell::PAIR_BYTES)?.words32()?.first_chunk()).ok_or_else(beyond)
+}
+
+fn beyond() -> io::Error {
+    io::Error::other("the layout reaches beyond its memory")
 }
 
 impl Ring {
@@ -49,42 +56,28 @@ impl Ring {
     }
 
     fn new(mapping: &Arc<Mapping>, layout: &Layout, pair: u16, at: usize, slots: u32) -> io::Result<Ring> {
-        let ring = Ring {
-            mapping: Arc::clone(mapping),
-            slots_at: at + netmap_ring::SLOTS,
+        let (first, count, size) = (FIRST_BUFFER as usize, layout.buffer_count as usize, layout.shape.buffer_size);
+        let whole = (layout.buffers + first * size as usize, (count - first) * size as usize);
+        let at = at + netmap_ring::SLOTS;
+        let words =
+            Kept::new(mapping, |mapping| Some(mapping.view(at, slots as usize * SLOT_BYTES)?.words64()?.as_chunks().0));
+        Ok(Ring {
+            words: words.ok_or_else(beyond)?,
+            buffers: KeptPieces::new(mapping, whole.0, whole.1, size as usize).ok_or_else(beyond)?,
+            doorbell: doorbell_of(mapping, layout, pair)?,
             slots,
-            doorbell_at: layout.doorbell(pair),
-            buffers_at: layout.buffers,
-            buffer_count: layout.buffer_count,
-            buffer_size: layout.shape.buffer_size,
+            buffer_size: size,
             offload: layout.shape.offload,
-        };
-        if ring.memory().is_none() {
-            return Err(io::Error::other("the layout reaches beyond its memory"));
-        }
-        Ok(ring)
-    }
-
-    /// `Some`, as was seen when the ring was made: the mapping cannot shrink.
-    #[inline]
-    pub(super) fn memory(&self) -> Option<RingMemory<'_>> {
-        let size = self.buffer_size as usize;
-        let (first, count) = (FIRST_BUFFER as usize, self.buffer_count as usize);
-        let buffers = self.mapping.view(self.buffers_at + first * size, (count - first) * size)?;
-        Some(RingMemory {
-            slots: self.mapping.view(self.slots_at, self.slots as usize * SLOT_BYTES)?.words64()?.as_chunks().0,
-            buffers: buffers.pieces(size)?,
-            doorbell: self.doorbell()?,
         })
     }
 
-    #[inline]
-    pub(super) fn doorbell(&self) -> Option<&[AtomicU32]> {
-        self.mapping.view(self.doorbell_at, doorbell::PAIR_BYTES)?.words32()
+    #[inline(always)]
+    pub(super) fn memory(&self) -> RingMemory<'_> {
+        RingMemory { slots: &self.words, buffers: self.buffers.get() }
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        self.mapping.is_lost()
+        self.words.mapping().is_lost()
     }
 
     /// Slots from `from` up to `to`, around the ring.

@@ -123,8 +123,8 @@ impl Observer for Watcher {
 
 /// A map switch of vhost-user ports `0.sock`, `1.sock`, ...
 pub struct Lan {
-    switch: Switch,
-    inputs: Vec<Box<dyn Input>>,
+    pub switch: Switch,
+    pub inputs: Vec<Box<dyn Input>>,
     work: Workspace,
     pub ports: Vec<Option<VhostUser>>,
     pub watchers: Vec<Arc<Watcher>>,

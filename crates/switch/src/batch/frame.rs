@@ -103,7 +103,7 @@ impl<'b, 'm> Frame<'b, 'm> {
     #[inline(always)]
     #[must_use]
     pub fn offload(&self) -> Option<&'b Offload> {
-        self.entry.more.offload().and_then(|place| self.batch.offloads.get(place))
+        self.entry.more.offload().and_then(|place| self.batch.parts.offloads.get(place))
     }
 
     /// Whether all of it is in `head`, and nothing is left to do.

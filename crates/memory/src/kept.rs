@@ -1,0 +1,135 @@
+//! Pieces of a mapping that are found and checked once, and kept together with it.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::mapping::Mapping;
+use crate::view::{Pieces, View};
+
+/// What a view of a mapping was made into, words for example, with the mapping that it is in.
+///
+/// Contract: as of [`crate::View`], for as long as this lives.
+pub struct Kept<T: ?Sized> {
+    piece: NonNull<T>,
+    mapping: Arc<Mapping>,
+}
+
+// SAFETY: it is a shared reference to a T beside the mapping that it points into, which is Send and Sync.
+unsafe impl<T: ?Sized + Sync> Send for Kept<T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Sync> Sync for Kept<T> {}
+
+impl<T: ?Sized + 'static> Kept<T> {
+    /// What `find` finds in the mapping.
+    pub fn new(mapping: &Arc<Mapping>, find: impl for<'m> FnOnce(&'m Mapping) -> Option<&'m T>) -> Option<Kept<T>> {
+        let piece = NonNull::from(find(mapping)?);
+        Some(Kept { piece, mapping: Arc::clone(mapping) })
+    }
+
+    /// The mapping that it is in.
+    #[inline]
+    #[must_use]
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+}
+
+impl<T: ?Sized> Deref for Kept<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: `find` borrowed it from the mapping for any life that the mapping has, which is held here. Nobody has the
+        // mapping mutably while it is shared.
+        unsafe { self.piece.as_ref() }
+    }
+}
+
+impl<T: ?Sized> fmt::Debug for Kept<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kept").field("at", &self.piece).finish_non_exhaustive()
+    }
+}
+
+/// [`Pieces`] with the mapping that they are in.
+#[derive(Debug)]
+pub struct KeptPieces {
+    pieces: Pieces<'static>,
+    _mapping: Arc<Mapping>,
+}
+
+impl KeptPieces {
+    /// `len` bytes at `offset` as pieces of `size` bytes; `None` when they are not all inside, or `size` is 0.
+    #[must_use]
+    pub fn new(mapping: &Arc<Mapping>, offset: usize, len: usize, size: usize) -> Option<KeptPieces> {
+        let pieces = mapping.view(offset, len)?.pieces(size)?;
+        // SAFETY: the mapping is held beside them, and they are only lent.
+        let pieces = unsafe { pieces.outlive() };
+        Some(KeptPieces { pieces, _mapping: Arc::clone(mapping) })
+    }
+
+    /// Them.
+    #[inline(always)]
+    #[must_use]
+    pub fn get(&self) -> Pieces<'_> {
+        self.pieces
+    }
+}
+
+/// The vector's memory for other views, of any life.
+#[inline(always)]
+#[must_use]
+pub fn recycled<'n>(mut views: Vec<View<'_>>) -> Vec<View<'n>> {
+    views.clear();
+    let mut views = ManuallyDrop::new(views);
+    // SAFETY: a vector's own pointer and capacity, and no element whose life could be wrong; the two types differ in that
+    // life only.
+    unsafe { Vec::from_raw_parts(views.as_mut_ptr().cast(), 0, views.capacity()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn what_is_kept_outlasts_every_other_hold_of_the_mapping() {
+        let mapping = Arc::new(Mapping::private(8192).expect("memory"));
+        let words: Kept<[AtomicU32]> = Kept::new(&mapping, |m| m.view(4096, 64)?.words32()).expect("words");
+        let pieces = KeptPieces::new(&mapping, 4096, 64, 16).expect("pieces");
+        assert!(mapping.view(4096 + 16, 4).expect("inside").write(&7u32.to_ne_bytes()));
+        let weak = Arc::downgrade(&mapping);
+        drop(mapping);
+        assert_eq!((words.len(), words[4].load(Ordering::Relaxed)), (16, 7));
+        let mut bytes = [0; 4];
+        assert!(pieces.get().get(1).expect("a piece").read(&mut bytes) && bytes == 7u32.to_ne_bytes());
+        assert!(pieces.get().get(4).is_none(), "there are four");
+        drop(words);
+        assert!(weak.upgrade().is_some(), "the pieces hold it");
+        drop(pieces);
+        assert!(weak.upgrade().is_none(), "nobody holds it any more");
+    }
+
+    #[test]
+    fn a_vector_of_views_is_used_again() {
+        let mut bytes = [1, 2, 3];
+        let mut views = Vec::with_capacity(8);
+        views.push(View::private(&mut bytes));
+        let at = views.as_ptr().addr();
+        let views: Vec<View<'static>> = recycled(views);
+        assert_eq!((views.len(), views.capacity(), views.as_ptr().addr()), (0, 8, at));
+    }
+
+    #[test]
+    fn what_is_not_all_inside_is_not_kept() {
+        let mapping = Arc::new(Mapping::private(4096).expect("memory"));
+        assert!(Kept::<[AtomicU32]>::new(&mapping, |m| m.view(4092, 8)?.words32()).is_none());
+        assert!(Kept::<[AtomicU32]>::new(&mapping, |m| m.view(2, 8)?.words32()).is_none());
+        assert!(KeptPieces::new(&mapping, 4092, 8, 8).is_none());
+        assert!(KeptPieces::new(&mapping, 0, 4096, 0).is_none());
+        assert_eq!(Arc::strong_count(&mapping), 1);
+    }
+}

@@ -1,0 +1,138 @@
+//! What a pass costs the switch, by the number of its frames: between two process ports, and between two vhost-user ports
+//! with split rings.
+//!
+//! `cargo run --release -p ringway-ports --example pass_cost` shows times; with the arguments `KIND FRAMES` under
+//! `valgrind --tool=callgrind --toggle-collect='*pass_cost*turn*'` it gives instructions: divide by the passes shown.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, TX_CLIENT};
+use ringway_abi::layout::netmap_ring::SLOTS;
+use ringway_abi::slot::SLOT_BYTES;
+use ringway_abi::{Shape, Slot};
+use ringway_ports::process::{self, ClientEnds};
+use ringway_ports::vhost_user::Role;
+use ringway_switch::{
+    Input, Learning, Mac, MacTable, Member, Owner, Passed, Port, Spreads, Switch, Time, Workspace, pass,
+};
+
+#[path = "../tests/vhost_user/mod.rs"]
+mod vhost_user;
+
+use vhost_user::{Lan, RING, Vm};
+
+const SHAPE: Shape = Shape {
+    tx_rings: 1,
+    rx_rings: 1,
+    tx_slots: 512,
+    rx_slots: 512,
+    buffer_size: 2112,
+    extra_buffers: 0,
+    offload: false,
+};
+const BATCH: usize = 256;
+const FRAME: usize = 60;
+const KINDS: [&str; 2] = ["process", "vhost"];
+const FRAMES: [u32; 4] = [1, 2, 16, 128];
+
+/// What a poller does for a port that has frames.
+#[inline(never)]
+fn turn(switch: &Switch, input: &mut dyn Input, work: &mut Workspace, now: &Time) -> Passed {
+    assert!(input.pending());
+    pass(switch, switch.member(0).expect("a port"), input, work, now)
+}
+
+fn at(number: u32) -> Time {
+    Time { nanoseconds: 1_000_000_000 + u64::from(number) * 1_000, ..Time::at_second(1) }
+}
+
+fn doorbell(ends: &ClientEnds) -> &[AtomicU32] {
+    let view = ends.memory.mapping().view(ends.layout.doorbell(0), PAIR_BYTES).expect("a doorbell");
+    view.words32().expect("aligned")
+}
+
+/// Fills every buffer of the transmit ring.
+fn fill(ends: &ClientEnds) {
+    let layout = &ends.layout;
+    for at in 0..SHAPE.tx_slots as usize {
+        let word = ends.memory.mapping().view(layout.tx_ring(0) + SLOTS + at * SLOT_BYTES, 8).expect("a slot");
+        let word = &word.words64().expect("aligned")[0];
+        let slot = Slot::from_word(word.load(Ordering::Relaxed));
+        let frame = vhost_user::frame(1, 0, FRAME, at as u32);
+        let buffer = layout.buffers + slot.buffer as usize * SHAPE.buffer_size as usize;
+        assert!(ends.memory.mapping().view(buffer, FRAME).is_some_and(|buffer| buffer.write(&frame)));
+        word.store(Slot { len: FRAME as u16, flags: 0, ..slot }.to_word(), Ordering::Relaxed);
+    }
+}
+
+/// Time spent in passes between process ports.
+fn process_ports(frames: u32, passes: u32) -> Duration {
+    let (mut ends, mut inputs, mut members) = (Vec::new(), Vec::new(), Vec::new());
+    for index in 0..2 {
+        let (sides, end) = process::open("p", SHAPE, index).expect("a port");
+        members.push(Member::new(Owner::new(index as u16, 0), Arc::new(Port::new("p", sides.output, sides.bell))));
+        inputs.push(sides.input);
+        ends.push(end);
+    }
+    fill(&ends[0]);
+    let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
+    table.learn(Mac::new([2, 0, 0, 0, 0, 1]), Owner::new(1, 0), 1, |_| true);
+    let switch = Switch::new("lan0", members, table, Box::new(Learning), Spreads::default());
+    let (mut work, mut spent) = (Workspace::new(BATCH), Duration::ZERO);
+    for number in 0..passes {
+        // A client that had more ready, and one that has taken what it was given.
+        doorbell(&ends[0])[TX_CLIENT + INDEX].store((number + 1) * frames % SHAPE.tx_slots, Ordering::Release);
+        let (now, began) = (at(number), Instant::now());
+        let passed = turn(&switch, &mut *inputs[0], &mut work, &now);
+        spent += began.elapsed();
+        assert!(passed.fault.is_none() && !passed.receiver_fault && passed.frames == u64::from(frames));
+        let given = doorbell(&ends[1])[RX_SWITCH + INDEX].load(Ordering::Acquire);
+        doorbell(&ends[1])[RX_CLIENT + INDEX].store(given, Ordering::Release);
+    }
+    assert_eq!(switch.member(1).expect("a port").port.counters().read().out_frames, u64::from(passes * frames));
+    spent
+}
+
+/// The same between vhost-user ports.
+fn vhost_ports(frames: u32, passes: u32) -> Duration {
+    let mut lan = Lan::new(&[Role::Server, Role::Server]);
+    let mut vms = [0, 1].map(|index| Vm::connect(&lan.socket(index)));
+    let members: Vec<_> = lan.switch.members().cloned().collect();
+    let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
+    table.learn(Mac::new([2, 0, 0, 0, 0, 1]), Owner::new(1, 0), 1, |_| true);
+    let switch = Switch::new("lan0", members, table, Box::new(Learning), Spreads::default());
+    let (mut work, mut spent) = (Workspace::new(BATCH), Duration::ZERO);
+    let frame = vhost_user::frame(1, 0, FRAME, 0);
+    for number in 0..passes {
+        (0..frames).for_each(|_| vms[0].send(&frame));
+        vms[1].post(frames as u16);
+        let (now, began) = (at(number), Instant::now());
+        let passed = turn(&switch, &mut *lan.inputs[0], &mut work, &now);
+        spent += began.elapsed();
+        assert!(passed.fault.is_none() && !passed.receiver_fault && passed.frames == u64::from(frames));
+    }
+    assert_eq!(switch.member(1).expect("a port").port.counters().read().out_frames, u64::from(passes * frames));
+    spent
+}
+
+fn measure(kind: &str, frames: u32, passes: u32) {
+    assert!(frames < RING.into());
+    let spent = if kind == "process" { process_ports(frames, passes) } else { vhost_ports(frames, passes) };
+    let each = spent.as_nanos() as f64 / f64::from(passes);
+    println!("{kind:8} {frames:4} frames: {passes} passes, {each:.1} ns each");
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [kind, frames] = arguments.as_slice() {
+        measure(kind, frames.parse().expect("a number of frames"), 1000);
+        return;
+    }
+    for kind in KINDS {
+        for frames in FRAMES {
+            measure(kind, frames, 100_000 / frames);
+        }
+    }
+}
