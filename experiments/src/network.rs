@@ -191,6 +191,16 @@ pub enum Waiting {
     Spinning,
     /// Two threads, each asleep until a frame comes; they and the network run where the scheduler puts them.
     Sleeping,
+    /// The same, and they and the network have one core, the generator's.
+    SleepingOnOne,
+}
+
+impl Waiting {
+    /// What the ports do.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        if self == Waiting::Spinning { "spinning" } else { "sleeping" }
+    }
 }
 
 /// One frame at a time, there and back.
@@ -250,8 +260,12 @@ impl<N: Network> Contestant for RoundTrip<N> {
                     bounce(near, far, spec.size, span / 8)?;
                     return bounce(near, far, spec.size, span);
                 }
-                Waiting::Sleeping => {
-                    unpin(self.cores)?;
+                Waiting::Sleeping | Waiting::SleepingOnOne => {
+                    if self.waiting == Waiting::Sleeping {
+                        unpin(self.cores)?
+                    } else {
+                        pin(self.cores.generator)?
+                    }
                     let over = AtomicBool::new(false);
                     thread::scope(|scope| {
                         let pong =

@@ -4,13 +4,16 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringway_abi::Shape;
 use ringway_abi::attach::{REPLY_BYTES, Reply, Request};
+use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, WISH};
 use ringway_client::Port;
+use ringway_memory::Mapping;
 use ringway_ports::process::{self, AttachServer, ClientId, Grant, Host};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
@@ -179,6 +182,76 @@ fn a_granted_client_gets_its_memory_and_its_port_lives_as_long_as_the_connection
     assert!(attach.events.try_recv().is_err());
     drop(port);
     assert_eq!(attach.event(), Event::Detach(client));
+}
+
+/// A client's port, to which a test is the switch.
+struct Played {
+    port: Port,
+    mapping: Arc<Mapping>,
+}
+
+impl Played {
+    fn attach(attach: &Attach) -> Played {
+        let port = Port::attach(attach.path(), "lan0:a", Shape::default()).expect("attached");
+        let mapping = Arc::clone(port.memory().mapping());
+        Played { port, mapping }
+    }
+
+    fn bell(&self, word: usize) -> &AtomicU32 {
+        let bell = self.mapping.view(self.port.layout().doorbell(0), PAIR_BYTES).and_then(|view| view.words32());
+        &bell.expect("a doorbell")[word]
+    }
+
+    fn given_back(&self) -> u32 {
+        self.bell(RX_CLIENT + INDEX).load(Ordering::Acquire)
+    }
+
+    /// Has frames up to slot `tail`, which the client drains.
+    fn drain(&mut self, tail: u32) -> usize {
+        self.bell(RX_SWITCH + INDEX).store(tail, Ordering::Release);
+        self.port.rx().drain(512, |_| ())
+    }
+}
+
+#[test]
+fn buffers_go_back_by_the_eighth_of_a_ring_with_the_next_look_and_before_the_client_sleeps() {
+    let attach = Attach::start(PATIENT);
+    let mut played = Played::attach(&attach);
+    assert_eq!((played.drain(3), played.given_back()), (3, 0), "a reply may go first");
+    assert_eq!((played.drain(3), played.given_back()), (0, 3));
+    assert_eq!((played.drain(66), played.given_back()), (63, 3));
+    assert_eq!((played.drain(67), played.given_back()), (1, 67), "64 of 512");
+    assert_eq!((played.drain(70), played.given_back()), (3, 67));
+    assert!(!played.port.wait_rx(Duration::ZERO).expect("attached"));
+    assert_eq!(played.given_back(), 70);
+    assert_eq!((played.drain(71), played.given_back()), (1, 70));
+    assert!(played.port.want_tx(), "nothing was sent");
+    assert_eq!(played.given_back(), 71);
+}
+
+#[test]
+fn every_call_wakes_a_client_that_sleeps() {
+    let attach = Attach::start(PATIENT);
+    let mut played = Played::attach(&attach);
+    for round in 1..=3 {
+        let call = played.port.call_fd().try_clone_to_owned().expect("a descriptor");
+        let (mapping, bell) = (Arc::clone(&played.mapping), played.port.layout().doorbell(0));
+        let switch = std::thread::spawn(move || {
+            let words = mapping.view(bell, PAIR_BYTES).and_then(|view| view.words32()).expect("a doorbell");
+            let deadline = Instant::now() + SOON;
+            while words[RX_CLIENT + WISH].load(Ordering::Acquire) == 0 && Instant::now() < deadline {
+                std::thread::yield_now();
+            }
+            // A call without frames first.
+            for tail in [round - 1, round] {
+                words[RX_SWITCH + INDEX].store(tail, Ordering::Release);
+                rustix::io::write(&call, &1u64.to_ne_bytes()).expect("called");
+            }
+        });
+        assert!(played.port.wait_rx(SOON).expect("attached"), "round {round}");
+        switch.join().expect("it called");
+        assert_eq!(played.drain(round), 1);
+    }
 }
 
 #[test]
