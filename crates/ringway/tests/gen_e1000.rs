@@ -14,7 +14,9 @@ fn daemon(keys: &str) -> Daemon {
 #[test]
 fn every_frame_goes_through_a_switch_in_every_mode_and_is_counted_there() {
     let (old, new) = ("csb = true", "model = \"e1000e\"\nregisters = \"mapped\"");
-    for (keys, modes) in [(old, &["base", "each", "moderated", "combining", "csb"][..]), (new, &["moderated", "mapped"])] {
+    for (keys, modes) in
+        [(old, &["base", "each", "moderated", "combining", "csb"][..]), (new, &["moderated", "mapped"])]
+    {
         let daemon = daemon(keys);
         let [a, b] = ["vm1.sock", "vm2.sock"].map(|name| daemon.runtime_dir().join(name).display().to_string());
         let (mut sent, mut received) = (0, 0);
