@@ -76,42 +76,64 @@ pub fn receive(session: &mut Session) -> io::Result<Vec<Figure>> {
     table(session, way, "e1000-receive", what, "Maffione, tables 3.2 and 4.3")
 }
 
-/// Figures 3.4 and 3.5.
+/// Figure 3.4.
 ///
 /// # Errors
 /// The cores cannot be used.
 pub fn moderation(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let places = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000];
+    moderated(
+        session,
+        Way::Transmit,
+        &places,
+        "e1000-moderation",
+        "Frames that a guest's kernel sends",
+        "Maffione, figure 3.4",
+    )
+}
+
+/// Figure 3.5.
+///
+/// # Errors
+/// The cores cannot be used.
+pub fn critical(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let (way, places) = (Way::Receive(ladder(session)), [1_000, 2_000, 4_000, 8_000, 32_000]);
+    moderated(
+        session,
+        way,
+        &places,
+        "e1000-critical",
+        "Frames that a guest receives without loss",
+        "Maffione, figure 3.5",
+    )
+}
+
+fn moderated(
+    session: &mut Session,
+    way: Way,
+    places: &[usize],
+    name: &'static str,
+    what: &str,
+    source: &'static str,
+) -> io::Result<Vec<Figure>> {
     let kinds = [(RINGWAY, Kind::E1000), ("ringway e1000e, mapped", Kind::Mapped), ("qemu e1000", Kind::QemuE1000)];
     let stations = kinds.map(|(series, kind)| (series, Station::boot(session, kind, 1)));
-    let ways = [
-        (Way::Transmit, "e1000-moderation", "Frames that a guest's kernel sends", "Maffione, figure 3.4"),
-        (
-            Way::Receive(ladder(session)),
-            "e1000-moderation-receive",
-            "Frames that a guest receives without loss",
-            "Maffione, figure 3.5",
-        ),
-    ];
-    let mut figures = Vec::new();
-    for (way, name, what, source) in ways {
-        let mut lineup = session.lineup();
-        for most in session.places(&[1_000, 2_000, 4_000, 8_000, 16_000, 32_000]) {
-            for (series, station) in &stations {
-                let (throttle, x, beside) = (most as u32, most as f64, Beside::default());
-                let contestant = with_any(station, |station| Run { series, station, way, throttle, x, beside });
-                lineup.add(series, most, contestant);
-            }
+    let mut lineup = session.lineup();
+    for most in session.places(places) {
+        for (series, station) in &stations {
+            let (throttle, x, beside) = (most as u32, most as f64, Beside::default());
+            let contestant = with_any(station, |station| Run { series, station, way, throttle, x, beside });
+            lineup.add(series, most, contestant);
         }
-        let heading = Heading {
-            name: name.into(),
-            title: format!("{what} against the most interrupts per second"),
-            source,
-            x: Axis { label: "most interrupts", unit: "1/s", logarithmic: true },
-            y: RATE,
-        };
-        figures.push(session.measure("e1000-moderation", heading, lineup)?);
     }
-    Ok(figures)
+    let heading = Heading {
+        name: name.into(),
+        title: format!("{what} against the most interrupts per second"),
+        source,
+        x: Axis { label: "most interrupts", unit: "1/s", logarithmic: true },
+        y: RATE,
+    };
+    Ok(vec![session.measure(name, heading, lineup)?])
 }
 
 /// Where the critical rate is searched.
@@ -124,13 +146,13 @@ fn ladder(session: &Session) -> &'static [u64] {
 /// # Errors
 /// The cores cannot be used.
 pub fn overload(session: &mut Session) -> io::Result<Vec<Figure>> {
-    let mut booted = Booted::default();
     let mut lineup = session.lineup();
+    let stations = ROWS.map(|(series, kind, throttle)| (series, throttle, Station::boot(session, kind, 1)));
     for offered in session.places(&[8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000]) {
-        for (series, kind, throttle) in ROWS {
+        for (series, throttle, station) in &stations {
             let (way, x, beside) = (Way::Offered(offered as u64), offered as f64 / 1e3, Beside::default());
-            let run =
-                with_any(booted.get(session, kind, 1), |station| Run { series, station, way, throttle, x, beside });
+            let throttle = *throttle;
+            let run = with_any(station, |station| Run { series, station, way, throttle, x, beside });
             lineup.add_at(series, x, run);
         }
     }
@@ -144,20 +166,6 @@ pub fn overload(session: &mut Session) -> io::Result<Vec<Figure>> {
     Ok(vec![session.measure("e1000-overload", heading, lineup)?])
 }
 
-/// Guests with so many processors, each booted when it is first asked for.
-#[derive(Default)]
-struct Booted(Vec<(Kind, io::Result<Shared>)>);
-
-impl Booted {
-    fn get(&mut self, session: &Session, kind: Kind, cpus: usize) -> &io::Result<Shared> {
-        let place = self.0.iter().position(|(other, _)| *other == kind).unwrap_or(self.0.len());
-        if place == self.0.len() {
-            self.0.push((kind, Station::boot(session, kind, cpus)));
-        }
-        &self.0[place].1
-    }
-}
-
 fn table(
     session: &mut Session,
     way: Way,
@@ -168,11 +176,10 @@ fn table(
     let beside = Beside::default();
     let mut lineup = session.lineup();
     for cpus in [1, 2] {
-        let mut booted = Booted::default();
         for (series, kind, throttle) in ROWS {
             let (x, beside) = (cpus as f64, beside.clone());
-            let station = booted.get(session, kind, cpus);
-            let run = with_any(station, |station| Run { series, station, way, throttle, x, beside });
+            let station = Station::boot(session, kind, cpus);
+            let run = with_any(&station, |station| Run { series, station, way, throttle, x, beside });
             lineup.add(series, cpus, run);
         }
         if session.options.quick {
