@@ -17,7 +17,7 @@ fn talk(guests: &[Guest; 2], nic: usize, when: &str) {
 }
 
 /// A stream port's part of a configuration.
-fn port(name: &str, switch: &str, role: &str) -> String {
+pub fn port(name: &str, switch: &str, role: &str) -> String {
     format!("[port.{name}]\nswitch = \"{switch}\"\nkind = \"stream\"\nrole = \"{role}\"\n")
 }
 

@@ -12,7 +12,6 @@ use crate::support::{frame, until};
 const TIMES: u32 = 10;
 /// TCP waits ever longer before it tries again.
 const RECOVERED: Duration = Duration::from_secs(240);
-const SOON: Duration = Duration::from_secs(20);
 
 #[test]
 #[ignore = "takes minutes: make guests"]
@@ -61,7 +60,7 @@ fn jumbo(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
     for mtu in [2030, 4078, 8174, most] {
         for guest in guests {
             tell(guest, &format!("ip link set eth{nic} mtu {mtu}"))?;
-            guest.until(&format!("[ $(cat /sys/class/net/eth{nic}/carrier) = 1 ]"), SOON).map_err(|e| e.to_string())?;
+            linked(guest, nic)?;
         }
         for (from, to) in [(0, 1), (1, 0)] {
             pings(&guests[from], &address(to, nic), &[64, mtu - 28, 20_000])?;
@@ -70,7 +69,7 @@ fn jumbo(guests: &[Guest; 2], nic: usize) -> Result<(), String> {
     }
     for guest in guests {
         tell(guest, &format!("ip link set eth{nic} mtu 1500"))?;
-        guest.until(&format!("[ $(cat /sys/class/net/eth{nic}/carrier) = 1 ]"), SOON).map_err(|e| e.to_string())?;
+        linked(guest, nic)?;
     }
     talk(guests, nic)
 }

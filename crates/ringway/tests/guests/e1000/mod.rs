@@ -72,10 +72,17 @@ fn scene() -> (Daemon, [Guest; 2]) {
     (daemon, guests)
 }
 
-/// Gives a guest its addresses, also where it has some of them.
+/// Gives a guest its addresses, also where it has some of them, and waits for its links.
 fn addresses(guest: &Guest, number: usize) {
     guest.ok("for n in $(cd /sys/class/net; echo eth*); do ip addr flush dev $n; done").unwrap();
     scene::addresses(guest, number, NICS.len());
+    (0..NICS.len()).for_each(|nic| linked(guest, nic).unwrap());
+}
+
+/// Waits until the driver has the link, which takes it seconds on a busy machine.
+fn linked(guest: &Guest, nic: usize) -> Result<(), String> {
+    let linked = format!("[ $(cat /sys/class/net/eth{nic}/carrier) = 1 ]");
+    guest.until(&linked, Duration::from_secs(30)).map_err(|error| error.to_string())
 }
 
 /// Does `check` with every kind of NIC, and says of all what was wrong.
