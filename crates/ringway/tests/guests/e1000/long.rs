@@ -128,6 +128,12 @@ fn load(from: &Guest, address: &str) -> Result<(), String> {
     ping.map(drop).map_err(|error| error.to_string())
 }
 
+/// Waits until a guest is answered: one whose first question for an address was lost, as its link was not there yet, asks again
+/// after a second, and of what it would send until then it keeps only some.
+fn answered(from: &Guest, to: &str) -> Result<(), String> {
+    from.until(&format!("ping -q -c 1 -W 1 {to}"), Duration::from_secs(30)).map_err(|error| error.to_string())
+}
+
 /// Data on its way from one guest to the other while `disturb` is done; it must come as it was.
 fn under_load(guests: &[Guest; 2], nic: usize, disturb: impl Fn() -> Result<(), String>) -> Result<(), String> {
     let error = |error: ringway_guests::Error| error.to_string();
@@ -167,6 +173,7 @@ fn drivers_come_and_go_under_load_with_each_nic() {
             addresses(&guests[1], 1);
         }
         tell(&guests[0], "killall ping")?;
+        answered(&guests[0], &address(1, nic))?;
         talk(&guests, nic)
     });
     println!("taken out and put in under load");
@@ -174,6 +181,7 @@ fn drivers_come_and_go_under_load_with_each_nic() {
     put_in_again(&daemon, &guests[0], 0, REMOVABLE).unwrap();
     addresses(&guests[0], 0);
     guests[1].ok("killall ping").unwrap();
+    answered(&guests[1], &address(0, REMOVABLE)).unwrap();
     talk(&guests, REMOVABLE).unwrap();
     with_each("the drivers' self-test", |nic| self_test(&guests[0], nic));
     no_faults(&daemon);
@@ -193,7 +201,10 @@ fn guests_reboot_are_reset_and_killed_under_load() {
         }
         addresses(&guests[number], number);
         other.ok("killall ping").unwrap();
-        with_each(how, |nic| talk(&guests, nic));
+        with_each(how, |nic| {
+            answered(other, &address(number, nic))?;
+            talk(&guests, nic)
+        });
     }
 
     for nic in 0..NICS.len() {
@@ -210,7 +221,10 @@ fn guests_reboot_are_reset_and_killed_under_load() {
     let again = builder(&daemon, 1).start().unwrap();
     addresses(&again, 1);
     guests = [first, again];
-    with_each("after a killed QEMU was started again", |nic| talk(&guests, nic));
+    with_each("after a killed QEMU was started again", |nic| {
+        answered(&guests[0], &address(1, nic))?;
+        talk(&guests, nic)
+    });
     no_faults(&daemon);
 }
 
