@@ -51,9 +51,12 @@ struct PortThread {
 impl PortThread {
     fn run(self) {
         while let Some(socket) = self.next_connection().map(Arc::new) {
-            self.observer.connected(true);
             let ended = match self.line.open(&socket) {
-                Ok(()) => self.serve(&socket),
+                // Said when frames come and go: who waits for it may send at once.
+                Ok(()) => {
+                    self.observer.connected(true);
+                    self.serve(&socket)
+                }
                 // Out of memory for it.
                 Err(_) => Some(Ended::Gone),
             };
