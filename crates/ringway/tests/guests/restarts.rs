@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ringway_guests::bulk::{self, TRANSFER};
 use ringway_guests::{Guest, Nic, Qemu};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 
 use crate::features::pings;
 use crate::scene::{address, addresses, boot, mac, nic, port, turn, wait_for};
@@ -107,8 +107,9 @@ fn killed_twice(daemon: &Daemon, guests: &[Guest; 2]) {
         match successor.take() {
             None => {
                 daemon.signal(Signal::KILL);
-                let stat = format!("/proc/{}/stat", daemon.pid());
-                until("it is dead", || std::fs::read_to_string(&stat).is_ok_and(|text| text.contains(") Z ")));
+                // All of its threads: until then it holds the lock of its folder.
+                let dead = WaitId::Pid(Pid::from_raw(daemon.pid() as i32).unwrap());
+                waitid(dead, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
             }
             Some(running) => drop::<Successor>(running),
         }
