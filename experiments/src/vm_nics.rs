@@ -280,8 +280,16 @@ impl Accesses {
     }
 }
 
+/// Longest wait for a first frame.
+const FIRST: Duration = Duration::from_secs(10);
+
 /// What happens in `span`, after a while in which nothing counts.
 fn watched(guest: &Guest, daemon: Option<&Daemon>, arrived: &AtomicU64, span: Duration) -> io::Result<Counted> {
+    // A guest of one processor may take seconds until its kernel begins.
+    let (begun, had) = (Instant::now(), arrived.load(Ordering::Relaxed));
+    while arrived.load(Ordering::Relaxed) == had && begun.elapsed() < FIRST {
+        thread::sleep(NAP);
+    }
     thread::sleep(WARM_UP.min(span));
     let before = read(guest, daemon, arrived)?;
     thread::sleep(span);
