@@ -16,7 +16,7 @@ THREADED := ringway-memory ringway-switch ringway-engine ringway-capture ringway
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # RUSTC_BOOTSTRAP lets the stable compiler take -Z. Without LTO, with overflow and debug checks.
 SANITIZE = RUSTC_BOOTSTRAP=1 $(CARGO) test --target $(HOST) $(addprefix -p ,$(SANITIZED)) --lib --tests
-FUZZ_SECONDS ?= 10
+FUZZ_SECONDS ?= 6
 FUZZ_TARGETS := ring split_ring packed_ring attach pcap offload guard vhost_message vfio_message e1000_rings e1000_registers stream
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \

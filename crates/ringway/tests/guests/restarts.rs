@@ -65,6 +65,7 @@ fn resume_with(options: &str) {
 
 /// The same by streams, with NICs that QEMU emulates itself.
 #[test]
+#[ignore = "takes more than a minute: make guests"]
 fn guests_on_streams_do_so_too() {
     let Some(_turn) = turn() else { return };
     if let Some(why) = Qemu::no_vfio_user() {
