@@ -19,6 +19,8 @@ mod clock;
 #[cfg(not(loom))]
 mod engine;
 #[cfg(not(loom))]
+mod looks;
+#[cfg(not(loom))]
 mod pacing;
 #[cfg(not(loom))]
 mod poller;

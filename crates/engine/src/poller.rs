@@ -20,6 +20,7 @@ use rustix::thread::CpuSet;
 
 use crate::clock;
 use crate::engine::{EngineSettings, Idle, PollerState, Shared, Topology};
+use crate::looks::look_interval;
 use crate::pacing::Pacing;
 use crate::source::Attached;
 use crate::timer::Timer;
@@ -37,11 +38,6 @@ const DEVICE_LOOK_EVERY: Duration = Duration::from_micros(20);
 const CLOCK_EVERY: u32 = 16;
 /// Frames that may move between two readings.
 const FRAMES_PER_READING: u64 = 32;
-/// While asleep, how often ports are looked at whose clients cannot kick: after the last work, and at least.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-const LOOK_SELDOM: Duration = Duration::from_millis(4);
-/// The part of the time without work after which there is another look.
-const LOOK_PART: u32 = 256;
 /// How long a poller that ends tries to make its pending calls.
 const LAST_CALLS: Duration = Duration::from_millis(100);
 const WAKE_TOKEN: u64 = u64::MAX;
@@ -171,12 +167,6 @@ fn pin(core: usize) -> io::Result<()> {
     set.set(core);
     rustix::thread::sched_setaffinity(None, &set)
         .map_err(|error| io::Error::new(error.kind(), format!("cannot run on CPU {core}: {error}")))
-}
-
-/// Between two looks at ports whose clients cannot kick, after so long without work: who was silent for a second can wait for some
-/// milliseconds, and each look wakes a core.
-fn look_interval(quiet: Duration) -> Duration {
-    (quiet / LOOK_PART).clamp(LOOK_EVERY, LOOK_SELDOM)
 }
 
 fn add(counter: &AtomicU64, n: u64) {
@@ -586,16 +576,5 @@ impl Poller {
         if let Some(input) = served.input.take() {
             served.attached.source.put_back(input);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ports_without_kicks_are_looked_at_less_often_the_longer_there_is_nothing_to_do() {
-        let every = |quiet| look_interval(Duration::from_millis(quiet)).as_micros();
-        assert_eq!([0, 100, 256, 512, 1_024, 3_600_000].map(every), [1_000, 1_000, 1_000, 2_000, 4_000, 4_000]);
     }
 }

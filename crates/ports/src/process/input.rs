@@ -83,8 +83,9 @@ impl Input for ProcessInput {
         Ok(discarded)
     }
 
+    /// Not where each frame begins with a header, which would have to be judged first.
     fn discards_like(&self) -> bool {
-        true
+        !self.rings.iter().any(|ring| ring.ring.offload)
     }
 
     fn discard_like(&mut self, addresses: &[u8; 12], most: usize) -> Result<Discarded, PortFault> {
