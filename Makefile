@@ -57,7 +57,7 @@ check:
 
 # Unit, property, integration and end-to-end tests, against real programs.
 unit:
-	$(CARGO) test --profile tests --workspace
+	$(CARGO) test --profile tests --workspace --no-fail-fast
 
 loom:
 	RUSTFLAGS="--cfg loom" $(CARGO) test --profile tests --target-dir $(LOOM_TARGET) -p ringway-abi -p ringway-engine --tests

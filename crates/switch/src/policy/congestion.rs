@@ -30,18 +30,21 @@ const PART: u64 = 32;
 /// How many of these one may be behind, and catch up after it waited for the processor, and how many bytes at most.
 const BEHIND: u64 = 16;
 const FARTHEST: u64 = 4 * *QUANTUM.end();
+/// Room for so many senders is made with the receiver, so that pollers allocate nothing while these send. More take more
+/// room, once.
+const SENDERS: usize = 32;
 /// What a sender had is in parts of a byte, as it is divided by weights.
 const SCALE: u64 = 1 << 10;
 
 /// A receiver's senders while it is too slow for them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Congestion {
     /// Until then it counts as too slow.
     until: AtomicU64,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     senders: Vec<Sender>,
     /// What it took since `since`, and how far one may be ahead.
@@ -58,6 +61,13 @@ struct Sender {
     /// When it was served last, and when it last lost frames.
     seen: u64,
     lost: u64,
+}
+
+impl Default for Congestion {
+    fn default() -> Self {
+        let state = State { senders: Vec::with_capacity(SENDERS), taken: 0, since: 0, quantum: 0 };
+        Self { until: AtomicU64::new(0), state: Mutex::new(state) }
+    }
 }
 
 impl Congestion {
