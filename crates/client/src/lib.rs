@@ -33,6 +33,7 @@
 mod dialogue;
 mod port;
 mod rx;
+mod sleep;
 mod tx;
 
 pub use port::{AttachError, Port};

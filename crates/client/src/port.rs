@@ -8,16 +8,12 @@ use std::time::{Duration, Instant};
 use ringway_abi::attach::{MessageError, Request, split_name};
 use ringway_abi::{Layout, Shape};
 use ringway_memory::SharedMemory;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::dialogue;
 use crate::rx::RxRing;
+use crate::sleep::Sleep;
 use crate::tx::TxRing;
-
-/// What an event of a sleep is about.
-const CALLED: u64 = 0;
-const ENDED: u64 = 1;
 
 /// Why a port could not be attached, or is no longer.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +50,7 @@ pub struct Port {
     call: OwnedFd,
     connection: OwnedFd,
     /// What [`Port::wait_rx`] and [`Port::wait_tx`] sleep in; made with the first sleep.
-    sleep: Option<OwnedFd>,
+    sleep: Option<Sleep>,
     layout: Layout,
     mac: [u8; 6],
 }
@@ -209,49 +205,32 @@ impl Port {
     }
 
     fn wait(&mut self, timeout: Duration, want: fn(&mut Port) -> bool) -> Result<bool, AttachError> {
-        let mut left = timeout;
-        let mut deadline = None;
+        let mut began = None;
         loop {
             if want(self) {
                 self.want_nothing();
                 return Ok(true);
             }
-            if let Some(deadline) = deadline {
-                left = Instant::saturating_duration_since(&deadline, Instant::now());
-            } else {
-                deadline = Some(Instant::now() + timeout);
-            }
+            let now = Instant::now();
+            let left = timeout.saturating_sub(now - *began.get_or_insert(now));
             if left.is_zero() {
                 self.want_nothing();
                 return Ok(false);
             }
-            if self.sleep(left).map_err(AttachError::Dialogue)? {
+            if self.sleep(left, now).map_err(AttachError::Dialogue)? {
                 let reason = dialogue::last_words(&self.connection);
                 return Err(AttachError::Refused(reason.unwrap_or_else(|| "the switch is gone".to_owned())));
             }
         }
     }
 
-    /// Sleeps until a call comes, or for `longest`; true when the switch has ended the port.
-    fn sleep(&mut self, longest: Duration) -> io::Result<bool> {
+    /// Sleeps until a call comes, or at most for `longest` from `now`; true when the switch has ended the port.
+    fn sleep(&mut self, longest: Duration, now: Instant) -> io::Result<bool> {
         let sleep = match self.sleep.take() {
             Some(sleep) => sleep,
-            None => {
-                let sleep = epoll::create(CreateFlags::CLOEXEC)?;
-                epoll::add(&sleep, &self.connection, EventData::new_u64(ENDED), EventFlags::IN)?;
-                // Each write to an eventfd is an edge, so nothing needs to be read.
-                epoll::add(&sleep, &self.call, EventData::new_u64(CALLED), EventFlags::IN | EventFlags::ET)?;
-                sleep
-            }
+            None => Sleep::new(self.connection.as_fd(), self.call.as_fd())?,
         };
-        let sleep = self.sleep.insert(sleep);
-        let time = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
-        let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 2];
-        match epoll::wait(&*sleep, &mut events[..], Some(&time)) {
-            Ok(count) => Ok(events[..count].iter().any(|event| event.data.u64() == ENDED)),
-            Err(rustix::io::Errno::INTR) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        self.sleep.insert(sleep).until_called(longest, now)
     }
 
     /// Why the switch ended the port; `None` while it has not.

@@ -40,6 +40,11 @@ impl CallWatch {
         WATCH.with(|watch| *watch.borrow_mut() = Some(Arc::clone(self)));
     }
 
+    /// Changes with every call of the watched thread.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turn.load(Ordering::Relaxed)
+    }
+
     /// Interrupts the watched thread if it has been inside one write since `seen` was noted. Returns what to note now.
     pub(crate) fn check(&self, seen: u64) -> u64 {
         let turn = self.turn.load(Ordering::Acquire);

@@ -179,7 +179,7 @@ impl Poller {
         let mut last_work = last;
         let mut last_device_look = last;
         // Since the clock was read last.
-        let (mut rounds, mut frames) = (0, 0);
+        let (mut rounds, mut frames, mut called) = (0, 0, 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
             let returned = self.waiting_for_input && self.state.has_returned();
             if self.shared.topology.version() != self.version || returned {
@@ -221,7 +221,11 @@ impl Poller {
                 _ if self.resting => true,
                 Idle::Spin => true,
                 Idle::Adaptive(time) => now - last_work < time,
-                Idle::Sleep => false,
+                // Who was called may have to run on this core before it answers; then nobody needs to wake the poller.
+                Idle::Sleep => {
+                    let before = std::mem::replace(&mut called, self.state.watch.turns());
+                    before != called && self.yield_core()
+                }
             };
             if spin {
                 if self.devices {
@@ -245,6 +249,12 @@ impl Poller {
             }
         }
         self.end();
+    }
+
+    /// Lets others run on this core first; always true.
+    fn yield_core(&self) -> bool {
+        std::thread::yield_now();
+        true
     }
 
     /// Makes the calls that are due.
