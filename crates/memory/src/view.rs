@@ -239,6 +239,22 @@ impl<'m> View<'m> {
         head.0.get(..len).is_some_and(|bytes| self.write(bytes))
     }
 
+    /// Copies of as many bytes of `head` as the view has the first 16 and the last 16; does nothing when it has fewer, or more
+    /// than [`HEAD_BYTES`].
+    #[inline(always)]
+    pub fn write_ends(&self, head: &Head) {
+        const END: usize = 16;
+        if (END..=HEAD_BYTES).contains(&self.len) {
+            let (from, to, last) = (head.0.as_ptr(), self.start.as_ptr(), self.len - END);
+            // SAFETY: 16 bytes from the first and from the last place on are inside both sides, by the check above; private
+            // memory never overlaps a mapping.
+            unsafe {
+                ptr::copy_nonoverlapping(from, to, END);
+                ptr::copy_nonoverlapping(from.add(last), to.add(last), END);
+            }
+        }
+    }
+
     /// Copies all of `source` to the beginning of the view; false, with nothing done, when the view is shorter.
     #[inline]
     #[must_use]

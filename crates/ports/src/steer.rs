@@ -26,7 +26,7 @@ impl Picks {
         &'a self,
         frames: Frames<'b, 'm>,
         number: usize,
-    ) -> impl Iterator<Item = Frame<'b, 'm>> + use<'a, 'b, 'm> {
+    ) -> impl Iterator<Item = Frame<'b, 'm>> + Clone + use<'a, 'b, 'm> {
         frames.zip(&self.0).filter(move |(_, pick)| usize::from(**pick) == number).map(|(frame, _)| frame)
     }
 }

@@ -248,28 +248,33 @@ impl<'m> Batch<'m> {
         self.parts.bytes += len as u64;
     }
 
-    /// Adds frames that lie in one piece each, one after the other, as long as there is room and `next` has one. They
+    /// Adds frames that lie in one piece each, one after the other, as long as there is room and `frames` has one. They
     /// have 14 bytes or more: a shorter one ends the row as if there were no more. Returns how many were added.
     #[inline(always)]
-    pub fn fill(&mut self, mut next: impl FnMut() -> Option<View<'m>>) -> usize {
+    pub fn fill(&mut self, frames: impl Iterator<Item = View<'m>>) -> usize {
         let (first, end) = (self.parts.count, self.parts.count + self.room());
-        let mut budget = self.parts.max_bytes.saturating_sub(self.parts.bytes);
-        let mut count = 0;
-        for (head, entry) in self.parts.heads[first..end].iter_mut().zip(&mut self.parts.entries[first..end]) {
-            let Some(frame) = next().filter(|frame| frame.len() >= MIN_FRAME) else { break };
-            *entry = Entry { len: frame.len() as u32, ..EMPTY };
+        let budget = self.parts.max_bytes.saturating_sub(self.parts.bytes);
+        let (mut count, mut bytes) = (0, 0);
+        let places = self.parts.heads[first..end].iter_mut().zip(&mut self.parts.entries[first..end]);
+        for ((head, entry), frame) in places.zip(frames) {
+            let len = frame.len();
+            if len < MIN_FRAME {
+                break;
+            }
+            *entry = Entry { len: len as u32, ..EMPTY };
             if let Some(rest) = frame.behind(HEAD_BYTES) {
-                let Some(left) = budget.checked_sub(frame.len() as u64) else { break };
-                budget = left;
+                if bytes + len as u64 > budget {
+                    break;
+                }
                 (entry.first_rest, entry.more) = (self.rests.len() as u32, More::new(HEAD_BYTES, 1, None));
                 self.rests.push(rest);
             }
-            frame.read_head(frame.len(), head);
+            frame.read_head(len, head);
+            bytes += len as u64;
             count += 1;
         }
         self.parts.count += count;
-        self.parts.bytes +=
-            self.parts.entries[first..self.parts.count].iter().map(|entry| u64::from(entry.len)).sum::<u64>();
+        self.parts.bytes += bytes;
         count
     }
 

@@ -47,6 +47,11 @@ impl<'b, 'm> Iterator for Frames<'b, 'm> {
     }
 
     #[inline(always)]
+    fn nth(&mut self, n: usize) -> Option<Frame<'b, 'm>> {
+        self.order.nth(n).map(|&index| self.batch.frame(usize::from(index)))
+    }
+
+    #[inline(always)]
     fn size_hint(&self) -> (usize, Option<usize>) {
         self.order.size_hint()
     }

@@ -150,7 +150,7 @@ impl ReceiveQueue {
     #[inline]
     pub(super) fn deliver<'b, 'm: 'b>(
         &mut self,
-        frames: impl Iterator<Item = Frame<'b, 'm>>,
+        frames: impl Iterator<Item = Frame<'b, 'm>> + Clone,
         tally: &mut Tally,
     ) -> Result<(), RingFault> {
         let memory = &*self.memory;

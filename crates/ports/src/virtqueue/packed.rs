@@ -164,9 +164,14 @@ impl Packed {
         }
     }
 
-    /// Gives back chains of one descriptor each, at most as many as the ring has.
+    /// Gives back chains of one descriptor each, at most as many as the ring has, with bytes `written` to all or to none.
     #[inline(always)]
-    fn give_back_all(&mut self, memory: PackedMemory<'_>, mut chains: impl ExactSizeIterator<Item = (u16, u32)>) {
+    fn give_back_all(
+        &mut self,
+        memory: PackedMemory<'_>,
+        mut chains: impl ExactSizeIterator<Item = (u16, u32)>,
+        written: bool,
+    ) {
         if self.held.is_none()
             && let Some((id, len)) = chains.next()
         {
@@ -176,9 +181,10 @@ impl Packed {
         let (before, from) = memory.descriptors.split_at(self.next.slot());
         // In one piece up to the ring's end, the others from its beginning in the next lap.
         for piece in [from, before] {
-            let (wrap, count) = (self.next.wrap(), piece.len().min(chains.len()));
+            let count = piece.len().min(chains.len());
+            let flags = u64::from(Self::used_flags(self.next.wrap(), written.into())) << 48;
             for (words, (id, len)) in piece.iter().zip(&mut chains) {
-                words[1].store(Self::used_word(wrap, id, len), Ordering::Release);
+                words[1].store((u64::from(len) | u64::from(id) << 32 | flags).to_le(), Ordering::Release);
             }
             self.pass_by(count as u16);
         }
@@ -292,17 +298,18 @@ impl Ring for Packed {
     #[inline(always)]
     fn gather(&self, memory: PackedMemory<'_>, mut at: Place, heads: &mut [Head]) -> Result<usize, RingFault> {
         // What lies in one piece, up to the ring's end: all of one lap.
-        let (descriptors, lap) =
-            (memory.descriptors.get(at.slot()..).unwrap_or_default(), Self::available_flags(at.wrap()));
+        let descriptors = memory.descriptors.get(at.slot()..).unwrap_or_default();
         let count = heads.len().min(descriptors.len());
-        for (step, (words, head)) in descriptors.iter().zip(heads.iter_mut()).enumerate() {
+        let lap = Self::available_flags(at.wrap());
+        for (step, (words, head)) in descriptors[..count].iter().zip(&mut heads[..count]).enumerate() {
             let rest = words[1].load(Ordering::Acquire);
             let first = Descriptor::packed(words[0].load(Ordering::Relaxed), rest);
-            if first.flags() & (AVAIL | USED) != lap {
+            let odd = (first.flags() ^ lap) & (AVAIL | USED | NEXT);
+            if odd & !NEXT != 0 {
                 return Ok(step);
             }
             *head = Head { first, id: first.tail() };
-            if first.flags() & NEXT != 0 {
+            if odd != 0 {
                 return Ok(step + 1);
             }
         }
@@ -369,8 +376,9 @@ impl Ring for Packed {
                 self.write_used(memory, last.id, 0);
                 chains.iter().for_each(|chain| self.pass_by(chain.slots));
             }
-            _ if chains.iter().all(|chain| chain.slots == 1) => {
-                self.give_back_all(memory, chains.iter().map(|chain| (chain.id, 0)));
+            // Without an end in between, so that several are looked at at once.
+            _ if chains.iter().fold(true, |all, chain| all & (chain.slots == 1)) => {
+                self.give_back_all(memory, chains.iter().map(|chain| (chain.id, 0)), false);
             }
             _ => chains.iter().for_each(|&chain| self.give_back(memory, chain, 0)),
         }
@@ -378,7 +386,7 @@ impl Ring for Packed {
 
     #[inline(always)]
     fn give_back_written(&mut self, memory: PackedMemory<'_>, heads: &[Head], lens: &[u32]) {
-        self.give_back_all(memory, heads.iter().map(|head| head.id).zip(lens.iter().copied()));
+        self.give_back_all(memory, heads.iter().map(|head| head.id).zip(lens.iter().copied()), true);
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringway_memory::{View, prefetch_write};
+use ringway_memory::{HEAD_BYTES, Head as FirstBytes, View, prefetch_write};
 use ringway_switch::{DropReason, Frame, Offload};
 
 use super::fault::RingFault;
@@ -19,6 +19,8 @@ const STEPS_PER_FRAME: i64 = 32;
 const MAX_HEADER: usize = 12;
 /// The last eight bytes of a header of 12 that asks for nothing: all zero but `num_buffers`, which is 1.
 const ONE_BUFFER: u64 = 1 << 48;
+/// Where a row has no frame.
+static NO_BYTES: FirstBytes = FirstBytes([0; HEAD_BYTES]);
 /// Chains gathered after one that was not plain.
 const FIRST_RUN: usize = 4;
 
@@ -113,16 +115,14 @@ impl<R: Ring> Receive<R> {
     pub fn deliver<'b, 'm: 'b>(
         &mut self,
         guest: &GuestMemory,
-        frames: impl Iterator<Item = Frame<'b, 'm>>,
+        mut frames: impl Iterator<Item = Frame<'b, 'm>> + Clone,
         tally: &mut Tally,
     ) -> Result<(), RingFault> {
         let memory = self.ring.memory(guest).ok_or(RingFault::MemoryLost)?;
         let mut heads = std::mem::take(&mut self.heads);
-        let mut frames = frames;
-        let mut next = frames.next();
-        let result = self.give(memory, guest.space(), &mut heads, &mut next, &mut frames, tally);
+        let result = self.give(memory, guest.space(), &mut heads, &mut frames, tally);
         self.heads = heads;
-        for frame in next.into_iter().chain(frames) {
+        for frame in frames {
             if self.is_too_long(&frame) { tally.long += 1 } else { tally.full += 1 }
         }
         self.ring.publish(memory);
@@ -132,33 +132,33 @@ impl<R: Ring> Receive<R> {
         result
     }
 
-    /// Gives `next` and then `frames` to the driver, as long as there are chains; what is left over is left there.
+    /// Gives frames to the driver, as long as there are chains; what is left over is left there.
     #[inline(always)]
     fn give<'b, 'm: 'b>(
         &mut self,
         memory: R::Memory<'_>,
         mut space: Space<'_>,
         heads: &mut [Head],
-        next: &mut Option<Frame<'b, 'm>>,
-        frames: &mut impl Iterator<Item = Frame<'b, 'm>>,
+        frames: &mut (impl Iterator<Item = Frame<'b, 'm>> + Clone),
         tally: &mut Tally,
     ) -> Result<(), RingFault> {
         self.ring.refresh(memory)?;
         self.steps = LONGEST_CHAIN.into();
         let mut want = RUN;
-        while next.is_some() {
-            let most = frames.size_hint().1.map_or(RUN, |more| more + 1);
+        while frames.size_hint().1 != Some(0) {
+            let most = frames.size_hint().1.unwrap_or(RUN);
             let count = self.ring.gather(memory, self.ring.first(), &mut heads[..want.min(most).min(RUN)])?;
             if count == 0 {
                 return Ok(());
             }
             let given = match self.header {
                 _ if self.log.is_some() => 0,
-                12 => self.give_plain::<12>(memory, &space, &heads[..count], next, frames, tally),
-                _ => self.give_plain::<10>(memory, &space, &heads[..count], next, frames, tally),
+                12 => self.give_plain::<12>(memory, &space, &heads[..count], frames, tally),
+                _ => self.give_plain::<10>(memory, &space, &heads[..count], frames, tally),
             };
             want = RUN;
-            let (Some(frame), Some(&head)) = (*next, heads[..count].get(given)) else { continue };
+            let Some(&head) = heads[..count].get(given) else { continue };
+            let Some(frame) = frames.next() else { return Ok(()) };
             if self.is_too_long(&frame) {
                 tally.long += 1;
             } else {
@@ -172,7 +172,6 @@ impl<R: Ring> Receive<R> {
                     Some(_) => tally.full += 1,
                 }
             }
-            *next = frames.next();
             // What was gathered is gathered again, so few at a time.
             want = FIRST_RUN;
         }
@@ -182,53 +181,66 @@ impl<R: Ring> Receive<R> {
     /// Gives frames to chains of one descriptor that hold them, in the region that was used last, up to the first that
     /// does not. Returns how many.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
     fn give_plain<'b, 'm: 'b, const HEADER: usize>(
         &mut self,
         memory: R::Memory<'_>,
         space: &Space<'_>,
         heads: &[Head],
-        next: &mut Option<Frame<'b, 'm>>,
-        frames: &mut impl Iterator<Item = Frame<'b, 'm>>,
+        frames: &mut (impl Iterator<Item = Frame<'b, 'm>> + Clone),
         tally: &mut Tally,
     ) -> usize {
         let longest = self.longest;
-        let mut writes = [None; ROW];
-        let (mut given, mut is_odd) = (0, false);
-        while given < heads.len() && next.is_some() && !is_odd {
-            let mut found = 0;
-            for ((head, write), len) in heads[given..].iter().zip(&mut writes).zip(&mut self.lens[given..]) {
-                let Some(frame) = *next else { break };
-                let buffer = space.near(head.first.address, head.first.len());
-                let Some(buffer) = buffer.filter(|buffer| buffer.len() >= HEADER + frame.len()) else {
-                    is_odd = true;
+        // Of each frame in a row its buffer, cut to the bytes that are written, and its own first bytes.
+        let mut buffers = [View::private(&mut []); ROW];
+        let mut firsts = [&NO_BYTES; ROW];
+        let (mut given, mut bytes) = (0, 0);
+        loop {
+            let (row, mut found, mut all_short) = (frames.clone(), 0, true);
+            let places = buffers.iter_mut().zip(&mut firsts).zip(&mut self.lens[given..]);
+            for ((head, ((place, first), written)), frame) in heads[given..].iter().zip(places).zip(frames.clone()) {
+                let len = HEADER + frame.len();
+                let Some(buffer) = space.near(head.first.address, head.first.len()).and_then(|all| all.sub(0, len)) else {
                     break;
                 };
                 if head.first.flags() & (NEXT | INDIRECT | WRITE) != WRITE || frame.len() > longest {
-                    is_odd = true;
                     break;
                 }
                 prefetch(buffer, prefetch_write);
-                *write = Some((buffer, frame));
-                *len = (HEADER + frame.len()) as u32;
+                (*place, *first, *written) = (buffer, frame.head(), len as u32);
+                all_short &= frame.is_short();
+                bytes += frame.len() as u64;
                 found += 1;
-                *next = frames.next();
             }
-            let writes = &writes[..found];
-            for write in writes {
-                let Some((buffer, frame)) = write else { break };
-                buffer.behind(HEADER).inspect(|room| copy::touch(*room, frame));
+            if found > 0 {
+                frames.nth(found - 1);
             }
-            for write in writes {
-                let Some((buffer, frame)) = write else { break };
-                write_header(*buffer, HEADER, frame);
-                buffer.behind(HEADER).inspect(|room| copy::write(*room, frame));
+            let buffers = &buffers[..found];
+            if all_short {
+                let firsts = &firsts[..found];
+                for (buffer, first) in buffers.iter().zip(firsts) {
+                    buffer.behind(HEADER).inspect(|room| copy::touch_short(*room, first));
+                }
+                for (buffer, first) in buffers.iter().zip(firsts) {
+                    write_header(*buffer, HEADER, None);
+                    buffer.behind(HEADER).inspect(|room| copy::write_short(*room, first));
+                }
+            } else {
+                for (buffer, frame) in buffers.iter().zip(row.clone()) {
+                    buffer.behind(HEADER).inspect(|room| copy::touch(*room, &frame));
+                }
+                for (buffer, frame) in buffers.iter().zip(row) {
+                    write_header(*buffer, HEADER, frame.offload());
+                    buffer.behind(HEADER).inspect(|room| copy::write(*room, &frame));
+                }
             }
             given += found;
+            if found < ROW {
+                break;
+            }
         }
         let (heads, lens) = (&heads[..given], &self.lens[..given]);
         tally.frames += given as u64;
-        tally.bytes += lens.iter().map(|&len| u64::from(len)).sum::<u64>() - (given * HEADER) as u64;
+        tally.bytes += bytes;
         self.ring.give_back_written(memory, heads, lens);
         given
     }
@@ -305,14 +317,14 @@ impl<R: Ring> Receive<R> {
 /// Writes the header of a frame in one buffer, unless it is there already: its line then need not be fetched for writing
 /// by the driver, who may look at it only.
 #[inline(always)]
-fn write_header(buffer: View<'_>, len: usize, frame: &Frame<'_, '_>) {
+fn write_header(buffer: View<'_>, len: usize, offload: Option<&Offload>) {
     // Twelve bytes, as two words that overlap.
     let there = len == 12
-        && frame.offload().is_none()
+        && offload.is_none()
         && buffer.first_word() == Some(0)
         && buffer.sub(4, 8).and_then(|tail| tail.first_word()) == Some(ONE_BUFFER);
     if !there {
-        put_header(buffer, len, frame.offload());
+        put_header(buffer, len, offload);
     }
 }
 

@@ -195,25 +195,25 @@ impl<R: Ring> Transmit<R> {
     /// how many.
     #[inline(always)]
     fn take_plain<'m, const HEADER: usize>(&self, space: &Space<'m>, heads: &[Head], batch: &mut Batch<'m>) -> usize {
-        let longest = self.longest;
-        let mut wholes = [None; ROW];
+        let longest = self.longest.saturating_add(HEADER);
+        let mut wholes = [View::private(&mut []); ROW];
         let mut taken = 0;
         loop {
             let mut found = 0;
             for (head, whole) in heads[taken..].iter().zip(&mut wholes) {
-                let view = space.near(head.first.address, head.first.len());
-                let Some(view) = view.filter(|_| head.first.flags() & (NEXT | WRITE | INDIRECT) == 0) else { break };
+                let Some(view) = space.near(head.first.address, head.first.len()) else { break };
+                if head.first.flags() & (NEXT | WRITE | INDIRECT) != 0 || view.len() > longest {
+                    break;
+                }
                 prefetch(view, |line| prefetch_read(line));
-                *whole = Some(view);
+                *whole = view;
                 found += 1;
             }
-            let mut wholes = wholes[..found].iter();
-            let filled = batch.fill(|| {
-                let whole = (*wholes.next()?)?;
-                let frame = whole.behind(HEADER)?;
+            let filled = batch.fill(wholes[..found].iter().map_while(|whole| {
                 // Neither a checksum nor segmentation is asked for.
-                (whole.first_word()? & ASKS == 0 && frame.len() <= longest).then_some(frame)
-            });
+                let frame = whole.behind(HEADER)?;
+                (whole.first_word()? & ASKS == 0).then_some(frame)
+            }));
             taken += filled;
             if filled < ROW {
                 return taken;

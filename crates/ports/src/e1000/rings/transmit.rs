@@ -408,8 +408,7 @@ fn take_plain<'m>(
         if found == 0 {
             return taken;
         }
-        let mut views = row[..found].iter();
-        let filled = batch.fill(|| views.next().copied());
+        let filled = batch.fill(row[..found].iter().copied());
         taken += filled;
         if filled < ROW {
             return taken;
