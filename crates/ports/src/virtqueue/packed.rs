@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use ringway_abi::suppression::PackedWish;
-use ringway_memory::prefetch_read;
+use ringway_memory::{prefetch_read, prefetch_write};
 
 use super::fault::RingFault;
 use super::ring::{self, Addresses, Chain, Descriptor, Head, NEXT, Ring, WRITE};
@@ -18,6 +18,7 @@ const USED: u16 = 1 << 15;
 /// Words of the event suppression structures.
 const OFFSET: usize = 0;
 const FLAGS: usize = 1;
+const DESCRIPTORS_PER_LINE: usize = 4;
 /// The wrap counter in an event's offset word, and in GET_VRING_BASE's halves.
 const WRAP: u16 = 1 << 15;
 
@@ -296,7 +297,7 @@ impl Ring for Packed {
     }
 
     #[inline(always)]
-    fn gather(&self, memory: PackedMemory<'_>, mut at: Place, heads: &mut [Head]) -> Result<usize, RingFault> {
+    fn gather(&self, memory: PackedMemory<'_>, at: Place, heads: &mut [Head]) -> Result<usize, RingFault> {
         // What lies in one piece, up to the ring's end: all of one lap.
         let descriptors = memory.descriptors.get(at.slot()..).unwrap_or_default();
         let count = heads.len().min(descriptors.len());
@@ -313,11 +314,26 @@ impl Ring for Packed {
                 return Ok(step + 1);
             }
         }
-        at = self.advance(at, count as u16);
-        for ahead in (0..heads.len().min(self.size.into())).step_by(4) {
-            prefetch_read(memory.descriptors[self.advance(at, ahead as u16).slot()].as_ptr().cast());
-        }
         Ok(count)
+    }
+
+    /// A line that is only read has to be asked for once more when it is written; and of lines that are asked for one after the
+    /// other, as they are read, few are on their way at the same time.
+    #[inline]
+    fn approach(&self, memory: PackedMemory<'_>, at: Place, chains: usize) {
+        let (before, from) = memory.descriptors.split_at(at.slot());
+        if !from.first().is_some_and(|words| Self::is_available(flags_of(words), at.wrap())) {
+            return;
+        }
+        let near = from.len().min(chains);
+        let others = &before[..before.len().min(chains - near)];
+        for words in from[..near].iter().chain(others).step_by(DESCRIPTORS_PER_LINE) {
+            match self.in_order {
+                // One stands for all.
+                true => prefetch_read(words.as_ptr().cast()),
+                false => prefetch_write(words.as_ptr().cast_mut().cast()),
+            }
+        }
     }
 
     fn follow(

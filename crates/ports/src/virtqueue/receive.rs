@@ -158,7 +158,8 @@ impl<R: Ring> Receive<R> {
             };
             want = RUN;
             let Some(&head) = heads[..count].get(given) else { continue };
-            let Some(frame) = frames.next() else { return Ok(()) };
+            // Where a chain is not as it must be, its frame is left over, too.
+            let Some(frame) = frames.clone().next() else { return Ok(()) };
             if self.is_too_long(&frame) {
                 tally.long += 1;
             } else {
@@ -172,6 +173,7 @@ impl<R: Ring> Receive<R> {
                     Some(_) => tally.full += 1,
                 }
             }
+            frames.next();
             // What was gathered is gathered again, so few at a time.
             want = FIRST_RUN;
         }
@@ -199,7 +201,8 @@ impl<R: Ring> Receive<R> {
             let places = buffers.iter_mut().zip(&mut firsts).zip(&mut self.lens[given..]);
             for ((head, ((place, first), written)), frame) in heads[given..].iter().zip(places).zip(frames.clone()) {
                 let len = HEADER + frame.len();
-                let Some(buffer) = space.near(head.first.address, head.first.len()).and_then(|all| all.sub(0, len)) else {
+                let Some(buffer) = space.near(head.first.address, head.first.len()).and_then(|all| all.sub(0, len))
+                else {
                     break;
                 };
                 if head.first.flags() & (NEXT | INDIRECT | WRITE) != WRITE || frame.len() > longest {

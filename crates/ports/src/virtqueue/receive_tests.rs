@@ -1,5 +1,7 @@
 //! What a driver is given is the frame, exactly, in any buffers.
 
+use std::cell::RefCell;
+
 use ringway_memory::View;
 use ringway_switch::{BatchStorage, Gso, Offload};
 
@@ -236,18 +238,18 @@ fn buffers_go_back_in_order_and_visible_all_at_once<D: Driver>() {
     let mut queue = receive_queue(&guest, &driver, false);
     let ids: Vec<u16> = (0..20).map(|_| driver.send(&guest, &buffers(&guest, &[100]))).collect();
     // The driver looks between two frames: nothing is visible before the last is in.
-    let mut seen = Vec::new();
+    let (driver, seen) = (RefCell::new(driver), RefCell::new(Vec::new()));
     let mut bytes = [0; 60];
     let mut batch = BatchStorage::new(1).into_batch();
     batch.push(View::private(&mut bytes), 60);
     let frames = (0..20).map(|_| {
-        seen.extend(driver.used(&guest));
+        seen.borrow_mut().extend(driver.borrow_mut().used(&guest));
         batch.frame(0)
     });
     let mut tally = super::Tally::default();
     assert_eq!(queue.deliver(&guest.memory, frames, &mut tally), Ok(()));
-    assert_eq!(seen, []);
-    assert_eq!(driver.all_used(&guest), ids.iter().map(|&id| (id, 72)).collect::<Vec<_>>());
+    assert_eq!(seen.into_inner(), []);
+    assert_eq!(driver.into_inner().all_used(&guest), ids.iter().map(|&id| (id, 72)).collect::<Vec<_>>());
 }
 
 fn frames_above_the_mtu_are_not_given<D: Driver>() {

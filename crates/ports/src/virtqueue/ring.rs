@@ -134,6 +134,11 @@ pub trait Ring: Send + 'static {
     /// There is no such descriptor as the first chain begins with.
     fn gather(&self, memory: Self::Memory<'_>, at: Self::At, heads: &mut [Head]) -> Result<usize, RingFault>;
 
+    /// Starts to bring near what about so many chains from `at` on are in, if there are any, where giving them back writes there.
+    fn approach(&self, memory: Self::Memory<'_>, at: Self::At, chains: usize) {
+        let _ = (memory, at, chains);
+    }
+
     /// The first descriptor of the chain at `at`; `None` when the driver has not come so far.
     ///
     /// # Errors

@@ -29,6 +29,8 @@ pub struct Transmit<R> {
     header: usize,
     /// Chains taken by the last collect.
     taken: Vec<Chain>,
+    /// How many the last collect took that took any: about as many will be there next time.
+    expected: usize,
     /// Where the heads of a run are gathered.
     heads: Box<[Head]>,
     /// Frames are taken and thrown away: the queue is disabled (vhost-user, "Ring states").
@@ -52,6 +54,7 @@ impl<R: Ring> Transmit<R> {
             ring,
             header,
             taken,
+            expected: 0,
             heads: vec![Head::default(); RUN].into(),
             discard: false,
             longest: longest.min(MAX_FRAME),
@@ -144,6 +147,7 @@ impl<R: Ring> Transmit<R> {
         loop {
             let room = if self.discard { RUN } else { batch.room() };
             let want = RUN.min(room).min(self.taken.capacity() - self.taken.len());
+            self.ring.approach(memory, *at, want.min(self.expected));
             let count = self.ring.gather(memory, *at, &mut heads[..want])?;
             let heads = &heads[..count];
             let mut place = 0;
@@ -353,6 +357,7 @@ impl<R: Ring> Transmit<R> {
         if self.taken.is_empty() {
             return Ok(());
         }
+        self.expected = self.taken.len();
         if let Some(memory) = self.ring.memory(guest) {
             self.ring.give_back_read(memory, &self.taken);
             self.ring.publish(memory);
