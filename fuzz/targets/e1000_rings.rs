@@ -213,7 +213,9 @@ fn receive(guest: &Guest, choices: &[u8]) {
         }
         let mut received = Received::default();
         let frames = (0..batch.len()).map(|index| batch.frame(index));
-        let result = ring.deliver(&guest.memory, frames, &settings, tail, &mut received);
+        let result = ring.deliver(&guest.memory, frames, &settings, tail, &mut received, |frame, received| {
+            received.full += u64::from(received.judge(frame, &settings));
+        });
         let all = received.traffic.frames + received.filtered + received.full + received.long;
         assert_eq!((all, ring.head() < count), (8, true), "every frame is given or counted");
         if received.traffic.frames == 0 && result.is_ok() {

@@ -121,7 +121,7 @@ impl Output for Out {
         match &mut self.receiver {
             Receiver::E1000(ring, settings) => {
                 let (mut received, tail) = (Received::default(), self.tail.load(Ordering::Acquire));
-                ring.deliver(memory, frames, settings, tail, &mut received).expect("a good driver");
+                ring.deliver(memory, frames, settings, tail, &mut received, |_, _| ()).expect("a good driver");
                 counters.add_out(received.traffic.frames, received.bytes);
             }
             Receiver::Packed(ring) => {

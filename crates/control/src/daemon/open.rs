@@ -79,5 +79,6 @@ fn e1000_settings(label: String, socket: PathBuf, nic: &E1000, mac: [u8; 6]) -> 
         Model::E1000e => e1000::Model::E1000e,
     };
     let (link, mapped) = (nic.link == Cable::Up, nic.registers == Registers::Mapped);
-    e1000::Settings { label, socket, model, mac, link, mapped, csb: nic.csb, completion_delay: nic.completion_delay }
+    let (csb, completion_delay, receive_buffer) = (nic.csb, nic.completion_delay, e1000::RECEIVE_BUFFER);
+    e1000::Settings { label, socket, model, mac, link, mapped, csb, completion_delay, receive_buffer }
 }

@@ -17,13 +17,19 @@ use super::access::Core;
 use super::account::Account;
 use super::interrupt::{Causes, Way};
 use super::ring_page::RingPage;
-use super::rings::RingFault;
+use super::rings::{PacketBuffer, RingFault};
+use super::output::Left;
 use super::sides::{InputSide, OutputSide, Ring};
 use super::{Model, Settings, State, Status};
 use crate::vfio_user::{Interrupts, Mode, Observer};
 
 /// Broken rings are told of no more often than this, in nanoseconds: a guest can break one in no time.
 const REPORT_EVERY: u64 = 1_000_000_000;
+
+/// While frames wait for descriptors that are given without a message, a poller looks for these after so many nanoseconds, and
+/// after twice as many with each time that it looked in vain, up to this power.
+const LOOK: u64 = 100_000;
+const SELDOM: u32 = 5;
 
 /// Causes, and what is known of their way to the guest.
 #[derive(Debug)]
@@ -36,6 +42,8 @@ pub(super) struct Interrupting {
     raised_before: u64,
     moderation: Moderation,
     pace: Pace,
+    /// How often a poller looked for descriptors in vain since there were some.
+    pub(super) looks: u32,
     /// Frames sent and received, for the pace.
     pub(super) frames: u64,
 }
@@ -58,6 +66,8 @@ pub(super) struct Device {
     reported: AtomicU64,
     /// A poller asked for a kick.
     armed: AtomicBool,
+    /// Frames wait for descriptors.
+    pub(super) waiting: AtomicBool,
     /// Interrupts have to be looked at by the poller.
     news: AtomicBool,
     wake: OwnedFd,
@@ -90,6 +100,7 @@ impl Device {
             raised_before: 0,
             moderation: Moderation::default(),
             pace: Pace::default(),
+            looks: 0,
             frames: 0,
         };
         Ok(Device {
@@ -99,13 +110,14 @@ impl Device {
             page,
             account: Account::default(),
             input: Arc::new(Mutex::new(core.new_input())),
-            output: Mutex::new(core.new_output()),
+            output: Mutex::new(core.new_output(PacketBuffer::new(settings.receive_buffer)?)),
             core: Mutex::new(core),
             interrupting: Mutex::new(interrupting),
             interrupts: Arc::new(Interrupts::default()),
             observer,
             reported: AtomicU64::new(0),
             armed: AtomicBool::new(false),
+            waiting: AtomicBool::new(false),
             news: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
@@ -177,19 +189,25 @@ impl Device {
     /// Raises what is to be raised. `fired`: a call that was listed for this time has come; `lists`: the caller lists one
     /// for the time that is returned.
     pub(super) fn ring(&self, fired: Option<u64>, lists: bool) -> Asked {
+        let unseen = lists && self.is_waiting() && self.drain() == Left::Unseen;
         let mut interrupting = self.interrupting();
-        let Interrupting { causes, listed, raised, moderation, pace, frames, .. } = &mut *interrupting;
+        let Interrupting { causes, listed, raised, moderation, pace, looks, frames, .. } = &mut *interrupting;
         if fired.is_some() && *listed == fired {
             *listed = None;
         }
-        if causes.is_quiet() {
+        if causes.is_quiet() && !unseen {
             return Asked::Unwanted;
         }
         let now = nanoseconds();
         let floor = nanoseconds_of(moderation.interval);
         let applies = moderation.above.is_none_or(|above| pace.is_above(above, *frames, now, floor));
         causes.set_floor(if applies { floor } else { 0 });
-        let raise = causes.settle(now);
+        let mut raise = causes.settle(now);
+        if unseen {
+            let look = now + (LOOK << (*looks).min(SELDOM));
+            *looks += u32::from(fired.is_some());
+            raise.next = Some(raise.next.map_or(look, |next| next.min(look)));
+        }
         // A call that is listed for an earlier time, and has not come yet, will look again.
         let later = raise.next.filter(|next| listed.filter(|listed| *listed > now).is_none_or(|listed| *next < listed));
         if lists && later.is_some() {

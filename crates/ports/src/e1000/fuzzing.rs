@@ -113,6 +113,7 @@ fn device(kind: u8) -> Arc<Device> {
         mapped: kind & 4 == 0,
         csb: kind & 8 == 0,
         completion_delay: Duration::from_millis(u64::from(kind >> 4)),
+        receive_buffer: 16 << 10,
     };
     Arc::new(Device::new(&settings, Arc::new(Nobody)).expect("a device"))
 }

@@ -9,8 +9,11 @@ use super::offsets::{ASSERTED, EXT_IAME, LSC, MDAC, OTHER, RXDMT0, RXO, RXQ0, RX
 
 /// Messages of MSI-X.
 pub(super) const VECTORS: usize = 5;
-/// Causes that belong to no queue.
-const OTHERS: u32 = LSC | RXO | MDAC | 1 << 16 | 1 << 17 | 1 << 18;
+/// Lost frames are an interrupt of their own no more often than this, in nanoseconds: Linux reads registers for each, and would lose
+/// more by that.
+const OVERRUN_EVERY: u64 = 100_000_000;
+/// Causes that belong to no queue. RXO does, too, but only at times.
+const OTHERS: u32 = LSC | MDAC | 1 << 16 | 1 << 17 | 1 << 18;
 /// The causes that IVAR gives vectors, by their place there.
 const ALLOCATED: [u32; 5] = [RXQ0, RXQ1, TXQ0, TXQ1, OTHER];
 
@@ -87,6 +90,8 @@ pub(super) struct Causes {
     transmit: Delay,
     receive: Delay,
     sent: Patience,
+    /// When RXO was told as one of the other causes.
+    overrun: Option<u64>,
     /// Least interval that the port's settings ask for, in nanoseconds.
     floor: u64,
 }
@@ -106,6 +111,7 @@ impl Causes {
             one: keep(&self.one),
             several: self.several.each_ref().map(keep),
             sent: self.sent,
+            overrun: self.overrun,
             ..Causes::default()
         };
         self.sent.stop();
@@ -246,7 +252,7 @@ impl Causes {
     }
 
     /// Frames were received. The registers are RDTR and RADV as they are now.
-    pub(super) fn received(&mut self, news: ReceivedNews, rdtr: u32, radv: u32, now: impl FnOnce() -> u64) {
+    pub(super) fn received(&mut self, news: ReceivedNews, rdtr: u32, radv: u32, now: impl Fn() -> u64) {
         if news.frames {
             let delayed = match rdtr & 0xffff != 0 {
                 true => self.receive.event(now(), rdtr, radv),
@@ -257,8 +263,20 @@ impl Causes {
                 self.set(self.receive_cause());
             }
         }
-        let low = if news.low { RXDMT0 } else { 0 };
-        self.set(low | if news.overrun { RXO } else { 0 });
+        self.set(if news.low { RXDMT0 } else { 0 });
+        if news.overrun {
+            self.overrun(now());
+        }
+    }
+
+    /// Frames were lost: a cause at once, but seldom one of the other causes.
+    #[cold]
+    fn overrun(&mut self, now: u64) {
+        self.set(RXO);
+        if self.overrun.is_none_or(|last| now.saturating_sub(last) >= OVERRUN_EVERY) {
+            self.overrun = Some(now);
+            self.set(OTHER);
+        }
     }
 
     /// What was sent becomes a cause.

@@ -108,6 +108,28 @@ fn each_message_has_its_causes_its_interval_and_its_own_end() {
 }
 
 #[test]
+fn lost_frames_are_a_cause_at_once_and_seldom_an_interrupt() {
+    let lost = ReceivedNews { overrun: true, ..ReceivedNews::default() };
+    let mut causes = Causes::new(NEW);
+    causes.set_way(Way::Several);
+    causes.set_ivar(8 | 9 << 8 | 10 << 16);
+    causes.unmask(RXQ0 | TXQ0 | OTHER | LSC);
+    let mut raised = 0;
+    for now in (0..1_000_000_000).step_by(1_000_000) {
+        causes.received(lost, 0, 0, || now);
+        raised += causes.settle(now).vectors.count_ones();
+        assert_ne!(causes.read() & RXO, 0);
+    }
+    assert_eq!(raised, 10);
+    let mut old = Causes::new(OLD);
+    old.unmask(RXO);
+    for now in 1..4 {
+        old.received(lost, 0, 0, || now);
+        assert_eq!((old.settle(now), old.read()), (raise(1), RXO), "who asks for it has it each time");
+    }
+}
+
+#[test]
 fn a_flush_ends_the_delay_and_only_what_is_delayed_is_flushed() {
     let mut causes = Causes::new(OLD);
     causes.unmask(RXT0 | TXDW);

@@ -36,6 +36,8 @@ mod ring_page;
 pub mod rings;
 mod sides;
 mod statistics;
+#[cfg(test)]
+mod waiting_tests;
 
 use std::io;
 use std::path::PathBuf;
@@ -62,6 +64,10 @@ pub enum Model {
     E1000e,
 }
 
+/// What [`Settings::receive_buffer`] should be: 48 KiB of an 82540EM's own (SDM 13.4.16) are 32 long frames, less than TCP sends
+/// at once.
+pub const RECEIVE_BUFFER: usize = 512 << 10;
+
 /// What a port is made with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -81,6 +87,8 @@ pub struct Settings {
     pub csb: bool,
     /// Longest time until the guest is told that frames were sent, while its ring is not half full of them.
     pub completion_delay: Duration,
+    /// Bytes of the memory in which frames wait for descriptors; one takes whole units of 64.
+    pub receive_buffer: usize,
 }
 
 /// How far a port's front end has come.

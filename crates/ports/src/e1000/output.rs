@@ -1,14 +1,16 @@
-//! Frames to the guest: its receive ring.
+//! Frames to the guest: its receive ring, and the packet buffer before it.
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use ringway_switch::{Accepts, Batch, Counters, DropReason, Frame, Frames, Output, PortFault};
 
 use super::device::Device;
 use super::interrupt::ReceivedNews;
 use super::offsets::{RADV, RDH, RDTR};
-use super::rings::{Receive, Received};
+use super::rings::{PacketBuffer, Receive, ReceiveSettings, Received, RingFault};
 use super::sides::{OutputSide, Ring};
+use crate::guest::GuestMemory;
 
 pub(super) struct E1000Output {
     device: Arc<Device>,
@@ -25,10 +27,11 @@ impl Output for E1000Output {
         Receive::ACCEPTS
     }
 
-    fn room(&mut self, _: Frames<'_, '_>) -> Option<(usize, usize)> {
+    fn room(&mut self, mut frames: Frames<'_, '_>) -> Option<(usize, usize)> {
         let side = self.device.output.lock();
         let Ring::On(receive) = &side.ring else { return None };
-        Some((receive.free(side.tail(&self.device.page)) as usize, receive.size() as usize))
+        let (free, most) = side.buffer.room(frames.next().map_or(0, |frame| frame.len()));
+        Some((receive.free(side.tail(&self.device.page)) as usize + free, receive.size() as usize + most))
     }
 
     #[inline]
@@ -39,7 +42,7 @@ impl Output for E1000Output {
             return Ok(());
         }
         let received = self.device.receive(&mut side, frames);
-        counters.add_out(received.traffic.frames, received.bytes);
+        counters.add_out(received.traffic.frames + received.held, received.bytes + received.held_bytes);
         for (reason, lost) in [
             (DropReason::ReceiverFiltered, received.filtered),
             (DropReason::ReceiverFull, received.full),
@@ -53,35 +56,110 @@ impl Output for E1000Output {
     }
 }
 
+/// What a poller left in the packet buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Nothing, or what waits for a message of the guest's.
+    Told,
+    /// Frames, and nobody says when there are descriptors.
+    Unseen,
+}
+
 impl Device {
-    /// Gives frames to the guest, and notes what that causes.
+    /// Gives frames to the guest, and notes what that causes. Frames without descriptors wait for them, and those after them.
     #[inline]
     fn receive<'b, 'm: 'b>(
         &self,
         side: &mut OutputSide,
-        frames: impl Iterator<Item = Frame<'b, 'm>> + Clone,
+        frames: impl Iterator<Item = Frame<'b, 'm>>,
     ) -> Received {
-        let mut now = Received::default();
+        let (mut earlier, mut now) = (Received::default(), Received::default());
         let tail = side.tail(&self.page);
         let mut result = side.start(&self.page, tail);
-        let OutputSide { ring, memory, settings, received, .. } = side;
-        if let (Ring::On(receive), Ok(())) = (&mut *ring, result) {
-            result = receive.deliver(&memory.writable, frames.clone(), settings, tail, &mut now);
-            self.page.set(RDH, receive.head());
+        let OutputSide { ring, memory, settings, buffer, .. } = side;
+        if let (Ring::On(receive), false, Ok(())) = (&mut *ring, buffer.is_empty(), result) {
+            result = give_held(receive, buffer, &memory.writable, settings, tail, &mut earlier);
+        }
+        if result.is_ok() {
+            let (settings, writable) = (&*settings, &memory.writable);
+            let has_held = !buffer.is_empty();
+            let hold = |frame: &Frame<'_, '_>, received: &mut Received| hold(buffer, frame, settings, received);
+            match ring {
+                Ring::On(receive) if !has_held => {
+                    result = receive.deliver(writable, frames, settings, tail, &mut now, hold);
+                }
+                Ring::On(_) | Ring::Enabled => hold_all(frames, hold, &mut now),
+                Ring::Off | Ring::Broken => now.full = frames.count() as u64,
+            }
+            if result.is_err() {
+                now.full += std::mem::take(&mut now.held);
+                now.held_bytes = 0;
+            }
         } else {
             now.full = frames.count() as u64;
         }
-        if let Err(fault) = result {
-            ring.fail(self, "receive", fault);
+        self.finish(side, result, &earlier, &now);
+        now
+    }
+
+    /// After frames were given, of those that waited and of others: notes what that causes.
+    #[inline]
+    fn finish(&self, side: &mut OutputSide, result: Result<(), RingFault>, earlier: &Received, now: &Received) {
+        if let Ring::On(receive) = &side.ring {
+            self.page.set(RDH, receive.head());
         }
-        received.merge(&now);
+        if let Err(fault) = result {
+            side.ring.fail(self, "receive", fault);
+            side.buffer.clear();
+        }
+        side.received.merge(earlier);
+        side.received.merge(now);
+        let waits = !side.buffer.is_empty();
+        if waits != self.waiting.load(Ordering::Relaxed) {
+            self.waiting.store(waits, Ordering::Relaxed);
+        }
         let head = self.page.get(RDH);
-        let news = ReceivedNews { frames: now.traffic.frames > 0, low: now.low, overrun: now.full > 0 };
+        let given = earlier.traffic.frames + now.traffic.frames;
+        let news = ReceivedNews { frames: given > 0, low: earlier.low || now.low, overrun: now.full > 0 };
         let news = side.news(news, head);
         let mut interrupting = self.interrupting();
-        interrupting.frames += now.traffic.frames;
+        interrupting.frames += given;
+        if earlier.traffic.frames > 0 {
+            interrupting.looks = 0;
+        }
         interrupting.causes.received(news, self.page.get(RDTR), self.page.get(RADV), ringway_engine::nanoseconds);
-        now
+    }
+
+    /// Whether frames wait for descriptors.
+    #[inline]
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// The guest gave descriptors. If frames wait for these, a poller sees to it.
+    pub(super) fn has_descriptors(&self) {
+        // The tail was published; who makes frames wait looks at it afterwards (`Device::drain`).
+        fence(Ordering::SeqCst);
+        if self.is_waiting() {
+            self.set_news();
+            self.kick();
+        }
+    }
+
+    /// Gives the guest the frames that wait, as far as there are descriptors.
+    #[cold]
+    pub(super) fn drain(&self) -> Left {
+        let mut side = self.output.lock();
+        let mut received = Received::default();
+        let tail = side.tail(&self.page);
+        let mut result = side.start(&self.page, tail);
+        let OutputSide { ring, memory, settings, buffer, .. } = &mut *side;
+        if let (Ring::On(receive), Ok(())) = (&mut *ring, result) {
+            result = give_held(receive, buffer, &memory.writable, settings, tail, &mut received);
+        }
+        self.finish(&mut side, result, &received, &Received::default());
+        let tells = !self.mapped && side.csb.is_none();
+        if tells || side.buffer.is_empty() { Left::Told } else { Left::Unseen }
     }
 
     /// Frames that the guest sends to itself. Those that would have to be cut into segments are lost.
@@ -94,4 +172,47 @@ impl Device {
         }
         self.set_news();
     }
+}
+
+/// Gives the driver frames that waited.
+#[cold]
+fn give_held(
+    receive: &mut Receive,
+    buffer: &mut PacketBuffer,
+    writable: &GuestMemory,
+    settings: &ReceiveSettings,
+    tail: u32,
+    received: &mut Received,
+) -> Result<(), RingFault> {
+    let mut result = Ok(());
+    if receive.head() == tail {
+        return result;
+    }
+    buffer.drain(|batch| {
+        let (mut left, frames) = (0, (0..batch.len()).map(|index| batch.frame(index)));
+        result = receive.deliver(writable, frames, settings, tail, received, |_, _| left += 1);
+        batch.len() - left
+    });
+    result
+}
+
+/// Keeps a frame, if the guest wants it, until there are descriptors.
+#[cold]
+fn hold(buffer: &mut PacketBuffer, frame: &Frame<'_, '_>, settings: &ReceiveSettings, received: &mut Received) {
+    if !received.judge(frame, settings) {
+    } else if buffer.put(frame) {
+        received.held += 1;
+        received.held_bytes += frame.len() as u64;
+    } else {
+        received.full += 1;
+    }
+}
+
+#[cold]
+fn hold_all<'b, 'm: 'b>(
+    frames: impl Iterator<Item = Frame<'b, 'm>>,
+    mut hold: impl FnMut(&Frame<'b, 'm>, &mut Received),
+    received: &mut Received,
+) {
+    frames.for_each(|frame| hold(&frame, received));
 }

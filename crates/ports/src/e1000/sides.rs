@@ -5,7 +5,7 @@ use super::block::apart;
 use super::offsets::{RDBAH, RDBAL, RDH, RDLEN, TDBAL, TDH};
 use super::ring_page::RingPage;
 use super::rings::{
-    Bounce, CsbPlace, Format, Receive, ReceiveSettings, Received, RingFault, Traffic, Transmit, TransmitSettings,
+    Bounce, CsbPlace, Format, PacketBuffer, Receive, ReceiveSettings, Received, RingFault, Traffic, Transmit, TransmitSettings,
 };
 use crate::vfio_user::Dma;
 
@@ -93,6 +93,8 @@ pub(super) struct OutputSide {
     /// Only its own do.
     pub(super) looped: bool,
     pub(super) csb: Option<CsbPlace>,
+    /// Frames for which there are no descriptors yet.
+    pub(super) buffer: PacketBuffer,
     /// Received since the statistics registers were read.
     pub(super) received: Received,
 }

@@ -101,7 +101,7 @@ impl Statistics {
             (MPRC, traffic.multicast),
             (BPRC, traffic.broadcast),
             (MPC, received.full),
-            (RNBC, received.full),
+            (RNBC, received.full + received.held),
             (ROC, received.long),
             (TPR, traffic.frames + received.full + received.long),
         ] {

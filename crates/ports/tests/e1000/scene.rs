@@ -75,6 +75,7 @@ impl Lan {
                 mapped: model == Model::E1000e,
                 csb: model == Model::E1000,
                 completion_delay: Duration::ZERO,
+                receive_buffer: e1000::RECEIVE_BUFFER,
             };
             let noted = Arc::new(Notes::default());
             let (sides, port) = e1000::open(&settings, Arc::clone(&noted) as Arc<dyn Observer>).unwrap();

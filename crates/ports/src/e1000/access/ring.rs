@@ -4,7 +4,7 @@ use super::Core;
 use crate::e1000::Model;
 use crate::e1000::device::Device;
 use crate::e1000::offsets::*;
-use crate::e1000::rings::{Filters, Format, ReceiveSettings, TransmitSettings};
+use crate::e1000::rings::{Filters, Format, PacketBuffer, ReceiveSettings, TransmitSettings};
 use crate::e1000::sides::{InputSide, OutputSide, Ring, place};
 
 /// Longest frame without frame check sequence: 1518 bytes and a VLAN tag; with long packets allowed (RCTL.LPE), and when
@@ -41,7 +41,7 @@ impl Core {
         }
     }
 
-    pub(in crate::e1000) fn new_output(&self) -> OutputSide {
+    pub(in crate::e1000) fn new_output(&self, buffer: PacketBuffer) -> OutputSide {
         OutputSide {
             memory: Default::default(),
             ring: Ring::Off,
@@ -50,6 +50,7 @@ impl Core {
             link: false,
             looped: false,
             csb: None,
+            buffer,
             received: Default::default(),
         }
     }
@@ -128,7 +129,10 @@ impl Device {
                 self.account.tail();
                 self.kick();
             }
-            RDT => self.account.tail(),
+            RDT => {
+                self.account.tail();
+                self.has_descriptors();
+            }
             TDBAL | TDBAH | TDLEN | TDH => self.apply_transmit(core, Restart::Yes),
             RDBAL | RDBAH | RDLEN | RDH => self.apply_receive(core, Restart::Yes),
             TIDV if value & FLUSH != 0 => {
@@ -170,10 +174,16 @@ impl Device {
         let format = core.receive_format(self.page.get(PSRCTL));
         let mut side = self.output.lock();
         side.settings = settings;
-        (side.link, side.looped) = (core.moves(), core.loops());
+        let (link, looped) = (core.moves(), core.loops());
+        let turned = (side.link, side.looped) != (link, looped);
+        (side.link, side.looped) = (link, looped);
         let resized = std::mem::replace(&mut side.format, format) != format;
         if restart == Restart::Yes || resized && side.ring.is_on() {
             side.ring = if on { Ring::Enabled } else { Ring::Off };
+            side.buffer.clear();
+        }
+        if turned {
+            side.buffer.clear();
         }
     }
 }

@@ -100,7 +100,9 @@ impl Device {
     /// sent already.
     fn rest(&self) {
         self.input.lock().ring = Ring::Off;
-        self.output.lock().ring = Ring::Off;
+        let mut output = self.output.lock();
+        output.ring = Ring::Off;
+        output.buffer.clear();
     }
 
     /// Software reset. The status block stays: FreeBSD's driver says where it is before it resets the NIC.

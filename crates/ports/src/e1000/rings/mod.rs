@@ -19,12 +19,15 @@ mod fault;
 mod filter;
 mod format;
 mod mark;
+mod packet_buffer;
 mod receive;
 mod traffic;
 mod transmit;
 
 #[cfg(test)]
 mod oracle_tests;
+#[cfg(test)]
+mod packet_buffer_tests;
 #[cfg(test)]
 mod race_tests;
 #[cfg(test)]
@@ -41,6 +44,7 @@ pub use csb::CsbPlace;
 pub use fault::RingFault;
 pub use filter::Filters;
 pub use format::Format;
+pub use packet_buffer::PacketBuffer;
 pub use receive::{Receive, ReceiveSettings, Received};
 pub use traffic::Traffic;
 pub use transmit::{Completed, Transmit, TransmitSettings};

@@ -46,9 +46,13 @@ pub struct Received {
     pub traffic: Traffic,
     /// Bytes of the frames as they came.
     pub bytes: u64,
+    /// Frames that wait for descriptors.
+    pub held: u64,
+    /// Their bytes.
+    pub held_bytes: u64,
     /// Frames that the guest does not want.
     pub filtered: u64,
-    /// Frames for which there were no descriptors.
+    /// Frames that are lost because there were no descriptors.
     pub full: u64,
     /// Frames that are longer than allowed.
     pub long: u64,
@@ -102,10 +106,11 @@ impl Receive {
         self.table.count()
     }
 
-    /// Gives frames to the driver, in order.
+    /// Gives frames to the driver, in order, up to the first that there are no descriptors for; it and those behind it go to
+    /// `left`, which may count them.
     ///
     /// # Errors
-    /// The ring is not as it must be. What was given stays given; the others are counted as without descriptors.
+    /// The ring is not as it must be. What was given stays given; the others went to `left`.
     #[inline]
     pub fn deliver<'b, 'm: 'b>(
         &mut self,
@@ -114,14 +119,13 @@ impl Receive {
         settings: &ReceiveSettings,
         tail: u32,
         received: &mut Received,
+        mut left: impl FnMut(&Frame<'b, 'm>, &mut Received),
     ) -> Result<(), RingFault> {
         let mut frames = frames;
         let mut next = frames.next();
         let result = self.give(writable, &mut next, &mut frames, settings, tail, received);
         for frame in next.into_iter().chain(frames) {
-            if received.judge(&frame, settings) {
-                received.full += 1;
-            }
+            left(&frame, received);
         }
         result
     }
@@ -141,7 +145,7 @@ impl Receive {
         let before = self.table.ahead(self.head, tail);
         let mut space = writable.space();
         let mut result = Ok(());
-        while self.head != tail && result.is_ok() {
+        while self.head != tail {
             let end = if tail > self.head { tail } else { self.table.count() };
             let run = &words[self.head as usize..end as usize];
             let mut given = 0;
@@ -151,10 +155,17 @@ impl Receive {
             }
             let Some(frame) = *next else { break };
             if given < run.len() {
-                *next = frames.next();
                 if received.judge(&frame, settings) {
-                    result = self.give_pieces(words, writable, &mut space, &frame, settings, tail, received);
+                    match self.give_pieces(words, writable, &mut space, &frame, settings, tail, received) {
+                        Ok(true) => {}
+                        Ok(false) => break,
+                        Err(fault) => {
+                            result = Err(fault);
+                            break;
+                        }
+                    }
                 }
+                *next = frames.next();
             }
         }
         if let Some((at, word)) = self.held.take() {
@@ -240,7 +251,7 @@ impl Receive {
 
 impl Received {
     /// Whether a frame is one that the guest wants and may be given; counts it otherwise.
-    fn judge(&mut self, frame: &Frame<'_, '_>, settings: &ReceiveSettings) -> bool {
+    pub fn judge(&mut self, frame: &Frame<'_, '_>, settings: &ReceiveSettings) -> bool {
         let wanted = settings.filters.passes(&frame.head().0, frame.len());
         let fits = frame.len() <= settings.longest;
         self.filtered += u64::from(!wanted);
@@ -252,6 +263,8 @@ impl Received {
     pub fn merge(&mut self, other: &Received) {
         self.traffic.merge(&other.traffic);
         self.bytes += other.bytes;
+        self.held += other.held;
+        self.held_bytes += other.held_bytes;
         self.filtered += other.filtered;
         self.full += other.full;
         self.long += other.long;

@@ -189,7 +189,7 @@ proptest! {
             for (sending, frame) in round.iter().zip(&frames) {
                 let one = expected(sending, frame, &settings, format);
                 let need = one.bytes.len().div_ceil(room);
-                match free.checked_sub(need) {
+                match free.checked_sub(need).filter(|_| full == 0) {
                     Some(left) => {
                         free = left;
                         wanted.push(one);

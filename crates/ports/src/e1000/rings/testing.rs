@@ -127,6 +127,8 @@ pub fn deliver(
     let batch = fill_batch(&source, frames, piece);
     let mut received = Received::default();
     let all = (0..frames.len()).map(|index| batch.frame(index));
-    let result = receive.deliver(&guest.memory, all, settings, tail, &mut received);
+    let result = receive.deliver(&guest.memory, all, settings, tail, &mut received, |frame, received| {
+        received.full += u64::from(received.judge(frame, settings));
+    });
     (result, received)
 }

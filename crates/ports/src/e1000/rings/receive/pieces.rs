@@ -22,7 +22,7 @@ const TAG: usize = 4;
 const ADDRESSES: usize = 12;
 
 impl Receive {
-    /// Gives a frame to descriptors of any kind, to several of them if need be.
+    /// Gives a frame to descriptors of any kind, to several of them if need be. False: there are not enough.
     #[cold]
     #[inline(never)]
     #[allow(clippy::too_many_arguments)]
@@ -35,7 +35,7 @@ impl Receive {
         settings: &ReceiveSettings,
         tail: u32,
         received: &mut Received,
-    ) -> Result<(), RingFault> {
+    ) -> Result<bool, RingFault> {
         let tag = settings.filters.tag_of(&frame.head().0, frame.len()).filter(|_| settings.strip_tag);
         let (mut head, mut head_len) = (*frame.head(), frame.head_len());
         let taken = if tag.is_some() { TAG } else { 0 };
@@ -47,14 +47,14 @@ impl Receive {
         let total = on_wire - taken + if settings.strip_fcs { 0 } else { fcs::BYTES };
         let room = self.format.room();
         let slots = total.checked_div(room).map_or(usize::MAX, |whole| whole + usize::from(whole * room < total));
-        if slots > LONGEST {
-            received.long += 1;
-            return Ok(());
-        }
         let step = self.format.words();
+        // One that not even all descriptors together hold must not wait for them.
+        if slots > LONGEST || slots as u32 * step >= self.table.count() {
+            received.long += 1;
+            return Ok(true);
+        }
         if slots as u32 * step > self.table.ahead(self.head, tail) {
-            received.full += 1;
-            return Ok(());
+            return Ok(false);
         }
 
         let mut pieces = Places { views: [View::private(&mut []); PIECES], count: 0, more: false };
@@ -73,7 +73,6 @@ impl Receive {
                     None => writable.pieces(address, len, |view| pieces.add(view)),
                 };
                 if !there || pieces.more {
-                    received.full += 1;
                     return Err(RingFault::BadAddress { address, len });
                 }
             }
@@ -101,7 +100,7 @@ impl Receive {
         }
         received.traffic.add(Group::of(&frame.head().0), on_wire, 1);
         received.bytes += frame.len() as u64;
-        Ok(())
+        Ok(true)
     }
 
     /// Writes the next descriptor back.

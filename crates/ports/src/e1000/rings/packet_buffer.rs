@@ -1,0 +1,125 @@
+//! Frames for which the driver has given no descriptors yet: the NIC's packet buffer (SDM 13.4.16).
+
+use std::collections::VecDeque;
+use std::io;
+
+use ringway_memory::{HEAD_BYTES, Mapping};
+use ringway_switch::{Batch, BatchStorage, Frame, Offload};
+
+use crate::copy;
+
+/// A frame takes whole units of so many bytes.
+const UNIT: usize = 64;
+/// Frames that are shown at once.
+const SHOWN: usize = 64;
+
+/// Copies of frames, the oldest first, in memory of the device's own.
+#[derive(Debug)]
+pub struct PacketBuffer {
+    memory: Mapping,
+    frames: VecDeque<Stored>,
+    /// Where the next frame goes, if it fits there.
+    next: usize,
+    shown: Option<BatchStorage>,
+}
+
+#[derive(Debug)]
+struct Stored {
+    at: usize,
+    len: usize,
+    offload: Option<Offload>,
+}
+
+impl Stored {
+    fn end(&self) -> usize {
+        self.at + units(self.len)
+    }
+}
+
+/// What a frame of `len` bytes takes.
+fn units(len: usize) -> usize {
+    len.max(1).next_multiple_of(UNIT)
+}
+
+impl PacketBuffer {
+    /// One of so many bytes, at least a unit.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub fn new(bytes: usize) -> io::Result<PacketBuffer> {
+        let bytes = units(bytes);
+        Ok(PacketBuffer {
+            memory: Mapping::private(bytes)?,
+            frames: VecDeque::with_capacity(bytes / UNIT),
+            next: 0,
+            shown: Some(BatchStorage::new(SHOWN)),
+        })
+    }
+
+    /// Whether no frame waits.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// About how many frames of `len` bytes there is room for now, and at most.
+    #[must_use]
+    pub fn room(&self, len: usize) -> (usize, usize) {
+        let (bytes, each) = (self.memory.bytes(), units(len));
+        let used = match self.frames.front() {
+            None => 0,
+            Some(first) if self.next > first.at => self.next - first.at,
+            Some(first) => bytes - (first.at - self.next),
+        };
+        ((bytes - used) / each, bytes / each)
+    }
+
+    /// Keeps a copy of a frame behind the others. False: there is no room for it.
+    pub fn put(&mut self, frame: &Frame<'_, '_>) -> bool {
+        let Some(at) = self.place(units(frame.len())) else { return false };
+        let Some(room) = self.memory.view(at, frame.len()) else { return false };
+        copy::write(room, frame);
+        let stored = Stored { at, len: frame.len(), offload: frame.offload().copied() };
+        self.next = stored.end();
+        self.frames.push_back(stored);
+        true
+    }
+
+    /// Where there is room for so many bytes in a row: behind the last frame, or before the first.
+    fn place(&self, bytes: usize) -> Option<usize> {
+        let (start, end) = match self.frames.front() {
+            None => (0, self.memory.bytes()),
+            Some(first) if self.next > first.at && self.next + bytes > self.memory.bytes() => (0, first.at),
+            Some(first) if self.next > first.at => (self.next, self.memory.bytes()),
+            Some(first) => (self.next, first.at),
+        };
+        (start + bytes <= end).then_some(start)
+    }
+
+    /// Shows `take` the oldest frames, some at a time, and lets go of those that it says it took, until it leaves some or there
+    /// are none.
+    pub fn drain(&mut self, mut take: impl FnMut(&Batch<'_>) -> usize) {
+        let mut all = true;
+        while all && !self.frames.is_empty() {
+            let mut batch = self.shown.take().unwrap_or_else(|| BatchStorage::new(SHOWN)).into_batch();
+            for stored in self.frames.iter().take(SHOWN) {
+                let Some(bytes) = self.memory.view(stored.at, stored.len) else { break };
+                let (head, rests) = batch.draft();
+                bytes.read_head(stored.len, head);
+                rests.extend(bytes.behind(HEAD_BYTES));
+                batch.seal(stored.len.min(HEAD_BYTES), stored.offload);
+            }
+            let (shown, taken) = (batch.len(), take(&batch));
+            self.shown = Some(batch.into_storage());
+            self.frames.drain(..taken.min(shown));
+            all = taken == shown;
+        }
+    }
+
+    /// Forgets all frames.
+    pub fn clear(&mut self) {
+        self.frames.clear();
+        self.next = 0;
+    }
+}
