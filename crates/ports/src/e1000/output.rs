@@ -68,11 +68,7 @@ pub(super) enum Left {
 impl Device {
     /// Gives frames to the guest, and notes what that causes. Frames without descriptors wait for them, and those after them.
     #[inline]
-    fn receive<'b, 'm: 'b>(
-        &self,
-        side: &mut OutputSide,
-        frames: impl Iterator<Item = Frame<'b, 'm>>,
-    ) -> Received {
+    fn receive<'b, 'm: 'b>(&self, side: &mut OutputSide, frames: impl Iterator<Item = Frame<'b, 'm>>) -> Received {
         let (mut earlier, mut now) = (Received::default(), Received::default());
         let tail = side.tail(&self.page);
         let mut result = side.start(&self.page, tail);

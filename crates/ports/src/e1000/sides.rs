@@ -5,7 +5,8 @@ use super::block::apart;
 use super::offsets::{RDBAH, RDBAL, RDH, RDLEN, TDBAL, TDH};
 use super::ring_page::RingPage;
 use super::rings::{
-    Bounce, CsbPlace, Format, PacketBuffer, Receive, ReceiveSettings, Received, RingFault, Traffic, Transmit, TransmitSettings,
+    Bounce, CsbPlace, Format, PacketBuffer, Receive, ReceiveSettings, Received, RingFault, Traffic, Transmit,
+    TransmitSettings,
 };
 use crate::vfio_user::Dma;
 
