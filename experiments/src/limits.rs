@@ -9,8 +9,10 @@ use crate::network::{Network, SENDER, introduce};
 use crate::placement::{Cores, pin};
 use crate::trial::Contestant;
 
-/// Frames that a sender adds in its turn, and the receiver takes.
+/// Frames that a sender adds in its turn, and the receiver takes: fewer where senders are many, so that each has its turn before
+/// its limit has saved up all that it may.
 const TURN: usize = 64;
+const ALL_TURNS: usize = 4096;
 /// Windows are longer than those of other experiments by this factor: 40 ms become a second.
 const LONGER: u32 = 25;
 
@@ -77,11 +79,12 @@ impl<N: Network> Flood<N> {
     /// Sends and receives for `span`: bytes by sender.
     fn run(&mut self, span: Duration) -> Vec<u64> {
         let mut bytes = vec![0; self.senders.len()];
+        let turn = (ALL_TURNS / self.senders.len()).min(TURN);
         let start = Instant::now();
         while start.elapsed() < span {
             for sender in &mut self.senders {
                 let mut sent = false;
-                for _ in 0..sender.port.tx_room().min(TURN) {
+                for _ in 0..sender.port.tx_room().min(turn) {
                     let place = sender.next;
                     sender.next = (place + 1) % sender.frames.len();
                     let frames = &mut sender.frames[place];
