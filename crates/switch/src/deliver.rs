@@ -156,17 +156,25 @@ impl Lists {
         self.exhausted = None;
         if let Some((Destination::Port(port), end)) = batch.run(0)
             && end == batch.len()
-            && !switch.has_vlans()
             && !switch.is_watched()
+            && let Some(retag) = keep_all(batch, switch, port)
         {
-            return self.deliver_all(batch, from, switch, port, now);
+            return self.deliver_all(batch, from, switch, port, retag, now);
         }
         self.deliver_lists(batch, from, switch, now)
     }
 
     /// All frames go to one port, as most batches do.
     #[inline]
-    fn deliver_all(&mut self, batch: &Batch<'_>, from: &Member, switch: &Switch, port: u16, now: &Time) -> bool {
+    fn deliver_all(
+        &mut self,
+        batch: &Batch<'_>,
+        from: &Member,
+        switch: &Switch,
+        port: u16,
+        retag: bool,
+        now: &Time,
+    ) -> bool {
         let member = match reach(port, from, switch) {
             Ok(member) => member,
             Err(reason) => {
@@ -175,7 +183,7 @@ impl Lists {
             }
         };
         let all = std::mem::take(&mut self.all);
-        let fault = self.give(batch, &all[..batch.len()], from, switch, member, false, now);
+        let fault = self.give(batch, &all[..batch.len()], from, switch, member, retag, now);
         self.all = all;
         fault
     }
@@ -356,6 +364,15 @@ impl Lists {
     fn count_unheard(&self, from: &Member) {
         from.port.counters().drop_in(DropReason::NoDestination, self.flooded().count() as u64);
     }
+}
+
+/// Whether `port` wants tags put on or taken off, where it may be given the whole batch; `None`: each frame has to be looked at.
+#[inline]
+fn keep_all(batch: &Batch<'_>, switch: &Switch, port: u16) -> Option<bool> {
+    if !switch.has_vlans() {
+        return Some(false);
+    }
+    policy::keep_all(batch, switch.member(port)?)
 }
 
 /// Counts and shows all frames but the first `given` as lost.

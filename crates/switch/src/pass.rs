@@ -78,7 +78,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     }
     if taken == 0 {
         if let Some(policy) = &from.policy {
-            policy.charge(&mut batch, &turn, now);
+            policy.charge(&mut batch, &turn, switch, now);
         }
         work.batch = Some(batch.into_storage());
         input.release();
@@ -108,7 +108,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     }
     from.port.counters().add_in(taken, bytes);
     if let Some(policy) = &from.policy {
-        policy.charge(&mut batch, &turn, now);
+        policy.charge(&mut batch, &turn, switch, now);
     }
     if let Some(watch) = watch {
         watch.show(&batch, from, switch);

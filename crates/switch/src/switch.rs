@@ -58,6 +58,14 @@ pub struct Spreads {
     pub unknown_unicast: Spread,
 }
 
+impl Spreads {
+    /// Whether frames to groups may go to one port.
+    #[inline]
+    pub(crate) fn direct_groups(&self) -> bool {
+        [self.broadcast, self.multicast].iter().any(|spread| matches!(spread, Spread::Port(_)))
+    }
+}
+
 impl Default for Spreads {
     fn default() -> Self {
         Self { broadcast: Spread::Flood, multicast: Spread::Flood, unknown_unicast: Spread::Flood }

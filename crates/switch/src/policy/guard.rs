@@ -128,11 +128,8 @@ impl Guard {
     /// Rejects the frames of a batch that claim what is not the port's.
     #[inline]
     pub(crate) fn admit(&self, batch: &mut Batch<'_>) {
-        let mut known = self.macs.first().copied().unwrap_or(Mac::BROADCAST);
-        batch.judge(|head, len| match self.is_plain(known, head, len) {
-            true => Ok(()),
-            false => self.judge_closely(&mut known, head, len),
-        });
+        let mut judging = self.judging();
+        batch.judge(|head, len| judging.judge(head, len));
     }
 
     /// Judges a frame by the `len` first bytes of `head`, 14 or more: all of it, or 128.
@@ -140,21 +137,12 @@ impl Guard {
     /// # Errors
     /// Why it is to be dropped.
     pub fn judge(&self, head: &[u8; 128], len: usize) -> Result<(), DropReason> {
-        let mut known = self.macs.first().copied().unwrap_or(Mac::BROADCAST);
-        if self.is_plain(known, head, len) { Ok(()) } else { self.judge_closely(&mut known, head, len) }
+        self.judging().judge(head, len)
     }
 
-    /// The same, `known` being an address of the port's.
-    #[inline(never)]
-    fn judge_closely(&self, known: &mut Mac, head: &[u8; 128], len: usize) -> Result<(), DropReason> {
-        let source = Mac::source(head);
-        if self.checks.mac && source != *known {
-            if !self.has(source) {
-                return Err(DropReason::SpoofedMac);
-            }
-            *known = source;
-        }
-        self.judge_claims(head.get(..len).unwrap_or(head))
+    #[inline]
+    pub(crate) fn judging(&self) -> Judging<'_> {
+        Judging { guard: self, known: self.macs.first().copied().unwrap_or(Mac::BROADCAST), last: None }
     }
 
     /// Whether it is a frame as most are, and right: IPv4 without tags and options, and not DHCP where that matters; or TCP
@@ -202,6 +190,98 @@ impl Guard {
             return Err(spoofed);
         }
         Ok(())
+    }
+}
+
+/// A look at one frame after the other.
+pub(crate) struct Judging<'g> {
+    guard: &'g Guard,
+    /// An address of the port's.
+    known: Mac,
+    last: Option<Alike>,
+}
+
+impl Judging<'_> {
+    /// As [`Guard::judge`].
+    #[inline(always)]
+    pub(crate) fn judge(&mut self, head: &[u8; 128], len: usize) -> Result<(), DropReason> {
+        if self.last.as_ref().is_some_and(|last| last.is_like(head, len)) {
+            return Ok(());
+        }
+        if self.guard.is_plain(self.known, head, len) {
+            self.last = Some(Alike::of(head, self.guard.checks.dhcp));
+            return Ok(());
+        }
+        self.judge_closely(head, len)
+    }
+
+    #[inline(never)]
+    fn judge_closely(&mut self, head: &[u8; 128], len: usize) -> Result<(), DropReason> {
+        let source = Mac::source(head);
+        if self.guard.checks.mac && source != self.known {
+            if !self.guard.has(source) {
+                return Err(DropReason::SpoofedMac);
+            }
+            self.known = source;
+        }
+        self.guard.judge_claims(head.get(..len).unwrap_or(head))
+    }
+}
+
+/// What was looked at of a plain frame that passed: another that has the same passes, too.
+struct Alike {
+    /// Bytes 6 to 13: Ethernet source and type.
+    ether: u64,
+    ip: AlikeIp,
+    /// UDP's ports, where they matter.
+    ports: Option<[u8; 4]>,
+}
+
+enum AlikeIp {
+    /// Bytes 22 to 29.
+    V4(u64),
+    /// Bytes 14 to 37.
+    V6([u64; 3]),
+}
+
+#[inline(always)]
+fn word(head: &[u8; 128], at: usize) -> u64 {
+    head[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+#[inline(always)]
+fn ports(head: &[u8; 128], at: usize) -> [u8; 4] {
+    [head[at], head[at + 1], head[at + 2], head[at + 3]]
+}
+
+impl Alike {
+    /// Bytes 23 and 26 to 29 of those from 22 on: protocol and source.
+    const V4: u64 = 0xffff_ffff_0000_ff00;
+    /// Byte 20 and half of byte 14 of those from 14 on: version and next header.
+    const V6: u64 = 0xff << 48 | 0xf0;
+
+    #[inline(never)]
+    fn of(head: &[u8; 128], dhcp: bool) -> Alike {
+        let v4 = head[12..14] == [0x08, 0x00];
+        let (ip, protocol, at) = match v4 {
+            true => (AlikeIp::V4(word(head, 22) & Self::V4), head[23], 34),
+            false => (AlikeIp::V6([word(head, 14) & Self::V6, word(head, 22), word(head, 30)]), head[20], 54),
+        };
+        Alike { ether: word(head, 6), ip, ports: (dhcp && protocol == 17).then(|| ports(head, at)) }
+    }
+
+    #[inline(always)]
+    fn is_like(&self, head: &[u8; 128], len: usize) -> bool {
+        let harmless = |at, port| self.ports.is_none_or(|seen| seen == ports(head, at) || has_no_port(head, at, port));
+        if self.ether != word(head, 6) {
+            return false;
+        }
+        match &self.ip {
+            AlikeIp::V4(ip) => *ip == word(head, 22) & Self::V4 && head[14] == 0x45 && len >= 38 && harmless(34, 67),
+            AlikeIp::V6(ip) => {
+                *ip == [word(head, 14) & Self::V6, word(head, 22), word(head, 30)] && len >= 58 && harmless(54, 546)
+            }
+        }
     }
 }
 

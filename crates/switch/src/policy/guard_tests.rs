@@ -177,6 +177,18 @@ proptest! {
             if let Some(place) = frame.get_mut(at) { *place = byte }
         }
         let verdict = judge(&guard, &frame);
+        // Nor does it matter which frame came before.
+        let mut judging = guard.judging();
+        for before in [udp(mac(0), "10.0.0.1", (1, 2)), udp(mac(0), "fd00::1", (1, 2)), frame.clone()] {
+            let judge = |judging: &mut super::guard::Judging<'_>, frame: &[u8]| {
+                let mut head = [0; 128];
+                let len = frame.len().min(128);
+                head[..len].copy_from_slice(&frame[..len]);
+                judging.judge(&head, len)
+            };
+            let _ = judge(&mut judging, &before);
+            prop_assert_eq!(judge(&mut judging, &frame), verdict);
+        }
         let Ok(claims) = Claims::read(&frame[..frame.len().min(128)]) else {
             prop_assert!(verdict == Err(DropReason::GuardUnreadable) || verdict == Err(DropReason::SpoofedMac));
             return Ok(());

@@ -66,7 +66,7 @@ pub(crate) use egress::first;
 pub(crate) use exhausted::Exhausted;
 pub(crate) use limit::Grant;
 pub(crate) use reach::may_pass;
-pub(crate) use retag::{Retagger, keep_own};
+pub(crate) use retag::{Retagger, keep_all, keep_own};
 pub(crate) use rules::Heard;
 pub(crate) use turn::Turn;
 pub(crate) use vlan::{Class, classify};

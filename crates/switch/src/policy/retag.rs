@@ -25,18 +25,30 @@ pub(crate) struct Retagger {
     tails: Box<[[u8; TAG_BYTES]]>,
 }
 
+/// Whether a port wants frames of a class otherwise than they are.
+#[inline]
+fn is_wrong(class: Class, to: &Member) -> bool {
+    class.is_tagged() != to.vlans.tags(class.vlan())
+}
+
 /// Leaves those frames that are in a VLAN of the port's. True when it wants any of them otherwise than they are.
 #[inline]
 pub(crate) fn keep_own(order: &mut Vec<u16>, batch: &Batch<'_>, to: &Member) -> bool {
-    let is_wrong = |class: Class| class.is_tagged() != to.vlans.tags(class.vlan());
     if let Some(class) = batch.only_class() {
         if !to.vlans.contains(class.vlan()) {
             order.clear();
         }
-        return is_wrong(class);
+        return is_wrong(class, to);
     }
     order.retain(|&index| to.vlans.contains(batch.class(index.into()).vlan()));
-    order.iter().any(|&index| is_wrong(batch.class(index.into())))
+    order.iter().any(|&index| is_wrong(batch.class(index.into()), to))
+}
+
+/// The same for a batch that is in one VLAN, alike, and all for a port in it; `None`: it is not.
+#[inline]
+pub(crate) fn keep_all(batch: &Batch<'_>, to: &Member) -> Option<bool> {
+    let class = batch.only_class()?;
+    to.vlans.contains(class.vlan()).then(|| is_wrong(class, to))
 }
 
 impl Retagger {

@@ -18,28 +18,37 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// After forwarding: drops what is too much.
-    pub(crate) fn limit(&self, batch: &mut Batch<'_>, now: &Time) {
+    /// After forwarding: drops what is too much. `directed`: frames to groups may go to one port.
+    pub(crate) fn limit(&self, batch: &mut Batch<'_>, directed: bool, now: &Time) {
         let limits = [&self.broadcast, &self.multicast, &self.unknown_unicast];
         // Buckets are looked at when the first frame of their class comes.
         let mut classes: [Option<Class>; 3] = [const { None }; 3];
-        for index in 0..batch.len() {
-            let place = match (batch.destination(index), Mac::destination(batch.head(index))) {
-                (Destination::Drop(_), _) => continue,
-                (_, Mac::BROADCAST) => 0,
-                (_, mac) if mac.is_group() => 1,
-                (Destination::Flood, _) => 2,
-                (Destination::Port(_), _) => continue,
-            };
-            let class = classes[place].get_or_insert_with(|| {
-                let grant = limits[place].open(now.nanoseconds);
-                Class { grant, bytes: 0, frames: 0 }
-            });
-            if class.grant.covers(class.bytes, class.frames) {
-                class.bytes += batch.frame_len(index) as u64;
-                class.frames += 1;
-            } else {
-                batch.set_destination(index, Destination::Drop(DropReason::StormLimited));
+        let mut first = 0;
+        while let Some((destination, end)) = batch.run(first) {
+            let run = first..end;
+            first = end;
+            match destination {
+                Destination::Drop(_) => continue,
+                Destination::Port(_) if !directed => continue,
+                Destination::Port(_) | Destination::Flood => {}
+            }
+            for index in run {
+                let place = match (destination, Mac::destination(batch.head(index))) {
+                    (_, Mac::BROADCAST) => 0,
+                    (_, mac) if mac.is_group() => 1,
+                    (Destination::Flood, _) => 2,
+                    _ => continue,
+                };
+                let class = classes[place].get_or_insert_with(|| {
+                    let grant = limits[place].open(now.nanoseconds);
+                    Class { grant, bytes: 0, frames: 0 }
+                });
+                if class.grant.covers(class.bytes, class.frames) {
+                    class.bytes += batch.frame_len(index) as u64;
+                    class.frames += 1;
+                } else {
+                    batch.set_destination(index, Destination::Drop(DropReason::StormLimited));
+                }
             }
         }
         for (class, rates) in classes.into_iter().zip(limits) {

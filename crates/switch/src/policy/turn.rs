@@ -3,7 +3,7 @@
 use super::{Excess, Grant, Policy};
 use crate::batch::Batch;
 use crate::counters::DropReason;
-use crate::switch::Member;
+use crate::switch::{Member, Switch};
 use crate::time::Time;
 use crate::watch::Watch;
 
@@ -57,13 +57,13 @@ impl Policy {
     }
 
     /// After forwarding, once for every turn: what is left of the batch goes out, as far as it is not a storm.
-    pub(crate) fn charge(&self, batch: &mut Batch<'_>, turn: &Turn, now: &Time) {
+    pub(crate) fn charge(&self, batch: &mut Batch<'_>, turn: &Turn, switch: &Switch, now: &Time) {
         if let Turn::Limited(grant) = turn {
             let (_, bytes, frames) = measure(batch, None);
             self.settle(grant, bytes, frames);
         }
         if let Some(storm) = &self.storm {
-            storm.limit(batch, now);
+            storm.limit(batch, switch.spreads().direct_groups(), now);
         }
     }
 
