@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Bucket, Egress, Excess, Limit, Policy, Rates, Storm};
 use crate::testing::{Lan, Plan, frame, group, mac, number};
-use crate::{DropReason, Mac, Member};
+use crate::{DropReason, Mac, Member, Spread, Spreads};
 
 /// A limit of a frame a second (not before the second `Bucket::new` was asked in) and so many at once.
 fn frames(burst: u64, excess: Excess) -> Limit {
@@ -219,4 +219,22 @@ fn storms_are_limited_by_class_and_nothing_else_is() {
     assert_eq!(numbers(&lan, 2), [0, 0, 0, 1, 1, 2]);
     assert_eq!(lan.received(1).len(), 6 + 10);
     assert_eq!(lan.dropped(0, DropReason::StormLimited), 9 + 8 + 7);
+}
+
+#[test]
+fn a_storm_to_a_group_that_one_port_gets_is_limited_too() {
+    let multicast = Rates { bits: None, frames: Some(Bucket::new(1, 2)) };
+    let storm = Storm { multicast, ..Storm::default() };
+    let give = move |member: Member| {
+        let policy = Policy { storm: Some(Arc::new(storm.clone())), ..Policy::default() };
+        Member { policy: (member.owner.index() == 0).then_some(policy), ..member }
+    };
+    let spreads = Spreads { multicast: Spread::Port(2), ..Spreads::default() };
+    let mut lan = Plan { change: Box::new(give), spreads, ..Plan::new(3) }.learning();
+    for number in 0..10 {
+        put(&mut lan, group(1), 60, number..number + 1);
+    }
+    lan.pass(0);
+    assert_eq!(numbers(&lan, 2), [0, 1]);
+    assert_eq!(lan.dropped(0, DropReason::StormLimited), 8);
 }
