@@ -57,6 +57,8 @@ struct Served {
     pacing: Pacing,
     /// What it has may not pass before: it is neither active nor parked.
     waits: Option<u64>,
+    /// It may have had more when it was served last.
+    more: bool,
 }
 
 impl Served {
@@ -319,7 +321,7 @@ impl Poller {
             served.idle = if frames > 0 { 0 } else { served.idle + 1 };
             let in_memory = served.attached.source.signal().in_memory();
             if in_memory && self.pacing {
-                served.pacing.looked(self.now.nanoseconds, frames, frames >= self.batch as u64);
+                served.pacing.looked(self.now.nanoseconds, frames, served.more);
             }
             if served.idle > if in_memory { PARK_AFTER } else { PARK_DEVICE_AFTER } {
                 served.active = false;
@@ -380,8 +382,10 @@ impl Poller {
         let attached = &served.attached;
         let Some(member) = attached.switch.member(attached.index) else { return 0 };
         let in_memory = attached.source.signal().in_memory();
-        let mut moved = 0;
-        for _ in 0..attached.weight {
+        let (batch, mut moved) = (self.batch as u64, 0);
+        served.more = false;
+        // A port whose ring is short has its turn in several passes.
+        while moved < u64::from(attached.weight) * batch {
             if in_memory && !input.pending() {
                 break;
             }
@@ -396,7 +400,8 @@ impl Poller {
                 let _ = rustix::io::write(&self.shared.faults, &1u64.to_ne_bytes());
                 break;
             }
-            if passed.frames < self.batch as u64 || passed.until.is_some() {
+            served.more = passed.more || passed.frames >= batch;
+            if !served.more || passed.until.is_some() {
                 break;
             }
         }
@@ -558,6 +563,7 @@ impl Poller {
             idle: 0,
             pacing: Pacing::new(),
             waits: None,
+            more: false,
         };
         let index = match self.vacant.pop() {
             Some(index) => index,

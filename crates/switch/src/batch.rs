@@ -85,6 +85,8 @@ struct Parts {
     needs: Accepts,
     /// Some frame was rejected.
     rejected: bool,
+    /// The source may have more, although there is room.
+    more: bool,
     count: usize,
     limit: usize,
     /// With more bytes it is full.
@@ -127,6 +129,7 @@ impl BatchStorage {
             class: None,
             needs: Accepts::NOTHING,
             rejected: false,
+            more: false,
             count: 0,
             limit,
             max_bytes: MAX_BYTES,
@@ -155,7 +158,7 @@ impl BatchStorage {
 impl Parts {
     #[inline(always)]
     fn clear(&mut self) {
-        (self.class, self.needs, self.rejected) = (None, Accepts::NOTHING, false);
+        (self.class, self.needs, self.rejected, self.more) = (None, Accepts::NOTHING, false, false);
         (self.count, self.limit) = (0, self.entries.len());
         (self.max_bytes, self.longest) = (MAX_BYTES, 0);
         (self.bytes, self.extra, self.drafted) = (0, 0, 0);
@@ -202,6 +205,18 @@ impl<'m> Batch<'m> {
             None => room,
             Some(frames) => room.min(frames as usize + 1),
         }
+    }
+
+    /// Notes that the source may have more frames, although there is room for them.
+    #[inline]
+    pub fn note_more(&mut self) {
+        self.parts.more = true;
+    }
+
+    /// Whether that was noted.
+    #[inline]
+    pub(crate) fn may_be_more(&self) -> bool {
+        self.parts.more
     }
 
     /// Has the batch end before a frame that would begin after `bytes` bytes (at least 1) or `frames` frames.

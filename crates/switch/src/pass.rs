@@ -37,6 +37,8 @@ impl Workspace {
 pub struct Passed {
     /// Frames taken from the source.
     pub frames: u64,
+    /// The source may have more, although the batch was not full.
+    pub more: bool,
     /// The source is not to be served before this time (nanoseconds): what it has may not pass yet.
     pub until: Option<u64>,
     /// The source broke the rules and must end.
@@ -71,7 +73,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         from.port.counters().drop_in(reason, frames);
         refused += frames;
     }
-    let mut taken = collected as u64 + refused;
+    let (mut taken, more) = (collected as u64 + refused, batch.may_be_more());
     let watch = switch.watch(from.owner.index());
     if let Some(policy) = &from.policy {
         policy.admit(&mut batch, from, &turn, watch);
@@ -124,7 +126,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     }
     input.release();
 
-    let mut passed = Passed { frames: taken, until: held.map(|held| held.until), fault, receiver_fault };
+    let mut passed = Passed { frames: taken, more, until: held.map(|held| held.until), fault, receiver_fault };
     if let (Some(policy), Turn::Limited(_), None, None) = (&from.policy, turn, fault, passed.until) {
         passed = exceed(policy.turn_after(now), passed, from, switch, input, work);
     }

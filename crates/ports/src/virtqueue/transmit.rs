@@ -16,6 +16,8 @@ use crate::vhost_user::Taken;
 
 /// A batch ends after so many descriptors of chains: the ring may name the same long chain again and again.
 const MOST_STEPS: u32 = 4096;
+/// A batch takes no more than half of a ring, unless that is less than this: while it is under way the driver fills the other half.
+const FEWEST: usize = 64;
 /// The header without `num_buffers` is at most this long.
 const MAX_HEADER: usize = 12;
 /// What in a header's first word asks for something: VIRTIO_NET_HDR_F_NEEDS_CSUM and the type of segmentation.
@@ -27,8 +29,9 @@ pub struct Transmit<R> {
     pub(crate) ring: R,
     /// Bytes of the header before each frame.
     header: usize,
-    /// Chains taken by the last collect.
+    /// Chains taken by the last collect, and how many it may take.
     taken: Vec<Chain>,
+    most: usize,
     /// How many the last collect took that took any: about as many will be there next time.
     expected: usize,
     /// Where the heads of a run are gathered.
@@ -50,10 +53,12 @@ impl<R: Ring> Transmit<R> {
     #[must_use]
     pub fn new(ring: R, header: usize, longest: usize, allowed: Accepts) -> Transmit<R> {
         let taken = Vec::with_capacity(ringway_switch::MAX_BATCH);
+        let most = usize::from(ring.size() / 2).clamp(FEWEST, ringway_switch::MAX_BATCH);
         Transmit {
             ring,
             header,
             taken,
+            most,
             expected: 0,
             heads: vec![Head::default(); RUN].into(),
             discard: false,
@@ -146,7 +151,10 @@ impl<R: Ring> Transmit<R> {
         let mut steps = 0;
         loop {
             let room = if self.discard { RUN } else { batch.room() };
-            let want = RUN.min(room).min(self.taken.capacity() - self.taken.len());
+            let want = RUN.min(room).min(self.most - self.taken.len());
+            if want == 0 && room > 0 && !self.discard {
+                batch.note_more();
+            }
             self.ring.approach(memory, *at, want.min(self.expected));
             let count = self.ring.gather(memory, *at, &mut heads[..want])?;
             let heads = &heads[..count];

@@ -20,6 +20,7 @@ both!(
     a_disabled_queue_takes_frames_and_forgets_them,
     many_frames_in_very_many_pieces_all_arrive,
     chained_frames_fill_a_batch,
+    a_batch_takes_half_of_a_ring_and_the_next_the_other_half,
 );
 
 const HEADER: usize = 12;
@@ -323,4 +324,18 @@ fn many_frames_in_very_many_pieces_all_arrive<D: Driver>() {
     driver.publish(&guest);
     assert!(collect(&mut queue, &guest).expect("nothing is wrong").frames == frames);
     assert_eq!(driver.all_used(&guest).len(), 20);
+}
+
+fn a_batch_takes_half_of_a_ring_and_the_next_the_other_half<D: Driver>() {
+    let guest = Guest::new();
+    let mut driver = D::new(&guest, 256, 0);
+    let mut queue = transmit_queue(&guest, &driver);
+    let pieces = chain(&guest, PLAIN, &frame(60, 1), []);
+    let ids: Vec<u16> = (0..256).map(|_| driver.send(&guest, &pieces)).collect();
+    for half in ids.chunks(128) {
+        assert_eq!(collect_some(&mut queue, &guest, 1024).expect("nothing is wrong").frames.len(), 128);
+        // The driver has them back, and may fill them, before the others are taken.
+        assert_eq!(driver.all_used(&guest), half.iter().map(|&id| (id, 0)).collect::<Vec<_>>());
+    }
+    assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames, []);
 }
