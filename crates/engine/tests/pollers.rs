@@ -96,6 +96,23 @@ fn a_parked_port_that_moves_is_heard_by_its_new_poller() {
 }
 
 #[test]
+fn a_port_that_ends_its_batches_early_has_whole_turns_all_the_same() {
+    let engine = start(Idle::Spin, 1);
+    let lan = Lan::new(3, 0);
+    lan.stations[..2].iter().for_each(|station| *lock(&station.floods) = Some(2));
+    // Half a batch.
+    lan.stations[1].ends.store(128, Ordering::Relaxed);
+    engine.publish(lan.topology(|_| 0, |_| 1));
+    support::wait_until("the poller has adopted", || engine.is_settled());
+    let batches = || [0, 1].map(|n: usize| lan.stations[n].batches.load(Ordering::Relaxed));
+    let before = batches();
+    support::wait_until("there were batches", || batches()[0] - before[0] > 2000);
+    let after = batches();
+    let [whole, halves] = [0, 1].map(|n| (after[n] - before[n]) as f64);
+    assert!((1.97..2.03).contains(&(halves / whole)), "{whole} batches and {halves} halves");
+}
+
+#[test]
 fn a_pollers_batches_are_shared_by_weight() {
     for idle in [Idle::Spin, Idle::Adaptive(Duration::from_micros(50)), Idle::Sleep] {
         let engine = start(idle, 1);

@@ -57,6 +57,8 @@ pub struct Station {
     to_send: Mutex<VecDeque<(u16, u64)>>,
     /// Sends to this station without end, instead.
     pub floods: Mutex<Option<u16>>,
+    /// Ends its batches after so many frames of a flood, and says that there are more; 0: when they are full.
+    pub ends: AtomicU64,
     received: Mutex<VecDeque<Received>>,
     /// Most frames that wait to be read; more are lost.
     room: usize,
@@ -104,7 +106,16 @@ impl Input for In {
             batch.room() > 0
         };
         match flood {
-            Some(to) => while put(to, 0) {},
+            Some(to) => {
+                let most = match self.station.ends.load(Ordering::Relaxed) {
+                    0 => u64::MAX,
+                    ends => ends,
+                };
+                let full = (0..most).any(|_| !put(to, 0));
+                if !full {
+                    batch.note_more();
+                }
+            }
             None => {
                 for &(to, number) in &*queue {
                     if !put(to, number) {
@@ -276,6 +287,7 @@ impl Lan {
                 number,
                 device: number < devices,
                 to_send: Mutex::default(),
+                ends: AtomicU64::new(0),
                 floods: Mutex::default(),
                 received: Mutex::default(),
                 room,
