@@ -67,7 +67,10 @@ impl<P: Endpoint> Lane<P> {
                 return done;
             }
             self.to_write = self.to_write.saturating_sub(1);
-            self.place = (self.place + 1) % self.frames.len();
+            self.place += 1;
+            if self.place == self.frames.len() {
+                self.place = 0;
+            }
         }
         if room > 0 {
             self.port.tx_flush();

@@ -14,6 +14,7 @@
 mod guard;
 mod kept;
 mod mapping;
+mod row;
 mod sum;
 mod view;
 #[cfg(test)]
@@ -21,5 +22,6 @@ mod view_tests;
 
 pub use kept::{Kept, KeptPieces, recycled};
 pub use mapping::{Mapping, SharedMemory};
+pub use row::write_heads;
 pub use sum::ones_sum;
 pub use view::{HEAD_BYTES, Head, Pieces, View, prefetch_read, prefetch_write};

@@ -411,7 +411,7 @@ unsafe fn copy_half(from: *const u8, to: *mut u8) {
 /// # Safety
 /// As for a copy of `len` bytes.
 #[inline]
-unsafe fn copy_ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn copy_ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: both pieces are inside the `len` bytes.
     unsafe {
         ptr::copy_nonoverlapping(from, to, N);

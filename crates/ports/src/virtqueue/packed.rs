@@ -1,5 +1,6 @@
 //! Packed rings (virtio 1.3, 2.8).
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use ringway_abi::suppression::PackedWish;
@@ -165,29 +166,35 @@ impl Packed {
         }
     }
 
-    /// Gives back chains of one descriptor each, at most as many as the ring has, with bytes `written` to all or to none.
+    /// Gives back `count` chains of one descriptor each, at most as many as the ring has, with bytes `written` to all or to none:
+    /// `chains` says what the used ring calls them and how many bytes were written.
     #[inline(always)]
-    fn give_back_all(
+    fn give_back_all<C: Iterator<Item = (u16, u32)>>(
         &mut self,
         memory: PackedMemory<'_>,
-        mut chains: impl ExactSizeIterator<Item = (u16, u32)>,
+        count: usize,
+        chains: impl Fn(Range<usize>) -> C,
         written: bool,
     ) {
+        let mut done = 0;
         if self.held.is_none()
-            && let Some((id, len)) = chains.next()
+            && count > 0
+            && let Some((id, len)) = chains(0..1).next()
         {
             self.write_used(memory, id, len);
             self.pass_by(1);
+            done = 1;
         }
         let (before, from) = memory.descriptors.split_at(self.next.slot());
         // In one piece up to the ring's end, the others from its beginning in the next lap.
         for piece in [from, before] {
-            let count = piece.len().min(chains.len());
+            let until = count.min(done + piece.len());
             let flags = u64::from(Self::used_flags(self.next.wrap(), written.into())) << 48;
-            for (words, (id, len)) in piece.iter().zip(&mut chains) {
+            for (words, (id, len)) in piece[..until - done].iter().zip(chains(done..until)) {
                 words[1].store((u64::from(len) | u64::from(id) << 32 | flags).to_le(), Ordering::Release);
             }
-            self.pass_by(count as u16);
+            self.pass_by((until - done) as u16);
+            done = until;
         }
     }
 }
@@ -301,17 +308,33 @@ impl Ring for Packed {
         // What lies in one piece, up to the ring's end: all of one lap.
         let descriptors = memory.descriptors.get(at.slot()..).unwrap_or_default();
         let count = heads.len().min(descriptors.len());
+        let (descriptors, heads) = (&descriptors[..count], &mut heads[..count]);
         let lap = Self::available_flags(at.wrap());
-        for (step, (words, head)) in descriptors[..count].iter().zip(&mut heads[..count]).enumerate() {
+        let odd = |flags: u16| (flags ^ lap) & (AVAIL | USED | NEXT);
+        // As many at a time as a line has, and where one of them is not available or has others behind it, one by one.
+        let mut done = 0;
+        for (words, heads) in descriptors.as_chunks::<DESCRIPTORS_PER_LINE>().0.iter().zip(heads.as_chunks_mut().0) {
+            let heads: &mut [Head; DESCRIPTORS_PER_LINE] = heads;
+            let rests = words.each_ref().map(|words| u64::from_le(words[1].load(Ordering::Acquire)));
+            if rests.iter().fold(0, |all, rest| all | odd((rest >> 48) as u16)) != 0 {
+                break;
+            }
+            for ((head, words), rest) in heads.iter_mut().zip(words).zip(rests) {
+                head.first = Descriptor::packed(words[0].load(Ordering::Relaxed), rest.to_le());
+            }
+            done += DESCRIPTORS_PER_LINE;
+        }
+        for (words, head) in descriptors[done..].iter().zip(&mut heads[done..]) {
             let rest = words[1].load(Ordering::Acquire);
             let first = Descriptor::packed(words[0].load(Ordering::Relaxed), rest);
-            let odd = (first.flags() ^ lap) & (AVAIL | USED | NEXT);
+            let odd = odd(first.flags());
             if odd & !NEXT != 0 {
-                return Ok(step);
+                return Ok(done);
             }
-            *head = Head { first, id: first.tail() };
+            head.first = first;
+            done += 1;
             if odd != 0 {
-                return Ok(step + 1);
+                return Ok(done);
             }
         }
         Ok(count)
@@ -394,7 +417,8 @@ impl Ring for Packed {
             }
             // Without an end in between, so that several are looked at at once.
             _ if chains.iter().fold(true, |all, chain| all & (chain.slots == 1)) => {
-                self.give_back_all(memory, chains.iter().map(|chain| (chain.id, 0)), false);
+                let each = |range: Range<usize>| chains[range].iter().map(|chain| (chain.id, 0));
+                self.give_back_all(memory, chains.len(), each, false);
             }
             _ => chains.iter().for_each(|&chain| self.give_back(memory, chain, 0)),
         }
@@ -402,7 +426,10 @@ impl Ring for Packed {
 
     #[inline(always)]
     fn give_back_written(&mut self, memory: PackedMemory<'_>, heads: &[Head], lens: &[u32]) {
-        self.give_back_all(memory, heads.iter().map(|head| head.id).zip(lens.iter().copied()), true);
+        let each = |range: Range<usize>| {
+            heads[range.clone()].iter().map(|head| head.first.tail()).zip(lens[range].iter().copied())
+        };
+        self.give_back_all(memory, heads.len().min(lens.len()), each, true);
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringway_memory::{HEAD_BYTES, Head as FirstBytes, View, prefetch_write};
+use ringway_memory::{HEAD_BYTES, Head as FirstBytes, View, prefetch_write, write_heads};
 use ringway_switch::{DropReason, Frame, Offload};
 
 use super::fault::RingFault;
@@ -195,9 +195,9 @@ impl<R: Ring> Receive<R> {
         // Of each frame in a row its buffer, cut to the bytes that are written, and its own first bytes.
         let mut buffers = [View::private(&mut []); ROW];
         let mut firsts = [&NO_BYTES; ROW];
-        let (mut given, mut bytes) = (0, 0);
+        let mut given = 0;
         loop {
-            let (row, mut found, mut all_short) = (frames.clone(), 0, true);
+            let (row, mut found, mut all_short, mut odd_headers) = (frames.clone(), 0, true, 0);
             let places = buffers.iter_mut().zip(&mut firsts).zip(&mut self.lens[given..]);
             for ((head, ((place, first), written)), frame) in heads[given..].iter().zip(places).zip(frames.clone()) {
                 let len = HEADER + frame.len();
@@ -210,8 +210,8 @@ impl<R: Ring> Receive<R> {
                 }
                 prefetch(buffer, prefetch_write);
                 (*place, *first, *written) = (buffer, frame.head(), len as u32);
+                odd_headers |= unlike_plain::<HEADER>(buffer);
                 all_short &= frame.is_short();
-                bytes += frame.len() as u64;
                 found += 1;
             }
             if found > 0 {
@@ -219,20 +219,16 @@ impl<R: Ring> Receive<R> {
             }
             let buffers = &buffers[..found];
             if all_short {
-                let firsts = &firsts[..found];
-                for (buffer, first) in buffers.iter().zip(firsts) {
-                    buffer.behind(HEADER).inspect(|room| copy::touch_short(*room, first));
-                }
-                for (buffer, first) in buffers.iter().zip(firsts) {
-                    write_header(*buffer, HEADER, None);
-                    buffer.behind(HEADER).inspect(|room| copy::write_short(*room, first));
+                write_heads::<HEADER>(buffers, &firsts[..found]);
+                if odd_headers != 0 {
+                    buffers.iter().for_each(|buffer| write_header::<HEADER>(*buffer, None));
                 }
             } else {
                 for (buffer, frame) in buffers.iter().zip(row.clone()) {
                     buffer.behind(HEADER).inspect(|room| copy::touch(*room, &frame));
                 }
                 for (buffer, frame) in buffers.iter().zip(row) {
-                    write_header(*buffer, HEADER, frame.offload());
+                    write_header::<HEADER>(*buffer, frame.offload());
                     buffer.behind(HEADER).inspect(|room| copy::write(*room, &frame));
                 }
             }
@@ -243,7 +239,7 @@ impl<R: Ring> Receive<R> {
         }
         let (heads, lens) = (&heads[..given], &self.lens[..given]);
         tally.frames += given as u64;
-        tally.bytes += bytes;
+        tally.bytes += lens.iter().map(|&len| u64::from(len) - HEADER as u64).sum::<u64>();
         self.ring.give_back_written(memory, heads, lens);
         given
     }
@@ -317,17 +313,22 @@ impl<R: Ring> Receive<R> {
     }
 }
 
+/// What of a buffer's first bytes is not as the header of a frame that asks for nothing; 0: such a header is there.
+#[inline(always)]
+fn unlike_plain<const HEADER: usize>(buffer: View<'_>) -> u64 {
+    // Two words that overlap.
+    let (at, tail) = if HEADER == MAX_HEADER { (HEADER - 8, ONE_BUFFER) } else { (HEADER - 8, 0) };
+    let first = buffer.first_word().unwrap_or(u64::MAX);
+    let last = buffer.sub(at, 8).and_then(|last| last.first_word()).unwrap_or(u64::MAX);
+    first | last ^ tail
+}
+
 /// Writes the header of a frame in one buffer, unless it is there already: its line then need not be fetched for writing
 /// by the driver, who may look at it only.
 #[inline(always)]
-fn write_header(buffer: View<'_>, len: usize, offload: Option<&Offload>) {
-    // Twelve bytes, as two words that overlap.
-    let there = len == 12
-        && offload.is_none()
-        && buffer.first_word() == Some(0)
-        && buffer.sub(4, 8).and_then(|tail| tail.first_word()) == Some(ONE_BUFFER);
-    if !there {
-        put_header(buffer, len, offload);
+fn write_header<const HEADER: usize>(buffer: View<'_>, offload: Option<&Offload>) {
+    if offload.is_some() || unlike_plain::<HEADER>(buffer) != 0 {
+        put_header(buffer, HEADER, offload);
     }
 }
 

@@ -30,8 +30,8 @@ pub struct Addresses {
     pub device: u64,
 }
 
-/// A descriptor, read once, as the two words of a split ring's table: the second holds length, flags and the descriptor
-/// that follows, from the lowest bits up. Of a packed ring, the buffer's id is in the place of the latter.
+/// A descriptor, read once, as the two words of a packed ring: the second holds length, buffer's id and flags, from the
+/// lowest bits up. Of a split ring, the descriptor that follows is in the place of the id.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Descriptor {
     /// Guest physical address.
@@ -43,15 +43,15 @@ impl Descriptor {
     /// From the two words of a split ring's table: address; length, flags, next.
     #[inline(always)]
     pub fn split(address: u64, rest: u64) -> Descriptor {
-        Descriptor { address: u64::from_le(address), rest: u64::from_le(rest) }
+        let rest = u64::from_le(rest);
+        let upper = ((rest >> 32) as u32).rotate_left(16);
+        Descriptor { address: u64::from_le(address), rest: u64::from(upper) << 32 | rest & 0xffff_ffff }
     }
 
     /// From the two words of a packed ring: address; length, id, flags.
     #[inline(always)]
     pub fn packed(address: u64, rest: u64) -> Descriptor {
-        let rest = u64::from_le(rest);
-        let upper = ((rest >> 32) as u32).rotate_left(16);
-        Descriptor { address: u64::from_le(address), rest: u64::from(upper) << 32 | rest & 0xffff_ffff }
+        Descriptor { address: u64::from_le(address), rest: u64::from_le(rest) }
     }
 
     /// Bytes.
@@ -63,18 +63,18 @@ impl Descriptor {
     /// `NEXT`, `WRITE`, `INDIRECT`, and in a packed ring more.
     #[inline(always)]
     pub fn flags(self) -> u16 {
-        (self.rest >> 32) as u16
+        (self.rest >> 48) as u16
     }
 
     /// Split: the descriptor that follows. Packed: the buffer's id.
     #[inline(always)]
     pub fn tail(self) -> u16 {
-        (self.rest >> 48) as u16
+        (self.rest >> 32) as u16
     }
 
     /// The same with no other flags than these.
     pub fn with_only(self, flags: u16) -> Descriptor {
-        Descriptor { rest: self.rest & !(0xffff << 32 & !(u64::from(flags) << 32)), ..self }
+        Descriptor { rest: self.rest & !(0xffff << 48 & !(u64::from(flags) << 48)), ..self }
     }
 }
 
@@ -85,7 +85,7 @@ pub const RUN: usize = 256;
 pub struct Head {
     /// It.
     pub first: Descriptor,
-    /// What the used ring calls the chain, if it has but one descriptor.
+    /// What the used ring of a split ring calls the chain: see [`Ring::id_of`].
     pub id: u16,
 }
 
@@ -172,6 +172,12 @@ pub trait Ring: Send + 'static {
     /// The id of a chain whose last direct descriptor is `last`.
     fn id_of(&self, head: Head, last: Descriptor) -> u16;
 
+    /// The chain that has only its head.
+    #[inline(always)]
+    fn alone(&self, head: &Head) -> Chain {
+        Chain { id: self.id_of(*head, head.first), slots: 1 }
+    }
+
     /// The place after a chain.
     fn after(&self, at: Self::At, slots: u16) -> Self::At;
 
@@ -187,7 +193,7 @@ pub trait Ring: Send + 'static {
     /// Gives back chains of one descriptor each, with as many bytes written as `lens` says.
     fn give_back_written(&mut self, memory: Self::Memory<'_>, heads: &[Head], lens: &[u32]) {
         for (head, &len) in heads.iter().zip(lens) {
-            self.give_back(memory, Chain { id: head.id, slots: 1 }, len);
+            self.give_back(memory, self.alone(head), len);
         }
     }
 

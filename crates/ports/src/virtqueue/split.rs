@@ -1,5 +1,6 @@
 //! Split rings (virtio 1.3, 2.7).
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ringway_abi::suppression::SplitWish;
@@ -102,17 +103,25 @@ impl Split {
         usize::from(at & (self.size - 1))
     }
 
-    /// Gives back chains, at most as many as the ring has entries.
+    /// Gives back `count` chains, at most as many as the ring has entries: `chains` says what the used ring calls them and how
+    /// many bytes were written.
     #[inline(always)]
-    fn give_back_all(&mut self, memory: SplitMemory<'_>, mut chains: impl ExactSizeIterator<Item = (u16, u32)>) {
-        let count = chains.len();
+    fn give_back_all<C: Iterator<Item = (u16, u32)>>(
+        &mut self,
+        memory: SplitMemory<'_>,
+        count: usize,
+        chains: impl Fn(Range<usize>) -> C,
+    ) {
+        let mut done = 0;
         let (before, from) = memory.entries.split_at(self.place(self.used.get()));
         // In one piece up to the ring's end, the others from its beginning.
         for piece in [from, before] {
-            for ([id, written], (chain, len)) in piece.iter().zip(&mut chains) {
+            let until = count.min(done + piece.len());
+            for ([id, written], (chain, len)) in piece[..until - done].iter().zip(chains(done..until)) {
                 id.store(u32::from(chain).to_le(), Ordering::Relaxed);
                 written.store(len.to_le(), Ordering::Relaxed);
             }
+            done = until;
         }
         self.used.advance(count);
         self.next.advance(count);
@@ -254,7 +263,9 @@ impl Ring for Split {
 
     #[inline(always)]
     fn give_back_written(&mut self, memory: SplitMemory<'_>, heads: &[Head], lens: &[u32]) {
-        self.give_back_all(memory, heads.iter().map(|head| head.id).zip(lens.iter().copied()));
+        let each =
+            |range: Range<usize>| heads[range.clone()].iter().map(|head| head.id).zip(lens[range].iter().copied());
+        self.give_back_all(memory, heads.len().min(lens.len()), each);
     }
 
     #[inline]
@@ -266,7 +277,7 @@ impl Ring for Split {
                 self.used.advance(chains.len() - 1);
                 self.next.advance(chains.len() - 1);
             }
-            _ => self.give_back_all(memory, chains.iter().map(|chain| (chain.id, 0))),
+            _ => self.give_back_all(memory, chains.len(), |range| chains[range].iter().map(|chain| (chain.id, 0))),
         }
     }
 

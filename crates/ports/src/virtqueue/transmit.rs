@@ -165,7 +165,7 @@ impl<R: Ring> Transmit<R> {
                     12 => self.take_plain::<12>(space, &heads[place..], batch),
                     _ => self.take_plain::<10>(space, &heads[place..], batch),
                 };
-                self.taken.extend(heads[place..].iter().take(plain).map(|head| Chain { id: head.id, slots: 1 }));
+                self.taken.extend(heads[place..][..plain].iter().map(|head| self.ring.alone(head)));
                 *at = self.ring.past(*at, plain);
                 place += plain;
                 let Some(&head) = heads.get(place) else { break };
@@ -174,7 +174,7 @@ impl<R: Ring> Transmit<R> {
                 }
                 let chain = if head.first.flags() & (NEXT | WRITE | INDIRECT) == 0 {
                     self.take_one(space, head.first, batch)?;
-                    Chain { id: head.id, slots: 1 }
+                    self.ring.alone(&head)
                 } else {
                     match self.take_chain(memory, *space, *at, head, bounce, batch, &mut steps)? {
                         Some(chain) => chain,

@@ -278,14 +278,14 @@ impl<R: Ring> Endpoint for VirtioEndpoint<R> {
         let most = u32::try_from(max).unwrap_or(u32::MAX);
         let mut frames = 0;
         let taken = match &mut self.gathering {
-            None => self.rx.drain(most, |buffers, id, written| {
+            None => self.rx.drain::<true>(most, |buffers, id, written| {
                 // A length below that of the header becomes one above all.
                 let frame = buffers.frame(id, (written as usize).wrapping_sub(HEADER));
                 take(frame.ok_or_else(|| wrong_length(buffers, written))?);
                 frames += 1;
                 Ok(())
             }),
-            Some(gathering) => self.rx.drain(most, |buffers, id, written| {
+            Some(gathering) => self.rx.drain::<true>(most, |buffers, id, written| {
                 let complete = gathering.add(buffers, id, written, &mut take)?;
                 frames += usize::from(complete);
                 Ok(())

@@ -14,6 +14,11 @@ const WRITE: u64 = 1 << (48 + 1);
 const AVAIL: u64 = 1 << (48 + 7);
 const USED: u64 = 1 << (48 + 15);
 
+/// The buffer's number there.
+const ID: u64 = 0xffff << 32;
+/// Descriptors in a cache line.
+const PER_LINE: usize = 4;
+
 /// Event suppression: flags are in the upper half of the word, offset and wrap counter in the lower.
 const EVENTS_ENABLE: u32 = 0;
 const EVENTS_DISABLE: u32 = 1;
@@ -135,6 +140,47 @@ impl Ring for Packed {
             ready += 1;
         }
         Ok(ready)
+    }
+
+    #[inline(always)]
+    fn ready_in_turn(
+        &mut self,
+        order: &Order,
+        position: u32,
+        outstanding: u32,
+        most: u32,
+        mut each: impl FnMut(u16),
+    ) -> Result<u32, Misuse> {
+        let end = position.wrapping_add(outstanding.min(most));
+        let mut next = position;
+        while next != end {
+            let ids = order.run(next, end);
+            let used = if self.wrap(next) { AVAIL | USED } else { 0 };
+            let first = (next & (self.lap - 1)) as usize;
+            let words = self.descriptors.all()[2 * first..][..2 * ids.len()].as_chunks::<2>().0;
+            // What of a used descriptor is not as it should be.
+            let odd = |words: &[AtomicU64; 2], id: u16| {
+                (words[1].load(Ordering::Acquire) ^ (used | u64::from(id) << 32)) & (AVAIL | USED | ID)
+            };
+            // As many at a time as a line has, and one by one where one of them is not used.
+            let mut count = 0;
+            for (words, ids) in words.as_chunks::<PER_LINE>().0.iter().zip(ids.as_chunks::<PER_LINE>().0) {
+                if words.iter().zip(ids).fold(0, |all, (words, &id)| all | odd(words, id)) != 0 {
+                    break;
+                }
+                ids.iter().for_each(|&id| each(id));
+                count += PER_LINE;
+            }
+            for (words, &id) in words[count..].iter().zip(&ids[count..]) {
+                if odd(words, id) != 0 {
+                    return Ok(next.wrapping_add(count as u32).wrapping_sub(position));
+                }
+                each(id);
+                count += 1;
+            }
+            next = next.wrapping_add(count as u32);
+        }
+        Ok(next.wrapping_sub(position))
     }
 
     #[inline]

@@ -136,13 +136,13 @@ impl<R: Ring> Queue<R> {
         self.rewrite_until = self.head.wrapping_add(self.size);
     }
 
-    /// Takes back up to `max` buffers that the device has used, and shows `each` with the bytes that were written. Gives
-    /// their number.
+    /// Takes back up to `max` buffers that the device has used, and shows `each` with the bytes that were written, if they are
+    /// to be shown. Gives their number.
     ///
     /// # Errors
     /// The device did what none may do, or `each` says so.
     #[inline]
-    pub fn drain(
+    pub fn drain<const SHOW: bool>(
         &mut self,
         max: u32,
         mut each: impl FnMut(&Buffers, u16, u32) -> Result<(), Misuse>,
@@ -151,35 +151,35 @@ impl<R: Ring> Queue<R> {
         if self.batch.0 > 0 {
             self.drain_batch(max, &mut each)?;
         }
-        let left = max - self.used.wrapping_sub(start);
-        let outstanding = self.published.wrapping_sub(self.used);
-        let ready = self.ring.ready(self.used, outstanding, left)?;
-        let mut position = self.used;
-        let end = position.wrapping_add(ready);
-        // Only what was used is brought near: the device may be writing what comes after it.
-        for ahead in 0..ready.min(PREFETCH_AHEAD) {
-            self.buffers.prefetch(self.order.id(position.wrapping_add(ahead)));
-        }
-        while position != end {
-            let left = end.wrapping_sub(position);
-            if left > PREFETCH_AHEAD {
-                // Another one, where buffers come back out of order.
-                self.buffers.prefetch(self.order.id(position.wrapping_add(PREFETCH_AHEAD)));
+        loop {
+            let left = max - self.used.wrapping_sub(start);
+            let outstanding = self.published.wrapping_sub(self.used);
+            let (ring, buffers, order) = (&mut self.ring, &self.buffers, &self.order);
+            // Only what was used is brought near: the device may be writing what comes after it.
+            let found = |id| {
+                if SHOW {
+                    buffers.prefetch(id)
+                }
+            };
+            let ready = ring.ready_in_turn(order, self.used, outstanding, left, found)?;
+            for step in 0..if SHOW { ready } else { 0 } {
+                let position = self.used.wrapping_add(step);
+                each(buffers, order.id(position), ring.entry(position).len)?;
             }
-            let (entry, id) = (self.ring.entry(position), self.order.id(position));
-            if entry.id != u32::from(id) {
-                self.used = position;
-                position = self.take_another(entry, max - position.wrapping_sub(start), &mut each)?;
+            self.used = self.used.wrapping_add(ready);
+            if ready == left.min(outstanding) || self.ring.ready(self.used, outstanding - ready, 1)? == 0 {
+                break;
+            }
+            let entry = self.ring.entry(self.used);
+            // Else it came just now.
+            if entry.id != u32::from(self.order.id(self.used)) {
+                self.take_another(entry, left - ready, &mut each)?;
                 if self.in_order {
                     break;
                 }
-                continue;
             }
-            position = position.wrapping_add(1);
-            each(&self.buffers, id, entry.len)?;
         }
-        self.used = position;
-        Ok(position.wrapping_sub(start))
+        Ok(self.used.wrapping_sub(start))
     }
 
     /// Takes back all buffers that were used.
@@ -193,7 +193,7 @@ impl<R: Ring> Queue<R> {
             self.used = self.used.wrapping_add(ready);
             return Ok(());
         }
-        while self.drain(u32::MAX, |_, _, _| Ok(()))? > 0 && self.in_order {}
+        while self.drain::<false>(u32::MAX, |_, _, _| Ok(()))? > 0 && self.in_order {}
         Ok(())
     }
 
@@ -238,14 +238,14 @@ impl<R: Ring> Queue<R> {
     }
 
     /// Another buffer came back than the one that was expected: the last of a batch, or one out of order. Takes back what that
-    /// means, up to `max` buffers; gives the next position to be used.
+    /// means, up to `max` buffers.
     #[cold]
     fn take_another(
         &mut self,
         entry: Used,
         max: u32,
         each: &mut impl FnMut(&Buffers, u16, u32) -> Result<(), Misuse>,
-    ) -> Result<u32, Misuse> {
+    ) -> Result<(), Misuse> {
         let outstanding = self.published.wrapping_sub(self.used);
         let holds = |&ahead: &u32| u32::from(self.order.id(self.used.wrapping_add(ahead))) == entry.id;
         // Where all came back in order up to now, the number tells.
@@ -257,15 +257,13 @@ impl<R: Ring> Queue<R> {
                 return Err(Misuse::Id(entry.id));
             }
             self.batch = (ahead + 1, entry.len);
-            self.drain_batch(max, each)?;
-            return Ok(self.used);
+            return self.drain_batch(max, each);
         }
         // The two change places: the one not yet used will come back later, from wherever.
         self.order.ids.set(self.used.wrapping_add(ahead), self.order.id(self.used));
         self.order.ids.set(self.used, entry.id as u16);
         self.rewrite_lap();
         self.used = self.used.wrapping_add(1);
-        each(&self.buffers, entry.id as u16, entry.len)?;
-        Ok(self.used)
+        each(&self.buffers, entry.id as u16, entry.len)
     }
 }

@@ -143,6 +143,20 @@ pub trait Ring: Sized + Send + std::fmt::Debug {
     /// It claims to have used more than it got.
     fn ready(&mut self, position: u32, outstanding: u32, most: u32) -> Result<u32, Misuse>;
 
+    /// Buffers that the device has used from this position on just as they are in `order`, of `most` that it has: those up to
+    /// the first that it has not used, or that another came back for. `each` sees their numbers.
+    ///
+    /// # Errors
+    /// It claims to have used more than it got.
+    fn ready_in_turn(
+        &mut self,
+        order: &Order,
+        position: u32,
+        outstanding: u32,
+        most: u32,
+        each: impl FnMut(u16),
+    ) -> Result<u32, Misuse>;
+
     /// What the device says of a position that was used.
     fn entry(&self, position: u32) -> Used;
 

@@ -97,6 +97,32 @@ impl Ring for Split {
         Ok(claimed.min(most))
     }
 
+    #[inline(always)]
+    fn ready_in_turn(
+        &mut self,
+        order: &Order,
+        position: u32,
+        outstanding: u32,
+        most: u32,
+        mut each: impl FnMut(u16),
+    ) -> Result<u32, Misuse> {
+        let end = position.wrapping_add(self.ready(position, outstanding, most)?);
+        let mut next = position;
+        while next != end {
+            let ids = order.run(next, end);
+            let first = (next & (self.place.size - 1)) as usize;
+            let entries = self.used.all()[2 * first..].as_chunks::<2>().0;
+            for (entry, &id) in entries.iter().zip(ids) {
+                if entry[0].load(Ordering::Relaxed) != u32::from(id) {
+                    return Ok(next.wrapping_sub(position));
+                }
+                each(id);
+                next = next.wrapping_add(1);
+            }
+        }
+        Ok(next.wrapping_sub(position))
+    }
+
     #[inline]
     fn entry(&self, position: u32) -> Used {
         let at = position.wrapping_mul(2);

@@ -8,7 +8,7 @@ use crate::copy::{ROW, prefetch};
 use crate::gather::begins_with;
 use crate::guest::{GuestMemory, Space};
 use crate::virtqueue::RingFault;
-use crate::virtqueue::ring::{Chain, Head, INDIRECT, NEXT, RUN, Ring, WRITE, walk};
+use crate::virtqueue::ring::{Head, INDIRECT, NEXT, RUN, Ring, WRITE, walk};
 
 impl<R: Ring> Transmit<R> {
     /// Takes frames until `discarded` stands at `most` frames, or there are no more. The next release gives them back.
@@ -90,7 +90,7 @@ impl<R: Ring> Transmit<R> {
                 else {
                     return taken;
                 };
-                self.taken.push(Chain { id: head.id, slots: 1 });
+                self.taken.push(self.ring.alone(head));
                 taken += 1;
                 discarded.frames += 1;
                 discarded.bytes += frame.len() as u64;
@@ -117,7 +117,7 @@ impl<R: Ring> Transmit<R> {
                 let mut len = 0;
                 let chain = if head.first.flags() & (NEXT | WRITE | INDIRECT) == 0 {
                     len = u64::from(head.first.len());
-                    Chain { id: head.id, slots: 1 }
+                    self.ring.alone(head)
                 } else {
                     walk(&self.ring, memory, &mut space, *at, *head, |_, descriptor| {
                         steps += 1;
