@@ -1,30 +1,25 @@
 //! Copying the first bytes of many frames.
 
-use crate::view::copy_ends;
 use crate::{Head, View};
 
 /// Copies to each target, behind its first `SKIP` bytes, as many bytes of the head beside it as there is room for; nothing where
-/// that is more than [`crate::HEAD_BYTES`].
+/// that is more than [`crate::HEAD_BYTES`]. False, with nothing done, where the processor has no stores that are wide enough
+/// to write short frames with two each.
 ///
 /// A store to a line that another core has read waits until that core has given it up, and later stores wait behind it: so
-/// the first stores to all lines come close together, and the others after them.
-pub fn write_heads<const SKIP: usize>(targets: &[View<'_>], heads: &[&Head]) {
+/// the first stores to all lines come close together.
+#[must_use]
+pub fn write_heads<const SKIP: usize>(targets: &[View<'_>], heads: &[&Head]) -> bool {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx") {
         // SAFETY: the processor has it.
-        return unsafe { write_wide::<SKIP>(targets, heads) };
+        unsafe { write_wide::<SKIP>(targets, heads) };
+        return true;
     }
-    write_twice::<SKIP>(targets, heads);
+    let _ = (targets, heads);
+    false
 }
 
-/// First the ends of all, then all.
-fn write_twice<const SKIP: usize>(targets: &[View<'_>], heads: &[&Head]) {
-    let rooms = || targets.iter().zip(heads).filter_map(|(target, head)| Some((target.behind(SKIP)?, head)));
-    rooms().for_each(|(room, head)| room.write_ends(head));
-    rooms().for_each(|(room, head)| _ = room.write_head(head, room.len()));
-}
-
-/// The same, where two stores take as much as a short frame has: such frames are written at once.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 fn write_wide<const SKIP: usize>(targets: &[View<'_>], heads: &[&Head]) {
@@ -34,7 +29,7 @@ fn write_wide<const SKIP: usize>(targets: &[View<'_>], heads: &[&Head]) {
         let Some(room) = target.behind(SKIP) else { continue };
         if (WIDE..=2 * WIDE).contains(&room.len()) {
             // SAFETY: `room.len()` bytes are inside both sides; private memory never overlaps a mapping.
-            unsafe { copy_ends::<WIDE>(head.0.as_ptr(), room.as_ptr(), room.len()) };
+            unsafe { crate::view::copy_ends::<WIDE>(head.0.as_ptr(), room.as_ptr(), room.len()) };
         } else {
             room.write_ends(head);
             others = true;
@@ -54,21 +49,17 @@ mod tests {
 
     #[test]
     fn heads_are_written_as_far_as_there_is_room_and_nowhere_else() {
-        type Write = fn(&[View<'_>], &[&Head]);
-        let ways: [Write; 2] = [write_heads::<12>, write_twice::<12>];
         let heads: Vec<Head> =
             (0..160usize).map(|seed| Head(std::array::from_fn(|at| (seed + 3 * at) as u8 | 1))).collect();
-        for write in ways {
-            let mut memory = vec![[0u8; 256]; heads.len()];
-            let targets: Vec<View<'_>> =
-                memory.iter_mut().enumerate().map(|(len, bytes)| View::private(&mut bytes[7..7 + len])).collect();
-            write(&targets, &heads.iter().collect::<Vec<_>>());
-            for (len, (bytes, head)) in memory.iter().zip(&heads).enumerate() {
-                let room = len.saturating_sub(12);
-                let written = if room > HEAD_BYTES { 0 } else { room };
-                assert_eq!(bytes[19..19 + written], head.0[..written], "{len}");
-                assert!(bytes[..19].iter().chain(&bytes[19 + written..]).all(|&byte| byte == 0), "{len}");
-            }
+        let mut memory = vec![[0u8; 256]; heads.len()];
+        let targets: Vec<View<'_>> =
+            memory.iter_mut().enumerate().map(|(len, bytes)| View::private(&mut bytes[7..7 + len])).collect();
+        let can = write_heads::<12>(&targets, &heads.iter().collect::<Vec<_>>());
+        for (len, (bytes, head)) in memory.iter().zip(&heads).enumerate() {
+            let room = len.saturating_sub(12);
+            let written = if room > HEAD_BYTES || !can { 0 } else { room };
+            assert_eq!(bytes[19..19 + written], head.0[..written], "{len}");
+            assert!(bytes[..19].iter().chain(&bytes[19 + written..]).all(|&byte| byte == 0), "{len}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringway_memory::{HEAD_BYTES, Head as FirstBytes, View, prefetch_write, write_heads};
+use ringway_memory::{HEAD_BYTES, Head as FirstBytes, View, prefetch_write};
 use ringway_switch::{DropReason, Frame, Offload};
 
 use super::fault::RingFault;
@@ -208,7 +208,9 @@ impl<R: Ring> Receive<R> {
                 if head.first.flags() & (NEXT | INDIRECT | WRITE) != WRITE || frame.len() > longest {
                     break;
                 }
-                prefetch(buffer, prefetch_write);
+                if !frame.is_short() {
+                    prefetch(buffer, prefetch_write);
+                }
                 (*place, *first, *written) = (buffer, frame.head(), len as u32);
                 odd_headers |= unlike_plain::<HEADER>(buffer);
                 all_short &= frame.is_short();
@@ -219,7 +221,7 @@ impl<R: Ring> Receive<R> {
             }
             let buffers = &buffers[..found];
             if all_short {
-                write_heads::<HEADER>(buffers, &firsts[..found]);
+                copy::write_short_row::<HEADER>(buffers, &firsts[..found]);
                 if odd_headers != 0 {
                     buffers.iter().for_each(|buffer| write_header::<HEADER>(*buffer, None));
                 }
