@@ -89,6 +89,9 @@ drop_reasons! {
     ReceiverTooSmall = "receiver_too_small",
     /// Receiver: its device's filters do not let it in (addresses, VLANs), as its client has set them.
     ReceiverFiltered = "receiver_filtered",
+    /// Receiver: counted as delivered when its NIC's packet buffer took it, and lost there: the guest reset the NIC, turned
+    /// receiving off or did not want the frame any more.
+    BufferLost = "buffer_lost",
     /// Receiver: its device is down or refused the frame.
     ReceiverDown = "receiver_down",
 }

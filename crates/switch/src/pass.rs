@@ -88,6 +88,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         if input.has_news() {
             fence(Ordering::SeqCst);
             passed.receiver_fault = work.calls.ring(&from.port, News::Room, now);
+            from.port.output().count_late(from.port.counters());
         }
         return passed;
     }

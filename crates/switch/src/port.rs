@@ -155,6 +155,11 @@ pub trait Output: Send {
     /// # Errors
     /// The client broke the rules.
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault>;
+
+    /// Counts what became since of frames that counted as delivered. Called by the port's own poller when its input has news.
+    fn count_late(&mut self, counters: &Counters) {
+        let _ = counters;
+    }
 }
 
 /// What there is now that a client may be waiting for.

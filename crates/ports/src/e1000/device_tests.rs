@@ -44,7 +44,7 @@ pub(super) struct Nic {
     pub(super) input: E1000Input,
     told: Arc<Told>,
     pub(super) guest: Guest,
-    transmit: u64,
+    pub(super) transmit: u64,
     pub(super) receive: u64,
 }
 
@@ -104,7 +104,7 @@ impl Nic {
     }
 
     /// Puts frames into the transmit ring, from descriptor 0 on.
-    fn send(&self, frames: u32) {
+    pub(super) fn send(&self, frames: u32) {
         for place in 0..frames {
             let frame: Vec<u8> = (0..64u8).map(|byte| byte ^ place as u8).collect();
             let descriptor = u128::from(self.guest.place(&frame)) | u128::from(64 | 11u64 << 24) << 64;

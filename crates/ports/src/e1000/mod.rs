@@ -37,6 +37,8 @@ pub mod rings;
 mod sides;
 mod statistics;
 #[cfg(test)]
+mod switched_tests;
+#[cfg(test)]
 mod waiting_tests;
 
 use std::io;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use parking_lot::MutexGuard;
 use ringway_switch::{Accepts, Batch, Counters, DropReason, Frame, Frames, Output, PortFault};
 
 use super::device::Device;
@@ -47,12 +48,18 @@ impl Output for E1000Output {
             (DropReason::ReceiverFiltered, received.filtered),
             (DropReason::ReceiverFull, received.full),
             (DropReason::Oversize, received.long),
+            (DropReason::BufferLost, std::mem::take(&mut side.lost)),
         ] {
             if lost > 0 {
                 counters.drop_out(reason, lost);
             }
         }
         Ok(())
+    }
+
+    fn count_late(&mut self, counters: &Counters) {
+        let lost = std::mem::take(&mut self.device.output.lock().lost);
+        counters.drop_out(DropReason::BufferLost, lost);
     }
 }
 
@@ -88,6 +95,7 @@ impl Device {
                 Ring::Off | Ring::Broken => now.full = frames.count() as u64,
             }
             if result.is_err() {
+                buffer.clear();
                 now.full += std::mem::take(&mut now.held);
                 now.held_bytes = 0;
             }
@@ -106,7 +114,10 @@ impl Device {
         }
         if let Err(fault) = result {
             side.ring.fail(self, "receive", fault);
-            side.buffer.clear();
+            side.forget();
+        }
+        if !side.looped {
+            side.lost += earlier.filtered + earlier.long;
         }
         side.received.merge(earlier);
         side.received.merge(now);
@@ -124,6 +135,16 @@ impl Device {
             interrupting.looks = 0;
         }
         interrupting.causes.received(news, self.page.get(RDTR), self.page.get(RADV), ringway_engine::nanoseconds);
+    }
+
+    /// After frames that waited may have been forgotten: has the poller count them.
+    pub(super) fn tell_of_losses(&self, side: MutexGuard<'_, OutputSide>) {
+        let any = side.lost > 0;
+        drop(side);
+        if any {
+            self.set_news();
+            self.kick();
+        }
     }
 
     /// Whether frames wait for descriptors.
@@ -155,7 +176,9 @@ impl Device {
         }
         self.finish(&mut side, result, &received, &Received::default());
         let tells = !self.mapped && side.csb.is_none();
-        if tells || side.buffer.is_empty() { Left::Told } else { Left::Unseen }
+        let left = if tells || side.buffer.is_empty() { Left::Told } else { Left::Unseen };
+        self.tell_of_losses(side);
+        left
     }
 
     /// Frames that the guest sends to itself. Those that would have to be cut into segments are lost.

@@ -96,11 +96,19 @@ pub(super) struct OutputSide {
     pub(super) csb: Option<CsbPlace>,
     /// Frames for which there are no descriptors yet.
     pub(super) buffer: PacketBuffer,
+    /// Frames lost in the packet buffer that counted as delivered, and are in no counter of the port yet.
+    pub(super) lost: u64,
     /// Received since the statistics registers were read.
     pub(super) received: Received,
 }
 
 impl OutputSide {
+    /// Forgets the frames that wait. Those of the guest's own never counted as delivered.
+    pub(super) fn forget(&mut self) {
+        let forgotten = self.buffer.clear();
+        self.lost += if self.looped { 0 } else { forgotten };
+    }
+
     /// Starts the ring, if it is only enabled and has descriptors.
     #[inline]
     pub(super) fn start(&mut self, page: &RingPage, tail: u32) -> Result<(), RingFault> {

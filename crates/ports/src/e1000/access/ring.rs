@@ -51,6 +51,7 @@ impl Core {
             looped: false,
             csb: None,
             buffer,
+            lost: 0,
             received: Default::default(),
         }
     }
@@ -175,15 +176,15 @@ impl Device {
         let mut side = self.output.lock();
         side.settings = settings;
         let (link, looped) = (core.moves(), core.loops());
-        let turned = (side.link, side.looped) != (link, looped);
-        (side.link, side.looped) = (link, looped);
+        if (side.link, side.looped) != (link, looped) {
+            side.forget();
+            (side.link, side.looped) = (link, looped);
+        }
         let resized = std::mem::replace(&mut side.format, format) != format;
         if restart == Restart::Yes || resized && side.ring.is_on() {
             side.ring = if on { Ring::Enabled } else { Ring::Off };
-            side.buffer.clear();
+            side.forget();
         }
-        if turned {
-            side.buffer.clear();
-        }
+        self.tell_of_losses(side);
     }
 }

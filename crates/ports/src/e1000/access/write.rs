@@ -102,7 +102,8 @@ impl Device {
         self.input.lock().ring = Ring::Off;
         let mut output = self.output.lock();
         output.ring = Ring::Off;
-        output.buffer.clear();
+        output.forget();
+        self.tell_of_losses(output);
     }
 
     /// Software reset. The status block stays: FreeBSD's driver says where it is before it resets the NIC.

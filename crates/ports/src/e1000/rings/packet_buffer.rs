@@ -117,9 +117,9 @@ impl PacketBuffer {
         }
     }
 
-    /// Forgets all frames.
-    pub fn clear(&mut self) {
-        self.frames.clear();
+    /// Forgets all frames; how many there were.
+    pub fn clear(&mut self) -> u64 {
         self.next = 0;
+        self.frames.drain(..).count() as u64
     }
 }

@@ -1,0 +1,322 @@
+//! e1000s on a switch whose passes and clock are the test's: what is counted of frames that wait, and what hostile guests leave
+//! of their neighbours' frames.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ringway_memory::View;
+use ringway_switch::{
+    Asked, Batch, Bell, Counters, CountersReading, Discarded, DropReason, Frames, Input, Learning, MacTable, Member,
+    News, Output, Owner, Port, PortFault, Spreads, Switch, Time, Workspace, pass,
+};
+
+use super::Model;
+use super::bell::E1000Bell;
+use super::device_tests::{DESCRIPTORS, Nic};
+use super::offsets::*;
+use super::output::E1000Output;
+use crate::vfio_user::Function;
+
+const BATCH: usize = 64;
+/// Address of the neighbour with this number.
+const fn neighbour(number: u8) -> [u8; 6] {
+    [2, 0, 0, 0, 1, number]
+}
+
+/// Sends frames of its own memory when it is told to.
+struct Source {
+    frames: Vec<Vec<u8>>,
+    due: usize,
+}
+
+impl Source {
+    fn new(from: [u8; 6], to: [u8; 6], len: usize) -> Source {
+        let frame: Vec<u8> = [to, from].concat().into_iter().chain([0x88, 0xb5]).chain(0..255).cycle().take(len).collect();
+        Source { frames: vec![frame; BATCH], due: 0 }
+    }
+}
+
+impl Input for Source {
+    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+        let taken = self.due.min(batch.room());
+        self.due -= taken;
+        for frame in self.frames.iter_mut().take(taken) {
+            let len = frame.len();
+            batch.push(View::private(frame), len);
+        }
+        Ok(())
+    }
+    fn release(&mut self) {}
+    fn discard(&mut self, _: usize) -> Result<Discarded, PortFault> {
+        unreachable!("there are no limits")
+    }
+    fn pending(&mut self) -> bool {
+        self.due > 0
+    }
+    fn arm(&mut self) -> bool {
+        self.due > 0
+    }
+    fn disarm(&mut self) {}
+}
+
+/// Takes all frames of a neighbour's, and counts those.
+struct Sink([u8; 6], Arc<AtomicU64>);
+
+impl Output for Sink {
+    fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
+        for frame in frames {
+            counters.add_out(1, frame.len() as u64);
+            self.1.fetch_add(u64::from(frame.head().0[6..12] == self.0), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+struct Silent;
+
+impl Bell for Silent {
+    fn ring(&self, _: News) -> Asked {
+        Asked::Unwanted
+    }
+}
+
+/// A switch with two neighbours, ports 0 and 1, and NICs behind them.
+struct Lan {
+    switch: Switch,
+    neighbours: [Source; 2],
+    /// Frames that each has of the other.
+    came: [Arc<AtomicU64>; 2],
+    work: Workspace,
+    now: u64,
+}
+
+impl Lan {
+    fn of(nics: &[Nic]) -> Lan {
+        let came: [Arc<AtomicU64>; 2] = Default::default();
+        let sinks = [0, 1].map(|at| -> (Box<dyn Output>, Box<dyn Bell>) {
+            (Box::new(Sink(neighbour(1 - at as u8), Arc::clone(&came[at]))), Box::new(Silent))
+        });
+        let cards = nics.iter().map(|nic| -> (Box<dyn Output>, Box<dyn Bell>) {
+            let device = Arc::clone(&nic.device);
+            (Box::new(E1000Output::new(Arc::clone(&device))), Box::new(E1000Bell { device }))
+        });
+        let members = sinks.into_iter().chain(cards).zip(0..).map(|((output, bell), index)| {
+            Member::new(Owner::new(index, 0), Arc::new(Port::new("p", output, bell)))
+        });
+        let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
+        let switch = Switch::new("lan0", members, table, Box::new(Learning), Spreads::default());
+        let source = |from, to| Source::new(neighbour(from), neighbour(to), 64);
+        let neighbours = [source(0, 1), source(1, 0)];
+        Lan { switch, neighbours, came, work: Workspace::new(BATCH), now: 1_000_000_000 }
+    }
+
+    fn counters(&self, port: u16) -> CountersReading {
+        self.switch.member(port).expect("a port").port.counters().read()
+    }
+
+    /// A pass of a port. What came of frames later is counted by a further one, as pollers see to it.
+    fn pass(&mut self, port: u16, input: &mut dyn Input) -> u64 {
+        self.now += 1_000;
+        let now = Time { nanoseconds: self.now, ..Time::at_second(1) };
+        let passed = pass(&self.switch, self.switch.member(port).expect("a port"), input, &mut self.work, &now);
+        assert!(passed.fault.is_none() && !passed.receiver_fault);
+        passed.frames
+    }
+
+    /// Each neighbour has so many frames for the other, and a pass.
+    fn round(&mut self, frames: usize) {
+        for port in 0..2 {
+            let mut source = std::mem::replace(&mut self.neighbours[port], Source { frames: Vec::new(), due: 0 });
+            source.due = frames;
+            self.pass(port as u16, &mut source);
+            self.neighbours[port] = source;
+        }
+    }
+
+    fn came(&self) -> [u64; 2] {
+        self.came.each_ref().map(|came| came.load(Ordering::Relaxed))
+    }
+}
+
+/// Fills the ring of a NIC that is port 2, and has `held` frames of `len` bytes wait behind it.
+fn fill(lan: &mut Lan, nic: &Nic, held: u64, len: usize) {
+    let mut source = Source::new(neighbour(0), [0xff; 6], len);
+    let goal = u64::from(DESCRIPTORS) - 1 + held;
+    while lan.counters(2).out_frames < goal {
+        source.due = BATCH.min((goal - lan.counters(2).out_frames) as usize);
+        assert!(lan.pass(0, &mut source) > 0);
+    }
+    assert!(nic.device.is_waiting());
+}
+
+#[test]
+fn frames_that_are_lost_in_the_packet_buffer_are_counted_by_name() {
+    type Change = fn(&Nic);
+    let again = RCTL_EN | 1 << 3 | 1 << 4 | RCTL_SECRC;
+    assert_eq!(again & 1 << 15, 0, "no frames for everybody but by promiscuous mode");
+    let changes: [(&str, usize, Change); 7] = [
+        ("receiving is turned off", 64, |nic| nic.write(RCTL, 0)),
+        ("the NIC is reset", 64, |nic| nic.write(CTRL, CTRL_RST)),
+        ("the cable is pulled", 64, |nic| nic.device.set_cable(false)),
+        ("the ring is moved", 64, |nic| nic.write(RDH, 0)),
+        ("the guest goes", 64, |nic| nic.device.connected(false)),
+        ("the filters change", 64, |nic| {
+            nic.write(RCTL, RCTL_EN | RCTL_SECRC);
+            nic.write(RDT, DESCRIPTORS - 2);
+        }),
+        ("the ring breaks", 64, |nic| nic.write(RDT, DESCRIPTORS + 5)),
+    ];
+    for (what, len, change) in changes {
+        let mut nics = [Nic::new(Model::E1000)];
+        nics[0].up();
+        let mut lan = Lan::of(&nics);
+        fill(&mut lan, &nics[0], 20, len);
+        // The driver takes some, so that there is room for those that wait.
+        nics[0].write(RDT, DESCRIPTORS - 1);
+        let (before, lost) = (lan.counters(2), |lan: &Lan| lan.counters(2).dropped(DropReason::BufferLost));
+        assert_eq!((before.out_frames, lost(&lan)), (147, 0), "{what}");
+        change(&nics[0]);
+        assert!(nics[0].input.pending(), "a poller is to look: {what}");
+        for _ in 0..3 {
+            lan.pass(2, &mut nics[0].input);
+        }
+        assert_eq!(lost(&lan), 20, "{what}");
+        assert!(!nics[0].input.pending(), "that is all: {what}");
+        assert_eq!(lan.counters(2).out_frames, 147, "they counted as delivered: {what}");
+    }
+}
+
+#[test]
+fn frames_that_a_guest_sent_itself_are_not_counted_when_they_are_lost() {
+    let mut nics = [Nic::new(Model::E1000)];
+    nics[0].up();
+    nics[0].write(RCTL, RCTL_EN | 1 << 3 | 1 << 4 | RCTL_SECRC | 1 << 6);
+    let mut lan = Lan::of(&nics);
+    for _ in 0..2 {
+        nics[0].write(TDH, 0);
+        nics[0].send(100);
+        while nics[0].read(TDH) < 100 {
+            lan.pass(2, &mut nics[0].input);
+        }
+    }
+    assert!(nics[0].device.is_waiting(), "of 200 frames 127 find a descriptor");
+    nics[0].write(CTRL, CTRL_RST);
+    for _ in 0..3 {
+        lan.pass(2, &mut nics[0].input);
+    }
+    let counters = lan.counters(2);
+    assert_eq!((counters.out_frames, counters.dropped(DropReason::BufferLost)), (0, 0));
+}
+
+/// What a hostile guest does again and again, in this round.
+type Attack = fn(&Nic, u32);
+
+/// A descriptor of the transmit ring.
+fn descriptor(nic: &Nic, place: u32, words: [u64; 2]) {
+    let bytes = words.map(u64::to_le_bytes).concat();
+    nic.guest.write(nic.transmit + u64::from(place % DESCRIPTORS) * 16, &bytes);
+}
+
+/// Command bits of a descriptor's second word: end of packet, frame check sequence, report status.
+const EOP: u64 = 1 << 24;
+const IFCS: u64 = 1 << 25;
+const RS: u64 = 1 << 27;
+const CONTEXT: u64 = 1 << 29;
+const DATA: u64 = CONTEXT | 1 << 20;
+const TSE: u64 = 1 << 26;
+
+/// Fills the whole ring with the same.
+fn all(nic: &Nic, round: u32, words: [u64; 2]) {
+    (0..DESCRIPTORS).for_each(|place| descriptor(nic, place, words));
+    nic.write(TDT, (nic.read(TDH) + DESCRIPTORS - 1 - round % 2) % DESCRIPTORS);
+}
+
+const ATTACKS: [(&str, Attack); 9] = [
+    ("chains without end", |nic, round| all(nic, round, [nic.transmit, 1 << 16 | RS])),
+    ("addresses that are nowhere", |nic, round| {
+        restart(nic);
+        all(nic, round, [!0xff, 64 | EOP | IFCS | RS]);
+    }),
+    ("heads and tails behind the end", |nic, round| {
+        restart(nic);
+        nic.write(TDT, DESCRIPTORS + round);
+        nic.write(RDT, !0);
+    }),
+    ("absurd segments", |nic, round| {
+        for place in (0..DESCRIPTORS).step_by(2) {
+            descriptor(nic, place, [!0, !0 & !(0xf << 20) & !(0xff << 24) | CONTEXT | u64::from(round) << 40]);
+            descriptor(nic, place + 1, [nic.transmit, 0xf_ffff | DATA | TSE | EOP | RS]);
+        }
+        nic.write(TDT, (nic.read(TDH) + DESCRIPTORS - 1) % DESCRIPTORS);
+    }),
+    ("frames in the neighbours' names", |nic, round| {
+        let mut frame = [neighbour(1), neighbour(0)].concat();
+        frame.resize(64, round as u8);
+        all(nic, round, [nic.guest.place(&frame), 64 | EOP | IFCS | RS]);
+    }),
+    ("storms to everybody", |nic, round| {
+        let mut frame = [[0xff; 6], [2, 0, 0, 0, 9, round as u8]].concat();
+        frame.resize(64, 0);
+        all(nic, round, [nic.guest.place(&frame), 64 | EOP | IFCS | RS]);
+    }),
+    ("storms to itself", |nic, round| {
+        nic.write(RCTL, RCTL_EN | 1 << 3 | 1 << 4 | 1 << 6);
+        all(nic, round, [nic.transmit, 64 | EOP | IFCS | RS]);
+    }),
+    ("rings turned off and on", |nic, round| {
+        nic.write(TCTL, 0);
+        nic.write(RCTL, 0);
+        restart(nic);
+        all(nic, round, [nic.transmit, 64 | EOP | RS]);
+    }),
+    ("resets and interrupts", |nic, _| {
+        nic.write(CTRL, CTRL_RST);
+        nic.write(CTRL, CTRL_SLU);
+        restart(nic);
+        nic.write(IMS, !0);
+        nic.write(ICS, !0);
+        nic.device.unmasked();
+    }),
+];
+
+/// A broken ring is used anew.
+fn restart(nic: &Nic) {
+    for (control, on) in [(TCTL, TCTL_EN), (RCTL, RCTL_EN | 1 << 3 | 1 << 4)] {
+        nic.write(control, 0);
+        nic.write(control, on);
+    }
+}
+
+/// Neighbours' frames that each got in 500 rounds of 48, while two guests do this in every round; and the most frames that a pass
+/// of theirs moved.
+fn beside(attack: Option<Attack>) -> ([u64; 2], u64) {
+    let mut nics = [Model::E1000, Model::E1000e].map(Nic::new);
+    nics.iter().for_each(Nic::up);
+    let mut lan = Lan::of(&nics);
+    let mut most = 0;
+    // The switch has heard of both.
+    lan.round(1);
+    for round in 0..500 {
+        for (nic, port) in nics.iter_mut().zip(2..) {
+            if let Some(attack) = attack {
+                attack(nic, round);
+                most = most.max(lan.pass(port, &mut nic.input));
+            }
+        }
+        lan.round(48);
+    }
+    (lan.came(), most)
+}
+
+#[test]
+fn neighbours_keep_every_frame_in_as_many_passes_beside_hostile_guests() {
+    let (alone, _) = beside(None);
+    assert_eq!(alone, [24_001; 2]);
+    for (what, attack) in ATTACKS {
+        let (came, most) = beside(Some(attack));
+        assert!(most <= BATCH as u64, "{what}: {most} frames in a pass");
+        for (came, alone) in came.into_iter().zip(alone) {
+            assert!(came >= alone, "{what}: {came} of {alone} frames");
+        }
+    }
+}
