@@ -31,7 +31,8 @@ struct Source {
 
 impl Source {
     fn new(from: [u8; 6], to: [u8; 6], len: usize) -> Source {
-        let frame: Vec<u8> = [to, from].concat().into_iter().chain([0x88, 0xb5]).chain(0..255).cycle().take(len).collect();
+        let frame: Vec<u8> =
+            [to, from].concat().into_iter().chain([0x88, 0xb5]).chain(0..255).cycle().take(len).collect();
         Source { frames: vec![frame; BATCH], due: 0 }
     }
 }
@@ -100,9 +101,10 @@ impl Lan {
             let device = Arc::clone(&nic.device);
             (Box::new(E1000Output::new(Arc::clone(&device))), Box::new(E1000Bell { device }))
         });
-        let members = sinks.into_iter().chain(cards).zip(0..).map(|((output, bell), index)| {
-            Member::new(Owner::new(index, 0), Arc::new(Port::new("p", output, bell)))
-        });
+        let members =
+            sinks.into_iter().chain(cards).zip(0..).map(|((output, bell), index)| {
+                Member::new(Owner::new(index, 0), Arc::new(Port::new("p", output, bell)))
+            });
         let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
         let switch = Switch::new("lan0", members, table, Box::new(Learning), Spreads::default());
         let source = |from, to| Source::new(neighbour(from), neighbour(to), 64);
@@ -244,7 +246,7 @@ const ATTACKS: [(&str, Attack); 9] = [
     }),
     ("absurd segments", |nic, round| {
         for place in (0..DESCRIPTORS).step_by(2) {
-            descriptor(nic, place, [!0, !0 & !(0xf << 20) & !(0xff << 24) | CONTEXT | u64::from(round) << 40]);
+            descriptor(nic, place, [!0, !(0xf << 20) & !(0xff << 24) | CONTEXT | u64::from(round) << 40]);
             descriptor(nic, place + 1, [nic.transmit, 0xf_ffff | DATA | TSE | EOP | RS]);
         }
         nic.write(TDT, (nic.read(TDH) + DESCRIPTORS - 1) % DESCRIPTORS);
