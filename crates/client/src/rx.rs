@@ -13,7 +13,7 @@ use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Kept, Mapping, prefetch_read, prefetch_write};
 
 /// How many slots ahead the first line of a frame is prefetched.
-const PREFETCH_AHEAD: u32 = 16;
+const PREFETCH_AHEAD: usize = 16;
 
 /// A receive ring.
 #[derive(Debug)]
@@ -53,30 +53,55 @@ impl RxRing {
             return 0;
         }
         let mut taken = 0;
-        let mut left = self.memory.distance(self.head, self.tail);
-        while left > 0 && taken < max {
-            if left > PREFETCH_AHEAD {
-                self.memory.prefetch(self.head, PREFETCH_AHEAD);
+        while self.head != self.tail && taken < max {
+            taken += self.drain_whole(max - taken, &mut take);
+            if self.head != self.tail && taken < max {
+                taken += self.drain_piece(&mut take);
             }
-            let slot = Slot::from_word(self.memory.word(self.head).load(Ordering::Relaxed));
-            if slot.more() || !self.gathered.is_empty() {
-                self.gathered.extend_from_slice(self.memory.buffer(slot.buffer, slot.len.into()));
-                if !slot.more() {
-                    take(&self.gathered);
-                    self.gathered.clear();
-                    taken += 1;
-                }
-            } else {
-                take(self.memory.buffer(slot.buffer, slot.len.into()));
-                taken += 1;
-            }
-            self.head = self.memory.after(self.head);
-            left -= 1;
         }
         if self.memory.distance(self.published, self.head) >= self.memory.slots / 8 {
             self.give_back();
         }
         taken
+    }
+
+    /// Hands frames of one slot each to `take`, up to the end of the ring or to the first slot that is part of a longer frame.
+    #[inline]
+    fn drain_whole(&mut self, max: usize, take: &mut impl FnMut(&[u8])) -> usize {
+        let end = if self.tail >= self.head { self.tail } else { self.memory.slots };
+        if !self.gathered.is_empty() {
+            return 0;
+        }
+        let words = self.memory.words(self.head, end.min(self.head.saturating_add(max as u32)));
+        let mut ahead = words.get(PREFETCH_AHEAD..).unwrap_or_default().iter();
+        let mut taken = 0;
+        for [word, _] in words {
+            if let Some([word, _]) = ahead.next() {
+                self.memory.prefetch(word);
+            }
+            let slot = Slot::from_word(word.load(Ordering::Relaxed));
+            if slot.more() {
+                break;
+            }
+            take(self.memory.buffer(slot.buffer, slot.len.into()));
+            taken += 1;
+        }
+        self.head = self.memory.add(self.head, taken);
+        taken as usize
+    }
+
+    /// Takes one slot of a longer frame, or a frame of one slot; hands a frame that is whole to `take`. Returns how many.
+    #[cold]
+    fn drain_piece(&mut self, take: &mut impl FnMut(&[u8])) -> usize {
+        let slot = Slot::from_word(self.memory.word(self.head).load(Ordering::Relaxed));
+        self.gathered.extend_from_slice(self.memory.buffer(slot.buffer, slot.len.into()));
+        self.head = self.memory.after(self.head);
+        if slot.more() {
+            return 0;
+        }
+        take(&self.gathered);
+        self.gathered.clear();
+        1
     }
 
     /// As [`RxRing::drain`], on a port attached with [`ringway_abi::Shape::offload`]: each frame comes with what is left to
@@ -157,6 +182,12 @@ impl Memory {
         &self.words[slot as usize][0]
     }
 
+    /// The words of the slots from `from` up to `to`.
+    #[inline]
+    pub(crate) fn words(&self, from: u32, to: u32) -> &[[AtomicU64; 2]] {
+        &self.words[from as usize..to as usize]
+    }
+
     /// Keeps netmap's own header true for whoever reads it.
     #[inline]
     pub(crate) fn tell(&self, head: u32, tail: u32) {
@@ -189,14 +220,13 @@ impl Memory {
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
-    /// Starts to bring the buffer of the slot `steps` after `slot` near, for reading.
+    /// Starts to bring the buffer that a slot names near, for reading.
     #[inline]
-    pub(crate) fn prefetch(&self, slot: u32, steps: u32) {
-        let ahead = Slot::from_word(self.word(self.add(slot, steps)).load(Ordering::Relaxed));
-        prefetch_read(self.start(ahead.buffer, 0).0.as_ptr());
+    fn prefetch(&self, word: &AtomicU64) {
+        prefetch_read(self.start(Slot::from_word(word.load(Ordering::Relaxed)).buffer, 0).0.as_ptr());
     }
 
-    /// The same, for writing.
+    /// The same for the slot `steps` after `slot`, for writing.
     #[inline]
     pub(crate) fn prefetch_mut(&self, slot: u32, steps: u32) {
         let ahead = Slot::from_word(self.word(self.add(slot, steps)).load(Ordering::Relaxed));

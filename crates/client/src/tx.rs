@@ -107,10 +107,28 @@ impl TxRing {
         true
     }
 
-    /// Queues again what the next slot's buffer holds from an earlier lap, as a frame of `len` bytes.
+    /// Queues again what the next slots' buffers hold from an earlier lap, as frames of `len` bytes each, up to `most` of
+    /// them. The buffers are not touched. Returns how many there was room for: none if `len` is more than a buffer.
     #[inline]
-    pub fn push_again(&mut self, len: usize) -> bool {
-        self.push_with(len, |_| {})
+    pub fn push_again(&mut self, len: usize, most: usize) -> usize {
+        if len > self.memory.buffer_size as usize || (self.known_room() < most && self.room() == 0) {
+            return 0;
+        }
+        let most = most.min(self.known_room()) as u32;
+        let mut left = most;
+        while left > 0 {
+            let end = self.memory.slots.min(self.head + left);
+            for [word, _] in self.memory.words(self.head, end) {
+                let old = word.load(Ordering::Relaxed);
+                let new = Slot { len: len as u16, flags: 0, ..Slot::from_word(old) }.to_word();
+                if new != old {
+                    word.store(new, Ordering::Relaxed);
+                }
+            }
+            left -= end - self.head;
+            self.head = if end == self.memory.slots { 0 } else { end };
+        }
+        most as usize
     }
 
     #[inline]

@@ -160,13 +160,14 @@ impl<'m> View<'m> {
     pub fn read_head(&self, len: usize, head: &mut Head) -> usize {
         let want = len.min(HEAD_BYTES).min(self.len);
         let to = head.0.as_mut_ptr();
-        // SAFETY: `want` bytes are inside the view and inside `head`. Pieces of a fixed size that overlap where the length
-        // is between two such sizes; a byte that is read twice counts as read by the second, which overwrites the first.
+        // SAFETY: `want` bytes are inside the view and inside `head`, and so is a line where the view has one. Pieces of a
+        // fixed size that overlap where the length is between two such sizes; a byte that is read twice counts as read by
+        // the second, which overwrites the first.
         unsafe {
             if want > LINE {
                 copy_line(self.start.as_ptr(), to);
                 copy_line(self.start.as_ptr().add(want - LINE), to.add(want - LINE));
-            } else if want == LINE {
+            } else if self.len >= LINE {
                 copy_line(self.start.as_ptr(), to);
             } else if want >= LINE / 2 {
                 copy_half(self.start.as_ptr(), to);
@@ -251,6 +252,25 @@ impl<'m> View<'m> {
             unsafe {
                 ptr::copy_nonoverlapping(from, to, END);
                 ptr::copy_nonoverlapping(from.add(last), to.add(last), END);
+            }
+        }
+    }
+
+    /// Copies what [`View::write_ends`] leaves of as many bytes of `head` as the view has; does nothing when it has more than
+    /// [`HEAD_BYTES`].
+    #[inline(always)]
+    pub fn write_between_ends(&self, head: &Head) {
+        const END: usize = 16;
+        let (from, to) = (head.0.as_ptr(), self.start.as_ptr());
+        // SAFETY: each arm's bytes end before `len`, which is inside the view and, as far as there is an arm, inside `head`;
+        // private memory never overlaps a mapping.
+        unsafe {
+            match self.len {
+                49..=64 => ptr::copy_nonoverlapping(from.add(END), to.add(END), 32),
+                33..=48 => ptr::copy_nonoverlapping(from.add(END), to.add(END), 16),
+                65..=HEAD_BYTES => copy_ends::<64>(from, to, self.len),
+                0..END => ptr::copy_nonoverlapping(from, to, self.len),
+                _ => {}
             }
         }
     }

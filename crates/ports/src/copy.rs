@@ -18,7 +18,9 @@ const LINE: usize = 64;
 #[inline(always)]
 pub fn prefetch(buffer: View<'_>, line: impl Fn(*mut u8)) {
     line(buffer.as_ptr());
-    line(buffer.as_ptr().wrapping_add(LINE));
+    if buffer.len() > LINE {
+        line(buffer.as_ptr().wrapping_add(LINE));
+    }
 }
 
 /// Writes the first and the last bytes of what of a frame is at hand, to where all of it fits: mostly to the two lines it
@@ -38,10 +40,10 @@ pub fn touch_short(room: View<'_>, head: &Head) {
     room.write_ends(head);
 }
 
-/// Writes such a frame.
+/// Writes what [`touch_short`] has left of such a frame.
 #[inline(always)]
 pub fn write_short(room: View<'_>, head: &Head) {
-    let _ = room.write_head(head, room.len());
+    room.write_between_ends(head);
 }
 
 /// Writes a row of such frames, each behind the first `SKIP` bytes of its buffer, which is as long as is needed.

@@ -4,7 +4,8 @@ mod frame;
 
 use ringway_memory::{HEAD_BYTES, Head, View, recycled};
 
-pub use self::frame::Frame;
+pub(crate) use self::frame::AllFrames;
+pub use self::frame::{Frame, InTurn};
 use self::frame::{EMPTY, Entry, More};
 use crate::counters::DropReason;
 use crate::mac::Mac;
@@ -267,24 +268,29 @@ impl<'m> Batch<'m> {
     /// have 14 bytes or more: a shorter one ends the row as if there were no more. Returns how many were added.
     #[inline(always)]
     pub fn fill(&mut self, frames: impl Iterator<Item = View<'m>>) -> usize {
+        self.fill_from_buffers(frames.map(|frame| (frame, frame.len())))
+    }
+
+    /// As [`Batch::fill`], for frames that are the first bytes of a buffer: so many of them.
+    #[inline(always)]
+    pub fn fill_from_buffers(&mut self, frames: impl Iterator<Item = (View<'m>, usize)>) -> usize {
         let (first, end) = (self.parts.count, self.parts.count + self.room());
         let budget = self.parts.max_bytes.saturating_sub(self.parts.bytes);
         let (mut count, mut bytes) = (0, 0);
         let places = self.parts.heads[first..end].iter_mut().zip(&mut self.parts.entries[first..end]);
-        for ((head, entry), frame) in places.zip(frames) {
-            let len = frame.len();
-            if len < MIN_FRAME {
+        for ((head, entry), (buffer, len)) in places.zip(frames) {
+            if len < MIN_FRAME || len > buffer.len() {
                 break;
             }
             *entry = Entry { len: len as u32, ..EMPTY };
-            if let Some(rest) = frame.behind(HEAD_BYTES) {
-                if bytes + len as u64 > budget {
+            if len > HEAD_BYTES {
+                let Some(rest) = buffer.sub(HEAD_BYTES, len - HEAD_BYTES).filter(|_| bytes + len as u64 <= budget) else {
                     break;
-                }
+                };
                 (entry.first_rest, entry.more) = (self.rests.len() as u32, More::new(HEAD_BYTES, 1, None));
                 self.rests.push(rest);
             }
-            frame.read_head(len, head);
+            buffer.read_head(len, head);
             bytes += len as u64;
             count += 1;
         }
@@ -549,8 +555,9 @@ impl<'m> Batch<'m> {
         if self.parts.rejected {
             return self.place_others(decide);
         }
-        let mut last = ([0; 12], None);
-        for (head, entry) in self.parts.heads.iter().zip(&mut self.parts.entries[..]).take(self.parts.count) {
+        let count = self.parts.count;
+        let mut last = ((0, 0), None);
+        for (head, entry) in self.parts.heads[..count].iter().zip(&mut self.parts.entries[..count]) {
             let addresses = Mac::both(&head.0);
             entry.destination = match last {
                 (before, Some(destination)) if before == addresses => destination,
@@ -582,7 +589,7 @@ impl<'m> Batch<'m> {
 
     #[inline(never)]
     fn place_mixed(&mut self, mut decide: impl FnMut(u16, Mac, Mac) -> Destination) {
-        let mut last = (([0; 12], 0), None);
+        let mut last = (((0, 0), 0), None);
         for ((head, entry), class) in
             self.parts.heads.iter().zip(&mut self.parts.entries[..]).zip(&self.parts.classes).take(self.parts.count)
         {
@@ -619,6 +626,12 @@ impl<'m> Batch<'m> {
         let both = |index: usize| self.parts.heads[index].0[..12].try_into().unwrap_or_default();
         let addresses: [u8; 12] = both(self.parts.count - 1);
         Exhausted { port, addresses, alike: addresses == both(0), given }
+    }
+
+    /// All of them, to deliver them.
+    #[inline(always)]
+    pub(crate) fn frames(&self) -> AllFrames<'_, 'm> {
+        AllFrames::of(self)
     }
 
     /// Frame `index`, to deliver it.

@@ -1,6 +1,6 @@
 //! Delivery: a list of frames per destination, each destination served once (VALE §3.3.2).
 
-use crate::batch::{Batch, Destination, Frame};
+use crate::batch::{AllFrames, Batch, Destination, Frame, InTurn};
 use crate::counters::DropReason;
 use crate::offload::{Accepts, Finisher};
 use crate::policy::{self, Class, Exhausted, Retagger};
@@ -14,27 +14,36 @@ const NONE: u16 = u16::MAX;
 /// The frames for one destination, in the order in which they came.
 #[derive(Clone, Debug)]
 pub struct Frames<'b, 'm> {
-    batch: &'b Batch<'m>,
+    all: AllFrames<'b, 'm>,
+    /// Ascending.
     order: std::slice::Iter<'b, u16>,
 }
 
 impl<'b, 'm> Frames<'b, 'm> {
     /// The frames of a batch that `order` names, in that order.
     pub(crate) fn of(batch: &'b Batch<'m>, order: &'b [u16]) -> Self {
-        Self { batch, order: order.iter() }
+        Self { all: batch.frames(), order: order.iter() }
+    }
+
+    /// The same frames, if they are all of the batch from its first on: taking them then needs no list.
+    #[inline(always)]
+    #[must_use]
+    pub fn in_turn(&self) -> Option<InTurn<'b, 'm>> {
+        let order = self.order.as_slice();
+        order.last().filter(|&&last| usize::from(last) + 1 == order.len()).map(|_| self.all.in_turn(order.len()))
     }
 
     /// The next frame, as frames that are only this one.
     pub(crate) fn next_alone(&mut self) -> Option<Self> {
         let (alone, others) = self.order.as_slice().split_at_checked(1)?;
         self.order = others.iter();
-        Some(Self::of(self.batch, alone))
+        Some(Self { all: self.all, order: alone.iter() })
     }
 
     /// Each with its VLAN.
     pub(crate) fn classed(self) -> impl Iterator<Item = (Frame<'b, 'm>, Class)> {
-        let batch = self.batch;
-        self.order.map(move |&index| (batch.frame(index.into()), batch.class(index.into())))
+        let all = self.all;
+        self.order.map(move |&index| (all.get(index.into()), all.class(index.into())))
     }
 }
 
@@ -43,12 +52,12 @@ impl<'b, 'm> Iterator for Frames<'b, 'm> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<Frame<'b, 'm>> {
-        self.order.next().map(|&index| self.batch.frame(usize::from(index)))
+        self.order.next().map(|&index| self.all.get(usize::from(index)))
     }
 
     #[inline(always)]
     fn nth(&mut self, n: usize) -> Option<Frame<'b, 'm>> {
-        self.order.nth(n).map(|&index| self.batch.frame(usize::from(index)))
+        self.order.nth(n).map(|&index| self.all.get(usize::from(index)))
     }
 
     #[inline(always)]

@@ -35,7 +35,7 @@ mod testing;
 #[cfg(test)]
 mod watch_tests;
 
-pub use batch::{Batch, BatchStorage, Destination, Frame, MAX_BATCH};
+pub use batch::{Batch, BatchStorage, Destination, Frame, InTurn, MAX_BATCH};
 pub use calls::PendingCalls;
 pub use counters::{Counters, CountersReading, DropReason};
 pub use deliver::Frames;

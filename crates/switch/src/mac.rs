@@ -28,12 +28,11 @@ impl Mac {
     }
 
     /// Destination and source as they stand in the frame that begins with `head`, for comparing.
-    #[inline]
+    #[inline(always)]
     #[must_use]
-    pub(crate) fn both(head: &[u8; 128]) -> [u8; 12] {
-        let mut both = [0; 12];
-        both.copy_from_slice(&head[..12]);
-        both
+    pub(crate) fn both(head: &[u8; 128]) -> (u64, u32) {
+        let (first, others) = head.split_first_chunk().unwrap_or((&[0; 8], &[]));
+        (u64::from_ne_bytes(*first), u32::from_ne_bytes(*others.first_chunk().unwrap_or(&[0; 4])))
     }
 
     /// From the six bytes in wire order.

@@ -18,6 +18,12 @@ pub trait Endpoint {
         self.tx_push(template.len(), |frame| frame.copy_from_slice(template))
     }
 
+    /// The same up to `most` times. Returns how often there was room.
+    #[inline]
+    fn tx_repeat_many(&mut self, template: &[u8], most: usize) -> usize {
+        (0..most).take_while(|_| self.tx_repeat(template)).count()
+    }
+
     /// Makes everything queued visible to the other side, waking it when it asks for that.
     fn tx_flush(&mut self);
 

@@ -50,10 +50,15 @@ impl Endpoint for ProcessEndpoint {
 
     #[inline]
     fn tx_repeat(&mut self, template: &[u8]) -> bool {
+        self.tx_repeat_many(template, 1) == 1
+    }
+
+    #[inline]
+    fn tx_repeat_many(&mut self, template: &[u8], most: usize) -> usize {
         if template.len() <= self.port.layout().shape.buffer_size as usize {
-            self.port.tx().push_again(template.len())
+            self.port.tx().push_again(template.len(), most)
         } else {
-            self.port.tx().push(template)
+            (0..most).take_while(|_| self.port.tx().push(template)).count()
         }
     }
 

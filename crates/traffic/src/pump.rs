@@ -212,9 +212,7 @@ impl<E: Endpoint> Seat<E> {
         let size = frames.size();
         let mut sent = 0;
         if self.to_write == 0 {
-            while sent < quota && endpoint.tx_repeat(&self.template) {
-                sent += 1;
-            }
+            sent = endpoint.tx_repeat_many(&self.template, quota);
         } else {
             while sent < quota && endpoint.tx_push(size, |frame| frames.write(frame)) {
                 sent += 1;

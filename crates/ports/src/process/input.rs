@@ -155,10 +155,10 @@ impl TxRing {
             if at == stop {
                 break Ok(());
             }
-            at = if self.ring.offload {
-                take_whole::<true>(&memory, at, stop, batch)
+            at += if self.ring.offload {
+                take_prefixed_row(&memory, at, stop, batch)
             } else {
-                take_whole::<false>(&memory, at, stop, batch)
+                take_row(&memory, at, stop, batch)
             };
             if at < stop {
                 match take_pieces(&self.ring, &memory, at, self.ring.distance(at, head), batch) {
@@ -287,30 +287,40 @@ impl TxRing {
     }
 }
 
-/// Takes frames of one slot each from `at` up to `stop`, or up to a slot that is part of a longer frame, which it
-/// returns. The batch has room for all of them.
+/// Takes frames of one slot each from `at` on, before `stop`, up to the first slot that needs a closer look: part of a
+/// longer frame, or wrong. Returns how many were taken. The batch has room for all of them.
 #[inline]
-fn take_whole<'m, const PREFIXED: bool>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'m>) -> u32 {
+fn take_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'m>) -> u32 {
+    let slots = memory.slots(at, stop);
+    let mut ahead = slots.get(PREFETCH_AHEAD..).unwrap_or_default().iter();
+    let frames = slots.iter().map_while(|[word, _]| {
+        // Only a hint: the slot is read again when its turn comes.
+        if let Some([word, _]) = ahead.next() {
+            memory.prefetch(word);
+        }
+        // Read once: what is not taken here is read and judged anew.
+        let slot = Slot::from_word(word.load(Ordering::Relaxed));
+        (!slot.more()).then_some((memory.buffer(slot)?, slot.len.into()))
+    });
+    batch.fill_from_buffers(frames) as u32
+}
+
+/// As [`take_row`], where each frame begins with a header.
+#[inline]
+fn take_prefixed_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'m>) -> u32 {
     let slots = memory.slots(at, stop);
     for (taken, [word, _]) in slots.iter().enumerate() {
-        // Only a hint: the slot is read again, once, when its turn comes.
         if let Some([word, _]) = slots.get(taken + PREFETCH_AHEAD) {
             memory.prefetch(word);
         }
         let slot = Slot::from_word(word.load(Ordering::Relaxed));
-        if slot.more() {
-            return at + taken as u32;
-        }
-        match memory.buffer(slot) {
-            None => batch.refuse(DropReason::BadBuffer),
-            Some(buffer) => match usize::from(slot.len) {
-                len if len == 0 || len > buffer.len() => batch.refuse(DropReason::BadLength),
-                len if PREFIXED => take_prefixed(buffer, len, batch),
-                len => batch.push(buffer, len),
-            },
+        let Some(buffer) = memory.buffer(slot).filter(|_| !slot.more()) else { return taken as u32 };
+        match usize::from(slot.len) {
+            len if len == 0 || len > buffer.len() => return taken as u32,
+            len => take_prefixed(buffer, len, batch),
         }
     }
-    stop
+    slots.len() as u32
 }
 
 /// The header before a frame, read once, and where the frame begins; `None` when the view is shorter.
@@ -341,7 +351,7 @@ enum Pieces {
     Endless,
 }
 
-/// Takes a frame that lies in several slots.
+/// Takes a frame that lies in one or several slots, and refuses what is wrong.
 #[cold]
 fn take_pieces<'m>(ring: &Ring, memory: &RingMemory<'m>, mut at: u32, left: u32, batch: &mut Batch<'m>) -> Pieces {
     let mut pieces: [Option<View<'m>>; MAX_SLOTS_PER_FRAME] = [None; MAX_SLOTS_PER_FRAME];

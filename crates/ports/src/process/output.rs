@@ -9,7 +9,7 @@ use ringway_abi::layout::MAX_SLOTS_PER_FRAME;
 use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
 use ringway_abi::{Layout, Offload, Slot};
-use ringway_memory::{Mapping, View, prefetch_write};
+use ringway_memory::{HEAD_BYTES, Head, Mapping, View, prefetch_write};
 use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Output, PortFault};
 
 use super::ring::{Ring, RingMemory};
@@ -18,6 +18,8 @@ use crate::steer::{Picks, room_of};
 
 /// A delivery of so few frames needs no longer row: clearing one takes longer than filling it.
 const FEW: usize = 4;
+/// What a row holds where it has no frame.
+static NO_BYTES: Head = Head([0; HEAD_BYTES]);
 
 pub(super) struct ProcessOutput {
     rings: Vec<RxRing>,
@@ -87,7 +89,10 @@ impl Output for ProcessOutput {
         let few = frames.len() <= FEW;
         let result = match self.rings.as_mut_slice() {
             [ring] if !ring.ring.offload && few => ring.deliver::<0, FEW>(frames, &mut tally),
-            [ring] if !ring.ring.offload => ring.deliver::<0, ROW>(frames, &mut tally),
+            [ring] if !ring.ring.offload => match frames.in_turn() {
+                Some(frames) => ring.deliver::<0, ROW>(frames, &mut tally),
+                None => ring.deliver::<0, ROW>(frames, &mut tally),
+            },
             [ring] => ring.deliver::<PREFIX_BYTES, ROW>(frames, &mut tally),
             rings => deliver_spread(rings, &mut self.picks, frames, &mut tally),
         };
@@ -154,7 +159,7 @@ impl RxRing {
     #[inline]
     fn deliver<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
         &mut self,
-        mut frames: impl Iterator<Item = Frame<'b, 'm>>,
+        mut frames: impl Iterator<Item = Frame<'b, 'm>> + Clone,
         tally: &mut Tally,
     ) -> Result<(), PortFault> {
         let RxRing { ring, given } = self;
@@ -165,58 +170,38 @@ impl RxRing {
             frames.for_each(|_| tally.lose(DropReason::ReceiverDown));
             return Err(fault);
         }
-        let (mut room, mut next) = (given.room(ring), given.next);
+        let mut next = given.next;
         let memory = ring.memory();
-        let buffer_size = ring.buffer_size as usize;
-        let (mut delivered, mut bytes, mut result) = (0, 0, Ok(()));
-        let mut waiting = frames.next();
-        let mut row = [None; ROW];
-        while waiting.is_some() {
-            let mut found = 0;
-            while let Some(frame) = waiting.filter(|frame| found < ROW && PREFIX + frame.len() <= buffer_size) {
-                waiting = frames.next();
-                if room == 0 {
-                    tally.lose(DropReason::ReceiverFull);
+        let mut result = Ok(());
+        loop {
+            let room = ring.slots - 1 - ring.distance(given.head, next);
+            let fits = |frame: Frame<'_, '_>| PREFIX + frame.len() <= ring.buffer_size as usize;
+            if room > 0 && frames.clone().next().is_some_and(fits) {
+                let slots = memory.slots(next, ring.slots.min(next + room));
+                next = ring.after(next, give_rows::<PREFIX, ROW>(&memory, slots, &mut frames, tally));
+                if next == 0 && room > slots.len() as u32 {
                     continue;
                 }
-                let word = memory.word(next);
-                let old = word.load(Ordering::Relaxed);
-                // A slot that cannot be filled stays where it is: the client finds its mistake there.
-                let Some(buffer) = memory.buffer(Slot::from_word(old)) else {
-                    tally.lose(DropReason::BadBuffer);
-                    continue;
-                };
-                prefetch(buffer, prefetch_write);
-                row[found] = Some((buffer, frame, word, old));
-                found += 1;
-                next = ring.after(next, 1);
-                room -= 1;
-                bytes += frame.len() as u64;
             }
-            fill::<PREFIX>(&row[..found]);
-            delivered += found as u64;
-            if let Some(frame) = waiting.filter(|frame| PREFIX + frame.len() > buffer_size) {
-                // It takes more slots than were counted on.
-                result = given.look(ring);
-                if result.is_err() {
-                    waiting.into_iter().chain(&mut frames).for_each(|_| tally.lose(DropReason::ReceiverDown));
-                    break;
+            // The next frame takes more slots than were counted on, or there is none for it, or a wrong one.
+            let Some(frame) = frames.next() else { break };
+            if PREFIX + frame.len() > ring.buffer_size as usize
+                && let Err(fault) = given.look(ring)
+            {
+                std::iter::once(frame).chain(&mut frames).for_each(|_| tally.lose(DropReason::ReceiverDown));
+                result = Err(fault);
+                break;
+            }
+            let room = ring.slots - 1 - ring.distance(given.head, next);
+            match fill_slots::<PREFIX>(ring, &memory, next, room, frame) {
+                Ok(slots) => {
+                    next = ring.after(next, slots);
+                    tally.frames += 1;
+                    tally.bytes += frame.len() as u64;
                 }
-                room = ring.slots - 1 - ring.distance(given.head, next);
-                waiting = frames.next();
-                match fill_slots::<PREFIX>(ring, &memory, next, room, frame) {
-                    Ok(slots) => {
-                        next = ring.after(next, slots);
-                        room -= slots;
-                        delivered += 1;
-                        bytes += frame.len() as u64;
-                    }
-                    Err(reason) => tally.lose(reason),
-                }
+                Err(reason) => tally.lose(reason),
             }
         }
-        tally.frames += delivered;
-        tally.bytes += bytes;
         if next != given.next {
             ring.doorbell[RX_SWITCH + INDEX].store(next, Ordering::Release);
             given.next = next;
@@ -229,25 +214,64 @@ impl RxRing {
     }
 }
 
-/// A buffer, the frame that fits into it, and its slot: where it is and what it said.
-type Fill<'c, 'b, 'm> = (View<'c>, Frame<'b, 'm>, &'c AtomicU64, u64);
-
-/// Copies frames that fit into one buffer each.
+/// Gives frames to these slots, in rows of `ROW`, up to the first frame that does not fit into the buffer of its slot.
+/// Returns how many.
 #[inline(always)]
-fn fill<const PREFIX: usize>(row: &[Option<Fill<'_, '_, '_>>]) {
-    if row.len() > 1 {
-        for (buffer, frame, ..) in row.iter().map_while(Option::as_ref) {
-            buffer.behind(PREFIX).inspect(|room| copy::touch(*room, frame));
+fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
+    memory: &RingMemory<'_>,
+    slots: &[[AtomicU64; 2]],
+    frames: &mut (impl Iterator<Item = Frame<'b, 'm>> + Clone),
+    tally: &mut Tally,
+) -> u32 {
+    // Of each frame in a row its buffer, cut to the bytes that are written, and its own first bytes.
+    let mut rooms = [View::private(&mut []); ROW];
+    let mut firsts = [&NO_BYTES; ROW];
+    let (mut given, mut bytes) = (0, 0);
+    loop {
+        let (row, slots, mut found, mut all_short) = (frames.clone(), &slots[given..], 0, true);
+        let places = rooms.iter_mut().zip(&mut firsts);
+        for (([word, _], (room, first)), frame) in slots.iter().zip(places).zip(frames.clone()) {
+            let (slot, len) = (Slot::from_word(word.load(Ordering::Relaxed)), PREFIX + frame.len());
+            // A slot that cannot be filled stays as it is: the client finds its mistake there.
+            let Some(buffer) = memory.buffer(slot).and_then(|all| all.sub(0, len)) else { break };
+            prefetch(buffer, prefetch_write);
+            // Most slots said the same the last time around.
+            if (slot.len, slot.flags) != (len as u16, 0) {
+                word.store(Slot { len: len as u16, flags: 0, ..slot }.to_word(), Ordering::Relaxed);
+            }
+            (*room, *first) = (buffer, frame.head());
+            all_short &= frame.is_short();
+            bytes += frame.len() as u64;
+            found += 1;
+        }
+        if found > 0 {
+            frames.nth(found - 1);
+        }
+        let (rooms, firsts) = (&rooms[..found], &firsts[..found]);
+        if all_short && PREFIX == 0 {
+            for (room, first) in rooms.iter().zip(firsts) {
+                copy::touch_short(*room, first);
+            }
+            for (room, first) in rooms.iter().zip(firsts) {
+                copy::write_short(*room, first);
+            }
+        } else {
+            for (room, frame) in rooms.iter().zip(row.clone()) {
+                room.behind(PREFIX).inspect(|room| copy::touch(*room, &frame));
+            }
+            for (room, frame) in rooms.iter().zip(row) {
+                let room = if PREFIX > 0 { write_prefix(*room, &frame) } else { Some(*room) };
+                room.inspect(|room| copy::write(*room, &frame));
+            }
+        }
+        given += found;
+        if found < ROW {
+            break;
         }
     }
-    for (buffer, frame, word, old) in row.iter().map_while(Option::as_ref) {
-        let room = if PREFIX > 0 { write_prefix(*buffer, frame) } else { Some(*buffer) };
-        room.inspect(|room| copy::write(*room, frame));
-        let new = Slot { len: (PREFIX + frame.len()) as u16, flags: 0, ..Slot::from_word(*old) }.to_word();
-        if new != *old {
-            word.store(new, Ordering::Relaxed);
-        }
-    }
+    tally.frames += given as u64;
+    tally.bytes += bytes;
+    given as u32
 }
 
 /// Writes the frame's header to the beginning of a buffer; gives what follows it.

@@ -1,10 +1,14 @@
 //! One frame of a batch.
 
+use std::iter::Zip;
+use std::slice;
+
 use ringway_memory::{Head, View};
 
 use super::{Batch, Destination, Packed};
 use crate::counters::DropReason;
 use crate::offload::{self, Offload};
+use crate::policy::Class;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
@@ -53,6 +57,65 @@ pub(super) const EMPTY: Entry = Entry {
     destination: Packed::new(Destination::Drop(DropReason::NoDestination)),
     more: More::NOTHING,
 };
+
+/// All frames of a batch, by number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllFrames<'b, 'm> {
+    batch: &'b Batch<'m>,
+    entries: &'b [Entry],
+    heads: &'b [Head],
+}
+
+impl<'b, 'm> AllFrames<'b, 'm> {
+    #[inline(always)]
+    pub(super) fn of(batch: &'b Batch<'m>) -> Self {
+        let count = batch.parts.count;
+        Self { batch, entries: &batch.parts.entries[..count], heads: &batch.parts.heads[..count] }
+    }
+
+    #[inline(always)]
+    pub(crate) fn get(&self, index: usize) -> Frame<'b, 'm> {
+        Frame { batch: self.batch, entry: &self.entries[index], head: &self.heads[index] }
+    }
+
+    /// The first `count` of them, which there are.
+    #[inline(always)]
+    pub(crate) fn in_turn(&self, count: usize) -> InTurn<'b, 'm> {
+        InTurn { batch: self.batch, parts: self.entries[..count].iter().zip(&self.heads[..count]) }
+    }
+
+    /// The VLAN of a frame, as [`Batch::class`].
+    #[inline]
+    pub(crate) fn class(&self, index: usize) -> Class {
+        self.batch.class(index)
+    }
+}
+
+/// Frames of a batch from its first on, without a gap.
+#[derive(Clone, Debug)]
+pub struct InTurn<'b, 'm> {
+    batch: &'b Batch<'m>,
+    parts: Zip<slice::Iter<'b, Entry>, slice::Iter<'b, Head>>,
+}
+
+impl<'b, 'm> Iterator for InTurn<'b, 'm> {
+    type Item = Frame<'b, 'm>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Frame<'b, 'm>> {
+        self.parts.next().map(|(entry, head)| Frame { batch: self.batch, entry, head })
+    }
+
+    #[inline(always)]
+    fn nth(&mut self, n: usize) -> Option<Frame<'b, 'm>> {
+        self.parts.nth(n).map(|(entry, head)| Frame { batch: self.batch, entry, head })
+    }
+
+    #[inline(always)]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.parts.size_hint()
+    }
+}
 
 /// A frame to deliver: `head_len` bytes of `head` and then each of `rest`, together `len` bytes.
 #[derive(Clone, Copy, Debug)]

@@ -105,6 +105,11 @@ impl Endpoint for AnyPort {
     }
 
     #[inline]
+    fn tx_repeat_many(&mut self, template: &[u8], most: usize) -> usize {
+        each!(self, port => port.tx_repeat_many(template, most))
+    }
+
+    #[inline]
     fn tx_flush(&mut self) {
         each!(self, port => port.tx_flush());
     }
