@@ -5,8 +5,8 @@ mod frame;
 use ringway_memory::{HEAD_BYTES, Head, View, recycled};
 
 pub(crate) use self::frame::AllFrames;
-pub use self::frame::{Frame, InTurn};
 use self::frame::{EMPTY, Entry, More};
+pub use self::frame::{Frame, InTurn};
 use crate::counters::DropReason;
 use crate::mac::Mac;
 use crate::offload::{self, Accepts, Offload};
@@ -284,7 +284,8 @@ impl<'m> Batch<'m> {
             }
             *entry = Entry { len: len as u32, ..EMPTY };
             if len > HEAD_BYTES {
-                let Some(rest) = buffer.sub(HEAD_BYTES, len - HEAD_BYTES).filter(|_| bytes + len as u64 <= budget) else {
+                let Some(rest) = buffer.sub(HEAD_BYTES, len - HEAD_BYTES).filter(|_| bytes + len as u64 <= budget)
+                else {
                     break;
                 };
                 (entry.first_rest, entry.more) = (self.rests.len() as u32, More::new(HEAD_BYTES, 1, None));
