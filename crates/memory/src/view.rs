@@ -256,25 +256,6 @@ impl<'m> View<'m> {
         }
     }
 
-    /// Copies what [`View::write_ends`] leaves of as many bytes of `head` as the view has; does nothing when it has more than
-    /// [`HEAD_BYTES`].
-    #[inline(always)]
-    pub fn write_between_ends(&self, head: &Head) {
-        const END: usize = 16;
-        let (from, to) = (head.0.as_ptr(), self.start.as_ptr());
-        // SAFETY: each arm's bytes end before `len`, which is inside the view and, as far as there is an arm, inside `head`;
-        // private memory never overlaps a mapping.
-        unsafe {
-            match self.len {
-                49..=64 => ptr::copy_nonoverlapping(from.add(END), to.add(END), 32),
-                33..=48 => ptr::copy_nonoverlapping(from.add(END), to.add(END), 16),
-                65..=HEAD_BYTES => copy_ends::<64>(from, to, self.len),
-                0..END => ptr::copy_nonoverlapping(from, to, self.len),
-                _ => {}
-            }
-        }
-    }
-
     /// Copies all of `source` to the beginning of the view; false, with nothing done, when the view is shorter.
     #[inline]
     #[must_use]

@@ -108,20 +108,6 @@ proptest! {
     }
 
     #[test]
-    fn a_head_written_in_two_steps_is_whole(offset in 64..512usize, room in 0..200usize) {
-        let mapping = patterned();
-        let head = Head(std::array::from_fn(|at| 255 - at as u8));
-        let view = mapping.view(offset, room).expect("inside");
-        view.write_ends(&head);
-        view.write_between_ends(&head);
-        let mut expected = pattern(BYTES);
-        if room <= HEAD_BYTES {
-            expected[offset..offset + room].copy_from_slice(&head.0[..room]);
-        }
-        prop_assert_eq!(content(&mapping), expected);
-    }
-
-    #[test]
     fn a_copy_between_clients_is_exact(to in 0..512usize, from in 0..512usize, len in 0..2000usize, room in 0..2000usize) {
         let (target, source) = (patterned(), patterned());
         let taken = source.view(from, len).expect("inside");

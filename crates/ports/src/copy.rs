@@ -34,25 +34,14 @@ pub fn touch(room: View<'_>, frame: &Frame<'_, '_>) {
     }
 }
 
-/// As [`touch`], for a frame of which nothing is but its first bytes: as many as there is room.
-#[inline(always)]
-pub fn touch_short(room: View<'_>, head: &Head) {
-    room.write_ends(head);
-}
-
-/// Writes what [`touch_short`] has left of such a frame.
-#[inline(always)]
-pub fn write_short(room: View<'_>, head: &Head) {
-    room.write_between_ends(head);
-}
-
-/// Writes a row of such frames, each behind the first `SKIP` bytes of its buffer, which is as long as is needed.
+/// Writes a row of frames of which nothing is but their first bytes, each behind the first `SKIP` bytes of its buffer, which is
+/// as long as is needed.
 #[inline(always)]
 pub fn write_short_row<const SKIP: usize>(buffers: &[View<'_>], heads: &[&Head]) {
     if !write_heads::<SKIP>(buffers, heads) {
         let rooms = || buffers.iter().zip(heads).filter_map(|(buffer, head)| Some((buffer.behind(SKIP)?, *head)));
-        rooms().for_each(|(room, head)| touch_short(room, head));
-        rooms().for_each(|(room, head)| write_short(room, head));
+        rooms().for_each(|(room, head)| room.write_ends(head));
+        rooms().for_each(|(room, head)| _ = room.write_head(head, room.len()));
     }
 }
 

@@ -234,7 +234,9 @@ fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
             let (slot, len) = (Slot::from_word(word.load(Ordering::Relaxed)), PREFIX + frame.len());
             // A slot that cannot be filled stays as it is: the client finds its mistake there.
             let Some(buffer) = memory.buffer(slot).and_then(|all| all.sub(0, len)) else { break };
-            prefetch(buffer, prefetch_write);
+            if !frame.is_short() {
+                prefetch(buffer, prefetch_write);
+            }
             // Most slots said the same the last time around.
             if (slot.len, slot.flags) != (len as u16, 0) {
                 word.store(Slot { len: len as u16, flags: 0, ..slot }.to_word(), Ordering::Relaxed);
@@ -249,12 +251,7 @@ fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
         }
         let (rooms, firsts) = (&rooms[..found], &firsts[..found]);
         if all_short && PREFIX == 0 {
-            for (room, first) in rooms.iter().zip(firsts) {
-                copy::touch_short(*room, first);
-            }
-            for (room, first) in rooms.iter().zip(firsts) {
-                copy::write_short(*room, first);
-            }
+            copy::write_short_row::<0>(rooms, firsts);
         } else {
             for (room, frame) in rooms.iter().zip(row.clone()) {
                 room.behind(PREFIX).inspect(|room| copy::touch(*room, &frame));
