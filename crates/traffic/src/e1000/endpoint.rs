@@ -348,7 +348,11 @@ impl Endpoint for E1000Endpoint {
 
     #[inline]
     fn rx_batch(&mut self, max: usize, take: impl FnMut(&[u8])) -> usize {
-        self.receives = true;
+        if !self.receives {
+            self.receives = true;
+            // The interrupts of frames that came before may have been taken for others.
+            self.polling |= self.rx.has_some();
+        }
         self.serve();
         if self.broken.is_some() || !self.polling && self.csb.is_none() {
             return 0;
