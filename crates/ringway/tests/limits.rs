@@ -229,6 +229,29 @@ fn senders_to_a_slow_receiver_share_it_by_weight_without_any_limit() {
 }
 
 #[test]
+fn senders_to_a_virtual_machine_with_few_packed_descriptors_share_it_by_weight_without_any_limit() {
+    let vm = "[switch.lan0]\n[port.p1]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n";
+    let sender = |number, keys| format!("[port.p{number}]\nswitch = \"lan0\"\nkind = \"process\"\n{keys}\n");
+    let daemon = Daemon::start(&(vm.to_owned() + &sender(2, "") + &sender(3, "weight = 3")));
+    let options = VirtioOptions { rx_ring: 32, tx_ring: 32, ..VirtioOptions::default() };
+    let socket = daemon.runtime_dir().join("p1.sock");
+    let mut receiver = VirtioEndpoint::<Packed>::attach(&socket, &options).expect("the port takes a front end");
+    let hello = frame([2, 0, 0, 0, 0xff, 0xff], 1, 60);
+    assert!(receiver.tx_push(hello.len(), |bytes| bytes.copy_from_slice(&hello)));
+    receiver.tx_flush();
+    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:01"));
+    let senders = clients(&daemon, address(1), &[(2, &[60]), (3, &[1514])]);
+    let mut dropped = 0;
+    shared(500_000, 3.0, |bytes| {
+        // Slow, however fast this machine is: it gives a few descriptors back when it has lost some more.
+        until("more is sent than it takes", || drops(&daemon, "p1", "receiver_full") > dropped);
+        receiver.rx_batch(32, |frame| bytes[usize::from(frame[11] == 3)] += frame.len());
+        dropped = drops(&daemon, "p1", "receiver_full");
+    });
+    drop(senders);
+}
+
+#[test]
 fn virtual_machines_wait_for_a_receiver_that_has_them_wait_and_nothing_is_lost() {
     let vms =
         "[port.p2]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n[port.p3]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n";

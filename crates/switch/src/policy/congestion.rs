@@ -21,7 +21,8 @@ const MEMORY: u64 = 10_000_000;
 /// This part of a receiver's room is not for those who are ahead of another.
 const HEADROOM: usize = 8;
 /// For so long a sender that lost frames counts as one that will be back at once, and that much longer for each sender:
-/// between two of its batches a poller serves all the others. One that sends now and then holds up nobody.
+/// between two of its batches a poller serves all the others. One that sends now and then holds up nobody. While nobody
+/// is served, as when the poller waits for its processor, no more of this time passes than that.
 const AT_ONCE: u64 = 100_000;
 const TURN: u64 = 30_000;
 /// How far one may be ahead of another, in bytes of weight 1: a part of what the receiver takes in [`MEMORY`], in bounds.
@@ -47,6 +48,9 @@ pub(crate) struct Congestion {
 #[derive(Debug)]
 struct State {
     senders: Vec<Sender>,
+    /// When some sender was served last, and the time spent serving until then.
+    served: u64,
+    spent: u64,
     /// What it took since `since`, and how far one may be ahead.
     taken: u64,
     since: u64,
@@ -58,14 +62,14 @@ struct Sender {
     owner: Owner,
     /// What it had, divided by its weight.
     had: u64,
-    /// When it was served last, and when it last lost frames.
+    /// When it was served last, and how much time had been spent serving when it last lost frames.
     seen: u64,
-    lost: u64,
+    lost: Option<u64>,
 }
 
 impl Default for Congestion {
     fn default() -> Self {
-        let state = State { senders: Vec::with_capacity(SENDERS), taken: 0, since: 0, quantum: 0 };
+        let state = State { senders: Vec::with_capacity(SENDERS), served: 0, spent: 0, taken: 0, since: 0, quantum: 0 };
         Self { until: AtomicU64::new(0), state: Mutex::new(state) }
     }
 }
@@ -81,8 +85,9 @@ impl Congestion {
     /// most so many.
     pub(crate) fn most(&self, from: &Member, room: Option<(usize, usize)>, now: u64) -> (u64, u64) {
         let mut state = self.state();
-        let least = state.least_of_others(from.owner, now, state.at_once(), |other| other.lost);
-        let least_of_all = state.least_of_others(from.owner, now, MEMORY, |other| other.seen);
+        state.spend(now);
+        let least = state.least_of_hungry(from.owner);
+        let least_of_all = state.least_of_others(from.owner, |other| now.saturating_sub(other.seen) < MEMORY);
         let sender = state.sender(from.owner, least.unwrap_or(0), now);
         let is_ahead = least_of_all.is_some_and(|least| sender.had > least);
         let frames = match room {
@@ -106,8 +111,9 @@ impl Congestion {
             self.until.store(now.saturating_add(MEMORY), Ordering::Relaxed);
         }
         let mut state = self.state();
+        state.spend(now);
         state.take(bytes, now);
-        let least = state.least_of_others(from.owner, now, state.at_once(), |other| other.lost).unwrap_or(0);
+        let (least, spent) = (state.least_of_hungry(from.owner).unwrap_or(0), state.spent);
         // Who wanted less, or was away, does not make up for all of it.
         let behind = (BEHIND * state.quantum.max(*QUANTUM.start())).min(FARTHEST) * SCALE;
         let sender = state.sender(from.owner, least, now);
@@ -116,28 +122,34 @@ impl Congestion {
         sender.had = sender.had.wrapping_add(bytes * SCALE / u64::from(from.weight.max(1)));
         sender.seen = now;
         if lost {
-            sender.lost = now;
+            sender.lost = Some(spent);
         }
     }
 }
 
 impl State {
-    /// For so long one that lost frames is expected to send more.
-    fn at_once(&self) -> u64 {
-        AT_ONCE + TURN * self.senders.len() as u64
+    /// Counts the time until now.
+    fn spend(&mut self, now: u64) {
+        self.spent += now.saturating_sub(self.served).min(AT_ONCE);
+        self.served = self.served.max(now);
     }
 
-    /// The least that any other had of those for whom `last` is not so long ago that they may have stopped.
-    fn least_of_others(&self, owner: Owner, now: u64, memory: u64, last: impl Fn(&Sender) -> u64) -> Option<u64> {
-        let others = self.senders.iter().filter(|other| other.owner != owner);
-        others.filter(|other| now.saturating_sub(last(other)) < memory).map(|other| other.had).min()
+    /// The least that any other had of those who lost frames so lately that they are expected to send more at once.
+    fn least_of_hungry(&self, owner: Owner) -> Option<u64> {
+        let at_once = AT_ONCE + TURN * self.senders.len() as u64;
+        self.least_of_others(owner, |other| other.lost.is_some_and(|lost| self.spent - lost < at_once))
+    }
+
+    /// The least that any other had of those that `count`.
+    fn least_of_others(&self, owner: Owner, count: impl Fn(&Sender) -> bool) -> Option<u64> {
+        self.senders.iter().filter(|other| other.owner != owner && count(other)).map(|other| other.had).min()
     }
 
     /// The sender `owner`, who begins with what the others had at least.
     fn sender(&mut self, owner: Owner, least: u64, now: u64) -> &mut Sender {
         let place = self.senders.iter().position(|sender| sender.owner == owner).unwrap_or_else(|| {
             self.senders.retain(|sender| now.saturating_sub(sender.seen) < MEMORY);
-            self.senders.push(Sender { owner, had: least, seen: now, lost: 0 });
+            self.senders.push(Sender { owner, had: least, seen: now, lost: None });
             self.senders.len() - 1
         });
         &mut self.senders[place]

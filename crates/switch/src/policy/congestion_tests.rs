@@ -21,7 +21,17 @@ const fn sender(weight: u32, lens: &'static [usize], batch: usize, every: u64) -
 
 /// Sends to port 0, which takes `frames` frames every so many steps and has room for 256, for so many steps; gives the bytes
 /// that came of each, of the second half, and how often it had less to take.
-fn contend(senders: &'static [Sender], (frames, every): (usize, u64), steps: u64) -> (Vec<u64>, u64) {
+fn contend(senders: &'static [Sender], takes: (usize, u64), steps: u64) -> (Vec<u64>, u64) {
+    contend_standing_still(senders, takes, 0, steps)
+}
+
+/// The same where the poller stands still for so many nanoseconds whenever the receiver takes something.
+fn contend_standing_still(
+    senders: &'static [Sender],
+    (frames, every): (usize, u64),
+    still: u64,
+    steps: u64,
+) -> (Vec<u64>, u64) {
     let weigh = |member: Member| {
         let weight = usize::from(member.owner.index()).checked_sub(1).map_or(1, |sender| senders[sender].weight);
         Member { weight, ..member }
@@ -32,7 +42,8 @@ fn contend(senders: &'static [Sender], (frames, every): (usize, u64), steps: u64
     lan.sink(0, |kept| kept.room = 256);
     let (mut bytes, mut idle) = (vec![0; senders.len()], 0);
     for step in 0..steps {
-        let now = Time { nanoseconds: 1_000_000_000 + step * STEP, ..Time::at_second(1) };
+        let nanoseconds = 1_000_000_000 + step * STEP + step.div_ceil(every) * still;
+        let now = Time { nanoseconds, ..Time::at_second(1) };
         for number in 0..senders.len() {
             // Another is first each time.
             let number = (number + step as usize) % senders.len();
@@ -95,6 +106,17 @@ fn a_receiver_that_takes_much_at_once_and_seldom_is_shared_alike() {
         let shares = per_weight(SENDERS, &bytes);
         assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.01), "every {every} steps: {shares:?}");
         assert_eq!(idle, 0, "every {every} steps");
+    }
+}
+
+#[test]
+fn a_poller_that_stands_still_now_and_then_keeps_the_shares() {
+    const SENDERS: &[Sender] = &[sender(1, &[60], 64, 1), sender(3, &[1514], 64, 1)];
+    for still in [200_000, 1_000_000, 5_000_000] {
+        let (bytes, idle) = contend_standing_still(SENDERS, (256, 20), still, 4_000);
+        let shares = per_weight(SENDERS, &bytes);
+        assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.01), "{still} ns: {shares:?}");
+        assert_eq!(idle, 0, "{still} ns");
     }
 }
 
