@@ -442,7 +442,8 @@ impl<'m> Batch<'m> {
     /// Rejects the frames that `judge` does not let pass by their first bytes: all of a frame, or 128.
     #[inline]
     pub(crate) fn judge(&mut self, mut judge: impl FnMut(&[u8; HEAD_BYTES], usize) -> Result<(), DropReason>) {
-        for (head, entry) in self.parts.heads.iter().zip(&mut self.parts.entries[..]).take(self.parts.count) {
+        let count = self.parts.count;
+        for (head, entry) in self.parts.heads[..count].iter().zip(&mut self.parts.entries[..count]) {
             if let Err(reason) = judge(&head.0, entry.more.head_len(entry.len)) {
                 entry.destination = Packed(Packed::REJECTED | reason as u32);
                 self.parts.rejected = true;

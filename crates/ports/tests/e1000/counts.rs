@@ -31,13 +31,15 @@ fn without_combining_every_frame_has_its_tail_write() {
     {
         let (counters, _) = counted(way, Duration::from_micros(250));
         assert_eq!(counters.tx_tail_writes, COUNT, "{way:?}");
+        // Frames that came before it first received are polled without one.
+        let polled = counters.handled + 1;
         // A tail write for sixteen buffers given back, and one for the rest at each interrupt.
-        assert!(counters.rx_tail_writes <= COUNT / 16 + counters.handled, "{way:?}: {counters:?}");
+        assert!(counters.rx_tail_writes <= COUNT / 16 + polled, "{way:?}: {counters:?}");
         assert!(counters.interrupts > 0 && counters.handled <= counters.interrupts, "{way:?}: {counters:?}");
         assert_eq!(counters.posted, counters.register_writes, "{way:?}");
         // Causes are read at each interrupt; what masks is flushed by a read.
         let reads = if way.model == Model::E1000 { 3 } else { 2 };
-        assert!(counters.register_reads <= reads * counters.handled, "{way:?}: {counters:?}");
+        assert!(counters.register_reads <= reads * polled, "{way:?}: {counters:?}");
     }
 }
 

@@ -230,58 +230,58 @@ impl Judging<'_> {
 
 /// What was looked at of a plain frame that passed: another that has the same passes, too.
 struct Alike {
-    /// Bytes 6 to 13: Ethernet source and type.
-    ether: u64,
-    ip: AlikeIp,
-    /// UDP's ports, where they matter.
-    ports: Option<[u8; 4]>,
+    /// Of bytes 6 to 37 those that were looked at, and their bits.
+    bits: [u64; 4],
+    mask: [u64; 4],
+    /// As long as the first one had to be.
+    len: usize,
+    /// UDP's ports, where they matter, and what they must not be.
+    ports: Option<Ports>,
 }
 
-enum AlikeIp {
-    /// Bytes 22 to 29.
-    V4(u64),
-    /// Bytes 14 to 37.
-    V6([u64; 3]),
-}
-
-#[inline(always)]
-fn word(head: &[u8; 128], at: usize) -> u64 {
-    head[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+struct Ports {
+    seen: u32,
+    at: usize,
+    server: u16,
 }
 
 #[inline(always)]
-fn ports(head: &[u8; 128], at: usize) -> [u8; 4] {
-    [head[at], head[at + 1], head[at + 2], head[at + 3]]
+fn block(head: &[u8; 128]) -> [u64; 4] {
+    let words = head.get(6..38).unwrap_or_default().as_chunks().0;
+    [0, 1, 2, 3].map(|word| words.get(word).map_or(0, |bytes| u64::from_le_bytes(*bytes)))
+}
+
+#[inline(always)]
+fn ports(head: &[u8; 128], at: usize) -> u32 {
+    head[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
 impl Alike {
-    /// Bytes 23 and 26 to 29 of those from 22 on: protocol and source.
-    const V4: u64 = 0xffff_ffff_0000_ff00;
-    /// Byte 20 and half of byte 14 of those from 14 on: version and next header.
-    const V6: u64 = 0xff << 48 | 0xf0;
+    /// Ethernet source and type; version and length of the header; protocol and source.
+    const V4: [u64; 4] = [u64::MAX, 0xff, 0xffff_ffff_0000_ff00, 0];
+    /// Ethernet source and type; version and next header; source.
+    const V6: [u64; 4] = [u64::MAX, 0xff << 48 | 0xf0, u64::MAX, u64::MAX];
 
     #[inline(never)]
     fn of(head: &[u8; 128], dhcp: bool) -> Alike {
-        let v4 = head[12..14] == [0x08, 0x00];
-        let (ip, protocol, at) = match v4 {
-            true => (AlikeIp::V4(word(head, 22) & Self::V4), head[23], 34),
-            false => (AlikeIp::V6([word(head, 14) & Self::V6, word(head, 22), word(head, 30)]), head[20], 54),
+        let (mask, protocol, at, server) = match head[12..14] == [0x08, 0x00] {
+            true => (Self::V4, head[23], 34, 67),
+            false => (Self::V6, head[20], 54, 546),
         };
-        Alike { ether: word(head, 6), ip, ports: (dhcp && protocol == 17).then(|| ports(head, at)) }
+        let ports = (dhcp && protocol == 17).then(|| Ports { seen: ports(head, at), at, server });
+        let (seen, mut bits) = (block(head), mask);
+        bits.iter_mut().zip(seen).for_each(|(bits, seen)| *bits &= seen);
+        Alike { bits, mask, len: at + 4, ports }
     }
 
     #[inline(always)]
     fn is_like(&self, head: &[u8; 128], len: usize) -> bool {
-        let harmless = |at, port| self.ports.is_none_or(|seen| seen == ports(head, at) || has_no_port(head, at, port));
-        if self.ether != word(head, 6) {
-            return false;
+        let (block, mut unlike) = (block(head), 0);
+        for ((word, mask), bits) in block.into_iter().zip(self.mask).zip(self.bits) {
+            unlike |= (word & mask) ^ bits;
         }
-        match &self.ip {
-            AlikeIp::V4(ip) => *ip == word(head, 22) & Self::V4 && head[14] == 0x45 && len >= 38 && harmless(34, 67),
-            AlikeIp::V6(ip) => {
-                *ip == [word(head, 14) & Self::V6, word(head, 22), word(head, 30)] && len >= 58 && harmless(54, 546)
-            }
-        }
+        let harmless = |is: &Ports| is.seen == ports(head, is.at) || has_no_port(head, is.at, is.server);
+        unlike == 0 && len >= self.len && self.ports.as_ref().is_none_or(harmless)
     }
 }
 
