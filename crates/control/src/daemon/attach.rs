@@ -53,6 +53,8 @@ impl Daemon {
         }
         self.clients.insert(client, (switch, name));
         self.publish();
+        // A poller in the middle of its round would still deliver without this port what is sent to it from now on.
+        self.settle();
         Ok(Grant { ends, colour, mac })
     }
 

@@ -199,7 +199,8 @@ impl Daemon {
         }
     }
 
-    /// Waits until no poller uses what was removed, so that a device is free when its removal is reported.
+    /// Waits until all pollers use what was published: a device is free when its removal is reported, and a port that was
+    /// added misses nothing.
     pub(super) fn settle(&self) {
         let deadline = Instant::now() + SETTLE_WITHIN;
         while !self.engine.is_settled() && Instant::now() < deadline {
