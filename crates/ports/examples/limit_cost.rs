@@ -1,9 +1,10 @@
 //! What a frame costs the switch between two process ports: forwarded without limits, forwarded within limits both ways,
-//! and refused at its sender or at its receiver.
+//! with a source guard, and with both; and refused at its sender or at its receiver.
 //!
 //! `cargo run --release -p ringway-ports --example limit_cost` shows times; with the arguments `MODE SIZE` under
 //! `valgrind --tool=callgrind --toggle-collect='*limit_cost*turn*'` it gives instructions: divide by the frames shown.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -13,7 +14,7 @@ use ringway_abi::layout::netmap_ring::SLOTS;
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Shape, Slot};
 use ringway_ports::process::{self, ClientEnds};
-use ringway_switch::policy::{Bucket, Egress, Limit, Policy, Rates};
+use ringway_switch::policy::{Bucket, Checks, Egress, Guard, Limit, Policy, Prefix, Rates};
 use ringway_switch::{Input, Mac, MacTable, Member, Owner, Passed, Port, Spreads, Switch, Time, Workspace, pass};
 
 const SHAPE: Shape = Shape {
@@ -26,7 +27,9 @@ const SHAPE: Shape = Shape {
     offload: false,
 };
 const BATCH: u32 = 256;
-const MODES: [&str; 4] = ["forward", "limited", "dropped-in", "dropped-out"];
+const SENDER: [u8; 6] = [2, 0, 0, 0, 0, 0];
+const CHECKS: Checks = Checks { mac: true, ip: true, dhcp: true, ra: true };
+const MODES: [&str; 6] = ["forward", "limited", "guarded", "guarded-limited", "dropped-in", "dropped-out"];
 
 fn limit(rate: u64) -> Limit {
     Limit::new(Rates {
@@ -38,8 +41,12 @@ fn limit(rate: u64) -> Limit {
 fn policies(mode: &str) -> [Option<Policy>; 2] {
     let input = |rate| Policy { ingress: Some(Arc::new(limit(rate))), ..Policy::default() };
     let output = |rate| Policy { egress: Some(Arc::new(Egress::new(limit(rate)))), ..Policy::default() };
+    let any = Prefix { address: IpAddr::from([0; 4]), length: 0 };
+    let guard = Some(Arc::new(Guard::new(CHECKS, &[Mac::new(SENDER)], &[any])));
     match mode {
         "limited" => [Some(input(400_000_000_000)), Some(output(400_000_000_000))],
+        "guarded" => [Some(Policy { guard, ..Policy::default() }), None],
+        "guarded-limited" => [Some(Policy { guard, ..input(400_000_000_000) }), Some(output(400_000_000_000))],
         "dropped-in" => [Some(input(8_000)), None],
         "dropped-out" => [None, Some(output(8_000))],
         _ => [None, None],
@@ -58,8 +65,9 @@ fn fill(ends: &ClientEnds, len: usize) {
         let word = ends.memory.mapping().view(layout.tx_ring(0) + SLOTS + at * SLOT_BYTES, 8).expect("a slot");
         let word = &word.words64().expect("aligned")[0];
         let slot = Slot::from_word(word.load(Ordering::Relaxed));
-        let mut frame = [[2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 0]].concat();
-        frame.extend([0x88, 0xb5]);
+        let mut frame = [[2, 0, 0, 0, 0, 1], SENDER].concat();
+        // UDP over IPv4, as the guard looks at it; the sums do not matter.
+        frame.extend([0x08, 0x00, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 9]);
         frame.resize(len, at as u8);
         let buffer = layout.buffers + slot.buffer as usize * SHAPE.buffer_size as usize;
         assert!(ends.memory.mapping().view(buffer, len).is_some_and(|buffer| buffer.write(&frame)));
@@ -91,7 +99,7 @@ fn measure(mode: &str, len: usize, turns: u32) -> f64 {
     for number in 0..turns {
         // A client that had 256 more ready, and one that has taken what it was given.
         doorbell(&ends[0])[TX_CLIENT + INDEX].store((number + 1) * BATCH % SHAPE.tx_slots, Ordering::Release);
-        let nanoseconds = 1_000_000_000 + u64::from(number) * 10_000;
+        let nanoseconds = 1_000_000_000 + u64::from(number) * 200_000;
         let now = Time { nanoseconds, ..Time::at_second(1) };
         let passed = turn(&switch, &mut *inputs[0], &mut work, &now);
         assert!(passed.fault.is_none() && !passed.receiver_fault);

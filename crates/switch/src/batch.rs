@@ -10,7 +10,7 @@ pub use self::frame::{Frame, InTurn};
 use crate::counters::DropReason;
 use crate::mac::Mac;
 use crate::offload::{self, Accepts, Offload};
-use crate::policy::{Class, Exhausted};
+use crate::policy::{Class, Exhausted, Judging};
 
 /// Most frames in a batch.
 pub const MAX_BATCH: usize = 1024;
@@ -24,6 +24,10 @@ const MAX_BYTES: u64 = 2 << 20;
 const SEGMENT_COST: u64 = 512;
 /// Longest frame that any port takes, in bytes.
 const LONGEST: u64 = (64 << 10) + 128;
+/// Frames whose heads are compared together.
+const ROW: usize = 8;
+/// After so many rows that were not alike, frames are looked at one by one.
+const MOST_UNLIKE: usize = 2;
 
 /// Where a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +90,10 @@ struct Parts {
     needs: Accepts,
     /// Some frame was rejected.
     rejected: bool,
+    /// All have the Ethernet header of the first.
+    alike: bool,
+    /// All go where the first goes.
+    together: bool,
     /// The source may have more, although there is room.
     more: bool,
     count: usize,
@@ -130,6 +138,8 @@ impl BatchStorage {
             class: None,
             needs: Accepts::NOTHING,
             rejected: false,
+            alike: false,
+            together: false,
             more: false,
             count: 0,
             limit,
@@ -160,6 +170,7 @@ impl Parts {
     #[inline(always)]
     fn clear(&mut self) {
         (self.class, self.needs, self.rejected, self.more) = (None, Accepts::NOTHING, false, false);
+        (self.alike, self.together) = (false, false);
         (self.count, self.limit) = (0, self.entries.len());
         (self.max_bytes, self.longest) = (MAX_BYTES, 0);
         (self.bytes, self.extra, self.drafted) = (0, 0, 0);
@@ -439,16 +450,30 @@ impl<'m> Batch<'m> {
         &self.parts.heads[index].0
     }
 
-    /// Rejects the frames that `judge` does not let pass by their first bytes: all of a frame, or 128.
+    /// Rejects the frames that may not pass by their first bytes: all of a frame, or 128. Frames that are like one that
+    /// passed are not looked at one by one.
     #[inline]
-    pub(crate) fn judge(&mut self, mut judge: impl FnMut(&[u8; HEAD_BYTES], usize) -> Result<(), DropReason>) {
+    pub(crate) fn judge(&mut self, judging: &mut Judging<'_>) {
         let count = self.parts.count;
-        for (head, entry) in self.parts.heads[..count].iter().zip(&mut self.parts.entries[..count]) {
-            if let Err(reason) = judge(&head.0, entry.more.head_len(entry.len)) {
-                entry.destination = Packed(Packed::REJECTED | reason as u32);
-                self.parts.rejected = true;
+        let (rows, others) = self.parts.heads[..count].as_chunks::<ROW>();
+        let (entries, other_entries) = self.parts.entries[..count].as_chunks_mut::<ROW>();
+        let first = self.parts.heads[0].0.first_chunk();
+        let (mut unlike, mut alike) = (0, true);
+        for (heads, entries) in rows.iter().zip(entries) {
+            if unlike < MOST_UNLIKE
+                && let (true, same) = judging.are_like(heads)
+                && frame::begin_with(entries, judging.looked_at())
+            {
+                // The one that they are like was compared with the first.
+                (unlike, alike) = (0, alike & same);
+            } else {
+                unlike += 1;
+                self.parts.rejected |= judge_each(heads, entries, judging);
+                alike = alike && heads.iter().all(|head| head.0.first_chunk::<MIN_FRAME>() == first);
             }
         }
+        self.parts.rejected |= judge_each(others, other_entries, judging);
+        self.parts.alike = alike && others.iter().all(|head| head.0.first_chunk() == first);
     }
 
     /// Gives every frame the VLAN that `classify` finds in its first bytes, which it may change: what is delivered is what
@@ -460,7 +485,10 @@ impl<'m> Batch<'m> {
         classify: impl FnMut(&mut [u8; HEAD_BYTES], usize) -> Result<Class, DropReason>,
     ) {
         // Most sources send no tags at all.
-        let tagged = self.parts.heads[..self.parts.count].iter().any(|head| Class::has_tag(&head.0));
+        let heads = &self.parts.heads[..if self.parts.alike { 1 } else { self.parts.count }];
+        let (rows, others) = heads.as_chunks::<ROW>();
+        let has_tag = |head: &Head| Class::has_tag(&head.0);
+        let tagged = rows.iter().any(|row| row.iter().any(has_tag)) || others.iter().any(has_tag);
         self.parts.class = untagged.filter(|_| !tagged);
         if self.parts.class.is_none() {
             self.classify_each(classify);
@@ -558,15 +586,26 @@ impl<'m> Batch<'m> {
             return self.place_others(decide);
         }
         let count = self.parts.count;
-        let mut last = ((0, 0), None);
+        if self.parts.alike && count > 0 {
+            let head = &self.parts.heads[0].0;
+            let destination = Packed::new(decide(Mac::source(head), Mac::destination(head)));
+            self.parts.entries[..count].iter_mut().for_each(|entry| entry.destination = destination);
+            self.parts.together = true;
+            return;
+        }
+        let (mut last, mut decided) = (((0, 0), None), 0);
         for (head, entry) in self.parts.heads[..count].iter().zip(&mut self.parts.entries[..count]) {
             let addresses = Mac::both(&head.0);
             entry.destination = match last {
                 (before, Some(destination)) if before == addresses => destination,
-                _ => Packed::new(decide(Mac::source(&head.0), Mac::destination(&head.0))),
+                _ => {
+                    decided += 1;
+                    Packed::new(decide(Mac::source(&head.0), Mac::destination(&head.0)))
+                }
             };
             last = (addresses, Some(entry.destination));
         }
+        self.parts.together = decided == 1;
     }
 
     /// The same for the frames that were not rejected.
@@ -610,6 +649,7 @@ impl<'m> Batch<'m> {
     /// Decides where frame `index` goes.
     #[inline]
     pub fn set_destination(&mut self, index: usize, destination: Destination) {
+        self.parts.together = false;
         self.parts.entries[index].destination = Packed::new(destination);
     }
 
@@ -618,6 +658,9 @@ impl<'m> Batch<'m> {
     #[inline]
     pub(crate) fn run(&self, first: usize) -> Option<(Destination, usize)> {
         let (entry, others) = self.parts.entries[..self.parts.count].get(first..)?.split_first()?;
+        if self.parts.together {
+            return Some((entry.destination.unpack(), self.parts.count));
+        }
         let more = others.iter().take_while(|other| other.destination == entry.destination).count();
         Some((entry.destination.unpack(), first + 1 + more))
     }
@@ -642,4 +685,17 @@ impl<'m> Batch<'m> {
     pub fn frame(&self, index: usize) -> Frame<'_, 'm> {
         Frame { batch: self, entry: &self.parts.entries[index], head: &self.parts.heads[index] }
     }
+}
+
+/// Rejects those of the frames that may not pass; whether there are any.
+#[inline(always)]
+fn judge_each(heads: &[Head], entries: &mut [Entry], judging: &mut Judging<'_>) -> bool {
+    let mut rejected = false;
+    for (head, entry) in heads.iter().zip(entries) {
+        if let Err(reason) = judging.judge(&head.0, entry.more.head_len(entry.len)) {
+            entry.destination = Packed(Packed::REJECTED | reason as u32);
+            rejected = true;
+        }
+    }
+    rejected
 }

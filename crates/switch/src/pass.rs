@@ -110,9 +110,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         }
     }
     from.port.counters().add_in(taken, bytes);
-    if let Some(policy) = &from.policy {
-        policy.charge(&mut batch, &turn, switch, now);
-    }
+    let is_used_up = from.policy.as_ref().is_some_and(|policy| policy.charge(&mut batch, &turn, switch, now));
     if let Some(watch) = watch {
         watch.show(&batch, from, switch);
     }
@@ -128,7 +126,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     input.release();
 
     let mut passed = Passed { frames: taken, more, until: held.map(|held| held.until), fault, receiver_fault };
-    if let (Some(policy), Turn::Limited(_), None, None) = (&from.policy, turn, fault, passed.until) {
+    if is_used_up && let (Some(policy), None, None) = (&from.policy, fault, passed.until) {
         passed = exceed(policy.turn_after(now), passed, from, switch, input, work);
     }
 

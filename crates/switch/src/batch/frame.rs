@@ -51,6 +51,21 @@ impl More {
     }
 }
 
+/// Whether each frame's head has `least` bytes or more.
+#[inline(always)]
+pub(super) fn begin_with<const N: usize>(entries: &[Entry; N], least: u32) -> bool {
+    let (mut more, mut short) = (0, 0);
+    for entry in entries {
+        more |= entry.more.0;
+        short |= entry.len.wrapping_sub(least);
+    }
+    match more {
+        // No frame is half as long as a length may be.
+        0 => short >> 31 == 0,
+        _ => entries.iter().all(|entry| entry.more.head_len(entry.len) >= least as usize),
+    }
+}
+
 pub(super) const EMPTY: Entry = Entry {
     len: 0,
     first_rest: 0,

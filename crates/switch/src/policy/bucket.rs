@@ -113,16 +113,31 @@ impl Bucket {
         level
     }
 
+    /// As [`Bucket::fill`], for a bucket that only one at a time fills and takes from.
+    #[inline]
+    pub(crate) fn fill_alone(&self, now: u64) -> i64 {
+        let filled = self.state.filled.load(Ordering::Relaxed);
+        if now <= filled {
+            return self.fill(now);
+        }
+        let gain = self.gain(now - filled);
+        let level = self.level().saturating_add(gain).min(self.burst);
+        self.state.filled.store(now, Ordering::Relaxed);
+        self.state.level.store(level, Ordering::Relaxed);
+        self.state.clock.advance(gain, level, self.burst, self.rate);
+        level
+    }
+
+    /// Takes parts out, also more than there are, of a bucket that only one at a time fills and takes from.
+    #[inline]
+    pub(crate) fn take(&self, parts: i64) {
+        self.state.level.store(self.level().wrapping_sub(parts), Ordering::Relaxed);
+    }
+
     /// What is in it.
     #[inline]
     pub(crate) fn level(&self) -> i64 {
         self.state.level.load(Ordering::Relaxed)
-    }
-
-    /// Takes parts out, also more than there are.
-    #[inline]
-    pub(crate) fn take(&self, parts: i64) {
-        self.state.level.fetch_sub(parts, Ordering::Relaxed);
     }
 
     /// Takes up to `most` parts of what there is.

@@ -49,10 +49,12 @@ impl Egress {
 
     /// Bytes and frames that `from` may give now: the last may be more.
     pub(crate) fn room(&self, from: &Member, now: u64) -> (u64, u64) {
-        let grant = self.limit.open(now);
-        let room = self.with(from, |sender| self.most(&grant, sender, from, now));
-        self.limit.settle(&grant, 0, 0);
-        room
+        self.with(from, |sender| {
+            let grant = self.limit.open(now);
+            let room = self.most(&grant, sender, from, now);
+            self.limit.settle(&grant, 0, 0);
+            room
+        })
     }
 
     /// Of frames of these lengths, the first that `from` may give now. They count as given. `sum` is what they are together,
@@ -64,8 +66,8 @@ impl Egress {
         sum: Option<(u64, u64)>,
         now: u64,
     ) -> Admitted {
-        let grant = self.limit.open(now);
         self.with(from, |sender| {
+            let grant = self.limit.open(now);
             let (most, most_frames) = self.most(&grant, sender, from, now);
             let admitted = match sum {
                 Some((bytes, frames)) if bytes <= most && frames <= most_frames => {

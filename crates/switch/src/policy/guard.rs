@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use ringway_memory::Head;
+
 use super::claims::{Claims, Protocol, Role, Unreadable};
 use crate::batch::Batch;
 use crate::counters::DropReason;
@@ -128,8 +130,7 @@ impl Guard {
     /// Rejects the frames of a batch that claim what is not the port's.
     #[inline]
     pub(crate) fn admit(&self, batch: &mut Batch<'_>) {
-        let mut judging = self.judging();
-        batch.judge(|head, len| judging.judge(head, len));
+        batch.judge(&mut self.judging());
     }
 
     /// Judges a frame by the `len` first bytes of `head`, 14 or more: all of it, or 128.
@@ -215,6 +216,19 @@ impl Judging<'_> {
         self.judge_closely(head, len)
     }
 
+    /// Whether all these have what was looked at of the last frame that passed, which is in the first [`Judging::looked_at`]
+    /// bytes, that they need to have; and whether they have its Ethernet header.
+    #[inline(always)]
+    pub(crate) fn are_like<const N: usize>(&self, heads: &[Head; N]) -> (bool, bool) {
+        self.last.as_ref().map_or((false, false), |last| last.are_like(heads))
+    }
+
+    /// Bytes of the last frame that passed that were looked at.
+    #[inline]
+    pub(crate) fn looked_at(&self) -> u32 {
+        self.last.as_ref().map_or(u32::MAX, |last| last.len as u32)
+    }
+
     #[inline(never)]
     fn judge_closely(&mut self, head: &[u8; 128], len: usize) -> Result<(), DropReason> {
         let source = Mac::source(head);
@@ -230,9 +244,9 @@ impl Judging<'_> {
 
 /// What was looked at of a plain frame that passed: another that has the same passes, too.
 struct Alike {
-    /// Of bytes 6 to 37 those that were looked at, and their bits.
-    bits: [u64; 4],
-    mask: [u64; 4],
+    /// The frame's first 38 bytes, and which of their bits were looked at.
+    seen: Words,
+    mask: Words,
     /// As long as the first one had to be.
     len: usize,
     /// UDP's ports, where they matter, and what they must not be.
@@ -245,10 +259,39 @@ struct Ports {
     server: u16,
 }
 
+/// The first 38 bytes of a frame: words at 0, 8, 16, 24 and 30.
+type Words = [u64; 5];
+/// The Ethernet header.
+const ETHERNET: Words = [u64::MAX, 0xffff_ffff_ffff, 0, 0, 0];
+
 #[inline(always)]
-fn block(head: &[u8; 128]) -> [u64; 4] {
-    let words = head.get(6..38).unwrap_or_default().as_chunks().0;
-    [0, 1, 2, 3].map(|word| words.get(word).map_or(0, |bytes| u64::from_le_bytes(*bytes)))
+fn words(head: &[u8; 128]) -> Words {
+    [word::<0>(head), word::<8>(head), word::<16>(head), word::<24>(head), word::<30>(head)]
+}
+
+#[inline(always)]
+fn word<const AT: usize>(head: &[u8; 128]) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&head[AT..AT + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+/// Notes in `difference` where two differ.
+#[inline(always)]
+fn compare(difference: &mut Words, one: &Words, other: &Words) {
+    for place in 0..difference.len() {
+        difference[place] |= one[place] ^ other[place];
+    }
+}
+
+/// Whether there is no difference where `mask` has bits.
+#[inline(always)]
+fn is_none(difference: &Words, mask: &Words) -> bool {
+    let mut all = 0;
+    for place in 0..difference.len() {
+        all |= difference[place] & mask[place];
+    }
+    all == 0
 }
 
 #[inline(always)]
@@ -258,9 +301,9 @@ fn ports(head: &[u8; 128], at: usize) -> u32 {
 
 impl Alike {
     /// Ethernet source and type; version and length of the header; protocol and source.
-    const V4: [u64; 4] = [u64::MAX, 0xff, 0xffff_ffff_0000_ff00, 0];
+    const V4: Words = [0xffff << 48, 0xff_ffff_ffff_ffff, 0xff << 56, 0xffff_ffff << 16, 0];
     /// Ethernet source and type; version and next header; source.
-    const V6: [u64; 4] = [u64::MAX, 0xff << 48 | 0xf0, u64::MAX, u64::MAX];
+    const V6: Words = [0xffff << 48, 0xf0_ffff_ffff_ffff, 0xffff_00ff << 32, u64::MAX, u64::MAX];
 
     #[inline(never)]
     fn of(head: &[u8; 128], dhcp: bool) -> Alike {
@@ -269,19 +312,29 @@ impl Alike {
             false => (Self::V6, head[20], 54, 546),
         };
         let ports = (dhcp && protocol == 17).then(|| Ports { seen: ports(head, at), at, server });
-        let (seen, mut bits) = (block(head), mask);
-        bits.iter_mut().zip(seen).for_each(|(bits, seen)| *bits &= seen);
-        Alike { bits, mask, len: at + 4, ports }
+        Alike { seen: words(head), mask, len: at + 4, ports }
     }
 
     #[inline(always)]
     fn is_like(&self, head: &[u8; 128], len: usize) -> bool {
-        let (block, mut unlike) = (block(head), 0);
-        for ((word, mask), bits) in block.into_iter().zip(self.mask).zip(self.bits) {
-            unlike |= (word & mask) ^ bits;
-        }
+        let mut difference = [0; 5];
+        compare(&mut difference, &words(head), &self.seen);
         let harmless = |is: &Ports| is.seen == ports(head, is.at) || has_no_port(head, is.at, is.server);
-        unlike == 0 && len >= self.len && self.ports.as_ref().is_none_or(harmless)
+        is_none(&difference, &self.mask) && len >= self.len && self.ports.as_ref().is_none_or(harmless)
+    }
+
+    /// As [`Alike::is_like`] for frames that are long enough, and have the same ports where these matter; and whether they have
+    /// the same Ethernet header.
+    #[inline(always)]
+    fn are_like<const N: usize>(&self, heads: &[Head; N]) -> (bool, bool) {
+        let (mut difference, mut other) = ([0; 5], 0);
+        let (at, seen) = self.ports.as_ref().map_or((0, None), |is| (is.at % 64, Some(is.seen)));
+        for head in heads {
+            compare(&mut difference, &words(&head.0), &self.seen);
+            other |= ports(&head.0, at) ^ seen.unwrap_or(0);
+        }
+        let are_like = is_none(&difference, &self.mask) && (other == 0 || seen.is_none());
+        (are_like, is_none(&difference, &ETHERNET))
     }
 }
 

@@ -29,10 +29,11 @@ impl Rates {
         self.bits.is_some() || self.frames.is_some()
     }
 
-    /// What may pass at `now`; to be taken then.
+    /// What may pass at `now`; to be taken then. For buckets that only one at a time draws on.
     #[inline]
     pub(crate) fn open(&self, now: u64) -> Grant {
-        let level = |bucket: &Option<Bucket>, unit| bucket.as_ref().map_or(u64::MAX, |b| units(b.fill(now), unit));
+        let level =
+            |bucket: &Option<Bucket>, unit| bucket.as_ref().map_or(u64::MAX, |b| units(b.fill_alone(now), unit));
         Grant { bytes: level(&self.bits, BYTE), frames: level(&self.frames, PARTS), ..Grant::default() }
     }
 
@@ -58,7 +59,7 @@ pub enum Excess {
     Wait,
 }
 
-/// A limit. Without a shared bucket, what `own` allows passes. With one, what `own` allows passes in any case (if the
+/// A limit, kept to by one at a time: whoever has the port's input, or all senders to it behind a lock. Without a shared bucket, what `own` allows passes. With one, what `own` allows passes in any case (if the
 /// guarantees of all who share it are no more than its rate), and beyond that, up to `ceiling`, a share of what the
 /// shared bucket has left.
 #[derive(Debug, Default)]
@@ -115,7 +116,7 @@ fn units(level: i64, unit: i64) -> u64 {
 
 #[inline]
 fn fill(bucket: Option<&Bucket>, now: u64) -> Option<i64> {
-    bucket.map(|bucket| bucket.fill(now))
+    bucket.map(|bucket| bucket.fill_alone(now))
 }
 
 impl Limit {
@@ -180,14 +181,10 @@ impl Limit {
         let (cost, frame_cost) = (bytes as i64 * BYTE, frames as i64 * PARTS);
         // What the last frame took beyond the grant is owed by whoever gave to it last.
         let own = if grant.lent > 0 { cost.min(grant.guaranteed) } else { cost };
-        if let Some(bucket) = &self.own.bits {
-            bucket.take(own);
-        }
-        if let Some(bucket) = &self.own.frames {
-            bucket.take(frame_cost);
-        }
-        if let Some(bucket) = &self.ceiling {
-            bucket.take(cost);
+        for (bucket, cost) in [(&self.own.bits, own), (&self.own.frames, frame_cost), (&self.ceiling, cost)] {
+            if let Some(bucket) = bucket {
+                bucket.take(cost);
+            }
         }
         if let Some(bucket) = &shared.bits {
             bucket.settle(grant.lent - cost);

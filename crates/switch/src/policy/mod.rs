@@ -64,6 +64,7 @@ pub use vlan::Membership;
 pub(crate) use congestion::Congestion;
 pub(crate) use egress::first;
 pub(crate) use exhausted::Exhausted;
+pub(crate) use guard::Judging;
 pub(crate) use limit::Grant;
 pub(crate) use reach::may_pass;
 pub(crate) use retag::{Retagger, keep_all, keep_own};

@@ -8,14 +8,17 @@
 //! is handed out to the weights that were seen lately; below that less, above that more, without bound. So where some want
 //! less than their share, the level rises until the others have what is left.
 //!
-//! Who was away may be behind by his part of the whole bucket, not more.
+//! Who was away may be behind by his part of the whole bucket, not more. Whoever draws on it alone for some time may have all
+//! that is in it, and the clock stands still.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::bucket::{BYTE, Bucket};
 
 /// For so long (nanoseconds) a weight is remembered.
 const EPOCH: u64 = 10_000_000;
+/// After so many epochs without another one is alone. Time in which nobody was served, however long, is one epoch.
+const ALONE: u64 = 4;
 /// More parts than any frame has.
 const AHEAD: i64 = (128 << 10) * BYTE;
 
@@ -30,6 +33,9 @@ pub(crate) struct Clock {
     seen: AtomicU64,
     epoch: AtomicU64,
     epoch_start: AtomicU64,
+    /// Epochs in a row in which one drew on it alone.
+    alone: AtomicU64,
+    is_shared: AtomicBool,
 }
 
 /// What one has had of a bucket.
@@ -43,9 +49,10 @@ pub(crate) struct Share {
 impl Default for Clock {
     fn default() -> Clock {
         let zero = AtomicU64::default;
-        let (rest, weight, seen, epoch_start) = (zero(), zero(), zero(), zero());
+        let (rest, weight, seen, epoch_start, alone) = (zero(), zero(), zero(), zero(), zero());
         // Whoever is new has had nothing for long.
-        Clock { now: AtomicU64::new(1 << 62), rest, weight, seen, epoch: AtomicU64::new(1), epoch_start }
+        let (now, epoch, is_shared) = (AtomicU64::new(1 << 62), AtomicU64::new(1), AtomicBool::new(false));
+        Clock { now, rest, weight, seen, epoch, epoch_start, alone, is_shared }
     }
 }
 
@@ -59,11 +66,9 @@ impl Clock {
     /// After `gain` parts have come, which made it `level`.
     #[inline]
     pub(crate) fn advance(&self, gain: i64, level: i64, burst: i64, rate: u64) {
-        // Nobody shares it.
-        if self.epoch_start.load(Ordering::Relaxed) == 0 {
-            return;
+        if self.is_shared.load(Ordering::Relaxed) {
+            self.step(gain, level, burst, rate);
         }
-        self.step(gain, level, burst, rate);
     }
 
     fn step(&self, gain: i64, level: i64, burst: i64, rate: u64) {
@@ -85,8 +90,15 @@ impl Clock {
     #[inline]
     pub(crate) fn allowed(&self, share: &Share, weight: u32, bucket: &Bucket, now: u64) -> i64 {
         let (rate, burst) = (bucket.rate(), bucket.burst_parts());
-        self.count(share, weight, now);
+        let is_alone = self.count(share, weight, now);
+        if is_alone == self.is_shared.load(Ordering::Relaxed) {
+            self.is_shared.store(!is_alone, Ordering::Relaxed);
+        }
         let clock = self.now.load(Ordering::Relaxed);
+        if is_alone {
+            share.served.store(clock, Ordering::Relaxed);
+            return i64::MAX;
+        }
         let weights = self.weight.load(Ordering::Relaxed).max(self.seen.load(Ordering::Relaxed)).max(1);
         let most = ((burst as u64 / weights) >> shift(rate)).max(1) as i64;
         let mut behind = clock.wrapping_sub(share.served.load(Ordering::Relaxed)) as i64;
@@ -106,19 +118,25 @@ impl Clock {
         share.served.store(share.served.load(Ordering::Relaxed).wrapping_add(had), Ordering::Relaxed);
     }
 
-    /// Adds his weight to those that were seen in this epoch.
+    /// Adds his weight to those that were seen in this epoch; whether there was no other for some time.
     #[inline]
-    fn count(&self, share: &Share, weight: u32, now: u64) {
+    fn count(&self, share: &Share, weight: u32, now: u64) -> bool {
         let start = self.epoch_start.load(Ordering::Relaxed);
         if now.saturating_sub(start) > EPOCH
             && self.epoch_start.compare_exchange(start, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
-            self.weight.store(self.seen.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            let seen = self.seen.swap(0, Ordering::Relaxed);
+            self.weight.store(seen, Ordering::Relaxed);
+            let alone = if seen == u64::from(weight) { self.alone.load(Ordering::Relaxed) + 1 } else { 0 };
+            self.alone.store(alone, Ordering::Relaxed);
             self.epoch.fetch_add(1, Ordering::Relaxed);
         }
         let epoch = self.epoch.load(Ordering::Relaxed);
-        if share.epoch.swap(epoch, Ordering::Relaxed) != epoch {
+        // Nobody else has this share now.
+        if share.epoch.load(Ordering::Relaxed) != epoch {
+            share.epoch.store(epoch, Ordering::Relaxed);
             self.seen.fetch_add(weight.into(), Ordering::Relaxed);
         }
+        self.alone.load(Ordering::Relaxed) >= ALONE && self.seen.load(Ordering::Relaxed) == u64::from(weight)
     }
 }

@@ -56,15 +56,19 @@ impl Policy {
         }
     }
 
-    /// After forwarding, once for every turn: what is left of the batch goes out, as far as it is not a storm.
-    pub(crate) fn charge(&self, batch: &mut Batch<'_>, turn: &Turn, switch: &Switch, now: &Time) {
+    /// After forwarding, once for every turn: what is left of the batch goes out, as far as it is not a storm. Whether what was
+    /// granted is used up.
+    pub(crate) fn charge(&self, batch: &mut Batch<'_>, turn: &Turn, switch: &Switch, now: &Time) -> bool {
+        let mut is_used_up = false;
         if let Turn::Limited(grant) = turn {
             let (_, bytes, frames) = measure(batch, None);
             self.settle(grant, bytes, frames);
+            is_used_up = !grant.covers(bytes, frames);
         }
         if let Some(storm) = &self.storm {
             storm.limit(batch, switch.spreads().direct_groups(), now);
         }
+        is_used_up
     }
 
     fn settle(&self, grant: &Grant, bytes: u64, frames: u64) {
