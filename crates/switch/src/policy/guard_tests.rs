@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use etherparse::PacketBuilder;
 use proptest::prelude::*;
+use ringway_memory::Mapping;
 
-use super::{Checks, Claims, Guard, Policy, Prefix};
+use super::{Checks, Claims, Class, Guard, Policy, Prefix};
 use crate::testing::{Lan, Mac, Plan, frame, mac};
-use crate::{DropReason, Member};
+use crate::{BatchStorage, Destination, DropReason, Member};
 
 const ALL: Checks = Checks { mac: true, ip: true, dhcp: true, ra: true };
 
@@ -199,5 +200,57 @@ proptest! {
             && (!checks.dhcp || claims.role != super::Role::DhcpServer)
             && (!checks.ra || claims.role != super::Role::Router);
         prop_assert_eq!(verdict.is_ok(), right, "{:?} {:?}", verdict, claims);
+    }
+}
+
+proptest! {
+    /// Rows of like frames are judged, and placed, as each of them by itself.
+    #[test]
+    fn a_batch_is_judged_as_its_frames_are(
+        dhcp in any::<bool>(),
+        kinds in proptest::collection::vec((0..9usize, prop_oneof![Just(8usize), 1..20usize]), 1..8),
+    ) {
+        let guard = guard(Checks { dhcp, ..ALL }, &["10.0.0.1", "fd00::1"]);
+        let good = udp(mac(0), "10.0.0.1", (9, 9));
+        let elsewhere = [&mac(2).octets()[..], &good[6..]].concat();
+        let tagged = [&good[..12], &[0x81, 0, 0, 5], &good[12..]].concat();
+        let samples = [
+            good.clone(),
+            udp(mac(7), "10.0.0.1", (9, 9)),
+            udp(mac(0), "10.0.0.1", (67, 9)),
+            udp(mac(0), "10.0.0.2", (9, 9)),
+            good[..37].to_vec(),
+            elsewhere,
+            tagged,
+            udp(mac(0), "fd00::1", (9, 9)),
+            udp(mac(0), "fd00::1", (9, 546)),
+        ];
+        let frames: Vec<&Vec<u8>> =
+            kinds.iter().flat_map(|&(kind, count)| std::iter::repeat_n(&samples[kind], count)).collect();
+        let memory = Mapping::private(frames.len() * 128).expect("memory");
+        let mut batch = BatchStorage::new(frames.len()).into_batch();
+        for (number, frame) in frames.iter().enumerate() {
+            let view = memory.view(number * 128, frame.len()).expect("in the memory");
+            prop_assert!(view.write(frame));
+            batch.push(view, frame.len());
+        }
+        guard.admit(&mut batch);
+        batch.classify(Some(Class::default()), |head, _| Ok(Class::new(5, Class::has_tag(head))));
+        batch.place(|_, to| Destination::Port(to.bits() as u16));
+        for (number, frame) in frames.iter().enumerate() {
+            let verdict = judge(&guard, frame);
+            let wanted = match verdict {
+                Ok(()) => Destination::Port(Mac::destination(batch.head(number)).bits() as u16),
+                Err(reason) => Destination::Drop(reason),
+            };
+            prop_assert_eq!(batch.destination(number), wanted, "frame {} of {:?}", number, &kinds);
+            prop_assert!(verdict.is_err() || batch.class(number).is_tagged() == (frame[12..14] == [0x81, 0]));
+        }
+        let mut end = 0;
+        while let Some((destination, next)) = batch.run(end) {
+            prop_assert!((end..next).all(|number| batch.destination(number) == destination));
+            end = next;
+        }
+        prop_assert_eq!(end, frames.len());
     }
 }
