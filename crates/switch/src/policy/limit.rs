@@ -10,6 +10,8 @@ use super::shares::Share;
 const TURN: i64 = (256 << 10) * BYTE;
 /// Frames that are worth a visit.
 const BATCH: i64 = 256;
+/// More bytes than any batch has.
+const ANY_BATCH: u64 = 4 << 20;
 /// A frame's length until one was seen.
 const USUAL_LEN: u64 = 512;
 
@@ -81,8 +83,8 @@ pub struct Limit {
 struct Account {
     bits: Share,
     frames: Share,
-    /// Mean length of the frames that passed last.
-    mean: AtomicU64,
+    /// Bytes and number of the frames that passed last.
+    last: [AtomicU64; 2],
 }
 
 /// What may pass now: frames as long as they began before `bytes` and `frames` were used up.
@@ -167,8 +169,9 @@ impl Limit {
     /// So much has passed of what was granted; the last frame may be more.
     #[inline]
     pub(crate) fn settle(&self, grant: &Grant, bytes: u64, frames: u64) {
-        if let Some(mean) = bytes.checked_div(frames) {
-            self.account.mean.store(mean, Ordering::Relaxed);
+        if frames > 0 {
+            self.account.last[0].store(bytes, Ordering::Relaxed);
+            self.account.last[1].store(frames, Ordering::Relaxed);
         }
         match &self.shared {
             None => self.own.take(bytes, frames),
@@ -198,14 +201,16 @@ impl Limit {
 
     /// How long frames are, by those that passed last.
     fn mean(&self) -> u64 {
-        match self.account.mean.load(Ordering::Relaxed) {
-            0 => USUAL_LEN,
-            mean => mean,
-        }
+        let [bytes, frames] = &self.account.last;
+        let mean = bytes.load(Ordering::Relaxed).checked_div(frames.load(Ordering::Relaxed));
+        mean.filter(|&mean| mean > 0).unwrap_or(USUAL_LEN)
     }
 
     /// About how many frames a grant is for.
     pub(crate) fn frames_in(&self, grant: &Grant) -> u64 {
+        if grant.bytes >= ANY_BATCH {
+            return grant.frames;
+        }
         (grant.bytes / self.mean() + 1).min(grant.frames)
     }
 
