@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ringway_guests::{Error, Guest};
 use ringway_traffic::{Endpoint, Mac, ProcessEndpoint, Tap};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::daemon::{Daemon, Settings};
 use crate::network::Network as _;
@@ -205,13 +205,13 @@ impl Station {
         if let Some(daemon) = &mut self.daemon {
             crate::network::Network::resume(daemon)?;
         }
-        self.guest.thaw();
-        Ok(())
+        self.guest.qmp("cont", json!({})).map_err(io::Error::other).map(drop)
     }
 
     /// Stops them where they are.
     pub fn hold(&mut self) -> io::Result<()> {
-        self.guest.freeze();
+        // Its clock stands still, too: in guests whose time leapt by some seconds, pktgen began ten seconds late.
+        self.guest.qmp("stop", json!({})).map_err(io::Error::other)?;
         match &mut self.daemon {
             Some(daemon) => crate::network::Network::hold(daemon),
             None => Ok(()),
