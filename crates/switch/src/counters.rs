@@ -90,7 +90,7 @@ drop_reasons! {
     /// Receiver: its device's filters do not let it in (addresses, VLANs), as its client has set them.
     ReceiverFiltered = "receiver_filtered",
     /// Receiver: counted as delivered when its NIC's packet buffer took it, and lost there: the guest reset the NIC, turned
-    /// receiving off or did not want the frame any more.
+    /// receiving off, did not want the frame any more or has not the buffers for it.
     BufferLost = "buffer_lost",
     /// Receiver: its device is down or refused the frame.
     ReceiverDown = "receiver_down",

@@ -189,6 +189,37 @@ fn frames_that_are_lost_in_the_packet_buffer_are_counted_by_name() {
 }
 
 #[test]
+fn a_frame_that_waits_and_is_more_than_all_descriptors_hold_is_counted_and_holds_up_none() {
+    const SHORT_RING: u32 = 8;
+    let again = RCTL_EN | 1 << 3 | 1 << 4 | RCTL_SECRC;
+    let (buffers_of_256, long_frames) = (3 << 16, 1 << 5);
+    let mut nics = [Nic::new(Model::E1000)];
+    nics[0].up();
+    nics[0].write(RCTL, 0);
+    nics[0].write(RDLEN, SHORT_RING * 16);
+    nics[0].write(RDH, 0);
+    nics[0].write(RDT, SHORT_RING - 1);
+    nics[0].write(RCTL, again | buffers_of_256 | long_frames);
+    let mut lan = Lan::of(&nics);
+    // Seven fill the ring. Behind them waits one of eight buffers, and two that are short.
+    for (frames, len) in [(7, 64), (1, 8 * 256), (2, 64)] {
+        let mut source = Source::new(neighbour(0), [0xff; 6], len);
+        source.due = frames;
+        assert_eq!(lan.pass(0, &mut source), frames as u64);
+    }
+    let lost = |lan: &Lan| lan.counters(2).dropped(DropReason::BufferLost);
+    assert_eq!((lan.counters(2).out_frames, lost(&lan)), (10, 0));
+    nics[0].guest.write(nics[0].receive + 8, &[0; 8]);
+    nics[0].write(RDT, SHORT_RING - 2);
+    for _ in 0..3 {
+        lan.pass(2, &mut nics[0].input);
+    }
+    assert_eq!((lan.counters(2).out_frames, lost(&lan)), (10, 1));
+    assert!(nics[0].received(7).1 && nics[0].received(0).1, "those behind it came");
+    assert!(!nics[0].device.is_waiting());
+}
+
+#[test]
 fn frames_that_a_guest_sent_itself_are_not_counted_when_they_are_lost() {
     let mut nics = [Nic::new(Model::E1000)];
     nics[0].up();
