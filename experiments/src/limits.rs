@@ -13,6 +13,10 @@ use crate::trial::Contestant;
 /// its limit has saved up all that it may.
 const TURN: usize = 64;
 const ALL_TURNS: usize = 4096;
+/// A turn with more bytes ends, so that long frames do not keep the others waiting.
+const TURN_BYTES: usize = 64 * 1514;
+/// At most so many frames are taken when a window is over.
+const MOST_LEFT: usize = 4096;
 /// Windows are longer than those of other experiments by this factor: 40 ms become a second.
 const LONGER: u32 = 25;
 
@@ -76,34 +80,47 @@ impl<N: Network> Flood<N> {
         Ok(Flood { receiver, senders, network, told, cores })
     }
 
-    /// Sends and receives for `span`: bytes by sender.
+    /// Sends and receives for `span`: bytes by sender. Nothing is left in the receiver's ring: of what came while this thread stood
+    /// still, the next window sees nothing.
     fn run(&mut self, span: Duration) -> Vec<u64> {
         let mut bytes = vec![0; self.senders.len()];
         let turn = (ALL_TURNS / self.senders.len()).min(TURN);
         let start = Instant::now();
         while start.elapsed() < span {
             for sender in &mut self.senders {
-                let mut sent = false;
+                let mut sent = 0;
                 for _ in 0..sender.port.tx_room().min(turn) {
+                    if sent >= TURN_BYTES {
+                        break;
+                    }
                     let place = sender.next;
                     sender.next = (place + 1) % sender.frames.len();
                     let frames = &mut sender.frames[place];
                     let len = frames.size();
-                    sent |= sender.port.tx_push(len, |place| frames.write(place));
+                    sent += len * usize::from(sender.port.tx_push(len, |place| frames.write(place)));
                 }
-                if sent {
+                if sent > 0 {
                     sender.port.tx_flush();
                 }
-                self.receiver.rx_batch(TURN, |frame| {
-                    let number = frame.get(8..12).and_then(|end| end.try_into().ok()).map_or(0, u32::from_be_bytes);
-                    if let Some(bytes) = bytes.get_mut((number.wrapping_sub(FIRST)) as usize) {
-                        *bytes += frame.len() as u64;
-                    }
-                });
+                receive(&mut self.receiver, &mut bytes);
             }
+        }
+        let mut turns = MOST_LEFT / TURN;
+        while turns > 0 && receive(&mut self.receiver, &mut bytes) > 0 {
+            turns -= 1;
         }
         bytes
     }
+}
+
+/// Adds what came from each sender to `bytes`; returns how many frames.
+fn receive(receiver: &mut impl Endpoint, bytes: &mut [u64]) -> usize {
+    receiver.rx_batch(TURN, |frame| {
+        let number = frame.get(8..12).and_then(|end| end.try_into().ok()).map_or(0, u32::from_be_bytes);
+        if let Some(bytes) = bytes.get_mut((number.wrapping_sub(FIRST)) as usize) {
+            *bytes += frame.len() as u64;
+        }
+    })
 }
 
 impl<N: Network> Contestant for Flood<N> {

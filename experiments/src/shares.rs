@@ -13,9 +13,15 @@ const SENDERS: [usize; 4] = [2, 4, 16, 64];
 const WEIGHTS: [usize; 4] = [1, 2, 5, 16];
 const SOURCE: &str = "fairness paper, figures 6 and 7";
 
-/// Sizes of a sender's frames, different for each of four.
+/// Frames as long as segments that are left to the NIC.
+const SEGMENTS: usize = 65_226;
+
+/// Sizes of a sender's frames, different for each of four; one sender has segments.
 fn sizes(number: usize) -> Vec<usize> {
-    [vec![60], vec![1514], vec![60, 590, 1514], vec![256]][number % 4].clone()
+    match number {
+        3 => vec![SEGMENTS],
+        _ => [vec![60], vec![1514], vec![60, 590, 1514], vec![256]][number % 4].clone(),
+    }
 }
 
 /// Measures the figures.
@@ -41,7 +47,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     }
     let heading = Heading {
         name: "shares".into(),
-        title: "Jain's index of ports of equal weight that flood one of 200 Mbit/s, frames of 60 to 1514 bytes".into(),
+        title: "Jain's index of ports of equal weight that flood one of 200 Mbit/s, frames of 60 to 1514 bytes, one with 64 KiB".into(),
         source: SOURCE,
         x: Axis { label: "flooding ports", unit: "ports", logarithmic: true },
         y: Axis { label: "fairness", unit: "Jain's index", logarithmic: false },

@@ -8,8 +8,9 @@ use super::shares::Share;
 
 /// Most that one batch reserves of a shared bucket, in parts: 256 KiB.
 const TURN: i64 = (256 << 10) * BYTE;
-/// Frames that are worth a visit.
+/// Frames that are worth a visit, and bytes: what takes longer to be copied keeps the poller's other ports waiting.
 const BATCH: i64 = 256;
+const BATCH_BYTES: i64 = 64 << 10;
 /// More bytes than any batch has.
 const ANY_BATCH: u64 = 4 << 20;
 /// A frame's length until one was seen.
@@ -216,7 +217,7 @@ impl Limit {
 
     /// A batch's worth of bits, and of frames, in parts: more at once overflows the rings of those who receive.
     pub(crate) fn batch(&self) -> (i64, i64) {
-        (BATCH * self.mean() as i64 * BYTE, BATCH * PARTS)
+        ((BATCH * self.mean() as i64).min(BATCH_BYTES) * BYTE, BATCH * PARTS)
     }
 
     /// When it is worth asking again after there was nothing, in nanoseconds.

@@ -220,3 +220,47 @@ proptest! {
         prop_assert!(sent <= earned + 1_000_000 + u128::from(longest) * 8);
     }
 }
+
+#[test]
+fn who_waits_comes_back_before_a_visit_holds_up_others() {
+    // Of long frames as of short ones no more than 64 KiB wait for a visit, nor more than 256 frames.
+    for (len, most) in [(1514, 64 << 10), (65_226, 64 << 10), (60, 256 * 60)] {
+        let limit = Limit::new(bits(1_000_000_000, 10_000_000));
+        let mut now = START;
+        while offer(&limit, len, now) > 0 {}
+        let owed = limit.own.bits.as_ref().map_or(0, |bucket| -bucket.level_at(now) / 1_000_000_000);
+        now = limit.resume_at(now);
+        let waited = (now - START) as i64 - owed;
+        assert!(waited > 0 && waited <= most * 8 + 1, "{len} bytes: {waited} ns");
+    }
+}
+
+#[test]
+fn a_sender_alone_may_use_the_whole_burst_and_one_more_has_half_at_once() {
+    let egress = Egress::new(Limit::new(bits(1_000_000_000, 10_000_000)));
+    let members = [member(0), member(1)];
+    let give = |sender: usize, now: u64| {
+        let frames = std::iter::repeat_n(1250, 2000);
+        egress.admit(&members[sender], frames, None, now).bytes * 8
+    };
+    let mut now = START;
+    for _ in 0..2_000 {
+        now += 50_000;
+        give(0, now);
+    }
+    // The poller stood still for nearly as long as the burst lasts: all of what came meanwhile is there.
+    now += 9_900_000;
+    assert!(give(0, now).abs_diff(9_900_000) <= 20_000);
+    // Another comes: within some batches, each has half.
+    let mut had = [0; 2];
+    for step in 0..20_000 {
+        now += 25_000;
+        let given = give(step % 2, now);
+        if step >= 2_000 {
+            had[step % 2] += given;
+        }
+    }
+    assert!(had[0].abs_diff(had[1]) * 200 <= had[0], "{had:?}");
+    let earned = 18_000 * 25_000;
+    assert!((had[0] + had[1]).abs_diff(earned) * 200 <= earned, "{had:?}");
+}
