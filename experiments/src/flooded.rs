@@ -1,8 +1,10 @@
-//! The fairness paper's figures 6 to 9: what one sender that floods ports gets through to them, and what that costs.
+//! The fairness paper's figures 6 to 10: what one sender that floods ports gets through to them, and what that costs.
 //!
 //! Figures 6 and 7: the frames for 1, 2, 4 and 64 ports in turn, as fast as they go. Figures 8 and 9: 1 Gbit/s, as the paper's
 //! generator sends, to one port whose client sleeps until it is called, without a limit and with 24,000 frames a second: calls,
-//! and how long the poller is busy; and the same with other limits. Figure 10, instructions, is `limit_cost` under callgrind.
+//! and how long the poller is busy; and the same with other limits. Figure 10 has instructions for each frame, in place of which
+//! stands the poller's time for each frame that was sent, calls and sleep included; `limit_cost` under callgrind gives
+//! instructions.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,8 +118,8 @@ impl Limited {
         Ok(Limited { ports, frames, daemon, series, x, busy, cores })
     }
 
-    /// Sends for `span` and receives meanwhile. Two threads share the generator's core.
-    fn run(&mut self, span: Duration) -> io::Result<()> {
+    /// Sends for `span` and receives meanwhile: how many frames were sent. Two threads share the generator's core.
+    fn run(&mut self, span: Duration) -> io::Result<u64> {
         let [sender, receiver] = &mut self.ports;
         let rate = Rate::Frames((OFFERED / 8 / self.frames.size()) as u64);
         let options = TxOptions {
@@ -135,7 +137,7 @@ impl Limited {
             let sent = transmit(sender, &mut self.frames, &options, &mut Watch::none());
             over.store(true, Ordering::Relaxed);
             sink.join().map_err(|_| io::Error::other("the receiving thread panicked"))??;
-            sent.map(drop)
+            Ok(sent?.sent.frames)
         })
     }
 
@@ -169,10 +171,11 @@ impl Contestant for Limited {
         // What a limit saved up while the network stood still is spent before.
         self.run(span / 4)?;
         let before = self.cost()?;
-        self.run(span)?;
+        let sent = self.run(span)?;
         let after = self.cost()?;
-        let seconds = span.as_secs_f64();
-        self.busy.note(0, self.series, self.x as f64, (after.1 - before.1) / seconds * 100.0);
+        let (seconds, busy) = (span.as_secs_f64(), after.1 - before.1);
+        self.busy.note(0, self.series, self.x as f64, busy / seconds * 100.0);
+        self.busy.note(1, self.series, self.x as f64, busy * 1e9 / sent.max(1) as f64);
         Ok((after.0 - before.0) as f64 / seconds)
     }
 }
@@ -207,24 +210,32 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
 
     let sizes: Vec<_> = session.places(&SIZES).into_iter().map(|size| (size, size, LIMIT)).collect();
     let x = Axis { label: "frame size", unit: "bytes", logarithmic: false };
-    let names = [("flooded-calls", "fairness paper, figure 8"), ("flooded-busy", "fairness paper, figure 9")];
+    let names = [
+        ("flooded-calls", "fairness paper, figure 8"),
+        ("flooded-busy", "fairness paper, figure 9"),
+        ("flooded-cost", "fairness paper, figure 10"),
+    ];
     let by_size = limited(session, names, "24,000 frames a second", x, &sizes)?;
 
     let limits: Vec<_> = session.places(&LIMITS).into_iter().map(|limit| (limit, 60, limit)).collect();
     let x = Axis { label: "limit", unit: "frame/s", logarithmic: true };
-    let names = [("flooded-limit-calls", "fairness paper, section 6.2.2"), ("flooded-limit-busy", "section 6.2.3")];
+    let names = [
+        ("flooded-limit-calls", "fairness paper, section 6.2.2"),
+        ("flooded-limit-busy", "section 6.2.3"),
+        ("flooded-limit-cost", "section 6.2.3"),
+    ];
     let by_limit = limited(session, names, "so many frames of 60 bytes a second", x, &limits)?;
     Ok([all, each].into_iter().chain(by_size).chain(by_limit).collect())
 }
 
-/// Calls, and the poller's time, at places of an x axis, each with a frame size and a limit.
+/// Calls, the poller's time, and its time for each frame sent, at places of an x axis, each with a frame size and a limit.
 fn limited(
     session: &mut Session,
-    names: [(&str, &'static str); 2],
+    names: [(&str, &'static str); 3],
     limit: &str,
     x: Axis,
     places: &[(usize, usize, usize)],
-) -> io::Result<[Figure; 2]> {
+) -> io::Result<[Figure; 3]> {
     let (cores, busy) = (session.cores, Beside::default());
     let mut lineup = session.lineup();
     for &(place, size, limit) in places {
@@ -253,6 +264,8 @@ fn limited(
     let y = Axis { label: "calls", unit: "per second", logarithmic: true };
     let calls = session.measure("flooded", heading(names[0], "Calls of a client", y), lineup)?;
     let y = Axis { label: "busy", unit: "%", logarithmic: true };
-    let busy = busy.figure(0, heading(names[1], "The poller's time for a client", y), &calls);
-    Ok([calls, busy])
+    let share = busy.figure(0, heading(names[1], "The poller's time for a client", y), &calls);
+    let y = Axis { label: "poller", unit: "ns per frame sent", logarithmic: true };
+    let cost = busy.figure(1, heading(names[2], "The poller's time for each frame to a client", y), &calls);
+    Ok([calls, share, cost])
 }

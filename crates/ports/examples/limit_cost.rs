@@ -1,8 +1,9 @@
 //! What a frame costs the switch between two process ports: forwarded without limits, forwarded within limits both ways,
 //! with a source guard, and with both; and refused at its sender or at its receiver.
 //!
-//! `cargo run --release -p ringway-ports --example limit_cost` shows times; with the arguments `MODE SIZE` under
-//! `valgrind --tool=callgrind --toggle-collect='*limit_cost*turn*'` it gives instructions: divide by the frames shown.
+//! `cargo run --release -p ringway-ports --example limit_cost` shows times; with the arguments `MODE SIZE BATCHES` under
+//! `valgrind --tool=callgrind --toggle-collect='*limit_cost*turn*'` it gives instructions: with two numbers of batches, both
+//! beyond what the burst lets pass, divide the difference by that of the frames shown.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -115,8 +116,8 @@ fn measure(mode: &str, len: usize, turns: u32) -> f64 {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [mode, len] = arguments.as_slice() {
-        measure(mode, len.parse().expect("a frame's length"), 400);
+    if let [mode, len, batches] = arguments.as_slice() {
+        measure(mode, len.parse().expect("a frame's length"), batches.parse().expect("a number of batches"));
         return;
     }
     for len in [60, 1514] {
