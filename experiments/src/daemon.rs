@@ -33,8 +33,8 @@ const E1000_PORTS: [&str; 2] = ["nic0", "nic1"];
 pub const BUSY: Shape = Shape {
     tx_rings: 1,
     rx_rings: 1,
-    tx_slots: 256,
-    rx_slots: 256,
+    tx_slots: 512,
+    rx_slots: 512,
     buffer_size: 2112,
     extra_buffers: 0,
     offload: false,

@@ -4,7 +4,8 @@
 //! away from the driver that is filling them: a driver with many frames in flight is slowed to a fraction. One with few
 //! frames in flight is slowed by any wait. Nothing in a ring tells the two apart, so the poller finds out: now and then
 //! it serves a ring with another wait for a while, and keeps the wait that moved more frames. Where two waits move as
-//! many, the shorter one is kept, for the sake of latency.
+//! many, the shorter one is kept, for the sake of latency. A trial that slows the driver down a lot ends early, and a ring
+//! that has many frames ready at each look gains nothing by a longer wait, so none is tried.
 
 use std::time::Duration;
 
@@ -12,8 +13,12 @@ use std::time::Duration;
 const WAITS_US: [u64; 7] = [0, 2, 4, 8, 16, 32, 64];
 /// A trial's length.
 const EPOCH: Duration = Duration::from_micros(500);
+/// A trial that moves less than half of the usual is over after so long.
+const GLANCE: Duration = Duration::from_micros(50);
 /// Frames in an epoch below which no wait is worth a trial: 200,000 per second.
 const QUIET: u64 = 100;
+/// Frames that a look finds, on average of those that find any, from which on no longer wait is tried.
+const MANY: u64 = 128;
 /// Epochs between two trials: at first, and at most.
 const FEWEST_EPOCHS: u32 = 2;
 const MOST_EPOCHS: u32 = 256;
@@ -30,6 +35,8 @@ pub(crate) struct Pacing {
     usual: Option<u64>,
     epoch_start: u64,
     frames: u64,
+    /// That found frames, in this epoch.
+    looks: u64,
     /// Epochs until the next trial, and between two.
     left: u32,
     between: u32,
@@ -46,6 +53,7 @@ impl Pacing {
             usual: None,
             epoch_start: 0,
             frames: 0,
+            looks: 0,
             left: FEWEST_EPOCHS,
             between: FEWEST_EPOCHS,
             until: 0,
@@ -62,19 +70,27 @@ impl Pacing {
     #[inline]
     pub(crate) fn looked(&mut self, now: u64, frames: u64, full: bool) {
         self.frames += frames;
+        self.looks += u64::from(frames > 0);
         let wait = WAITS_US[self.trial.unwrap_or(self.level)] * 1000;
         self.until = if wait == 0 || full { 0 } else { now + wait };
         let passed = now.wrapping_sub(self.epoch_start);
-        if passed >= EPOCH.as_nanos() as u64 {
+        if passed >= EPOCH.as_nanos() as u64 || (self.trial.is_some() && self.is_hopeless(passed)) {
             self.end_epoch(now, passed);
         }
+    }
+
+    #[cold]
+    fn is_hopeless(&self, passed: u64) -> bool {
+        let usual = self.usual.unwrap_or(0).saturating_mul(passed) / EPOCH.as_nanos() as u64;
+        passed >= GLANCE.as_nanos() as u64 && self.frames * 2 < usual
     }
 
     #[cold]
     fn end_epoch(&mut self, now: u64, passed: u64) {
         let frames = self.frames.saturating_mul(EPOCH.as_nanos() as u64) / passed;
         let was_gap = passed > 4 * EPOCH.as_nanos() as u64;
-        (self.epoch_start, self.frames) = (now, 0);
+        let many = self.frames >= self.looks * MANY;
+        (self.epoch_start, self.frames, self.looks) = (now, 0, 0);
         if frames < QUIET || was_gap {
             *self = Pacing { epoch_start: now, ..Pacing::new() };
             return;
@@ -96,10 +112,10 @@ impl Pacing {
         if self.left == 0 {
             self.upward = match self.level {
                 0 => true,
-                level if level + 1 == WAITS_US.len() => false,
+                level if level + 1 == WAITS_US.len() || many => false,
                 _ => self.upward,
             };
-            self.trial = Some(if self.upward { self.level + 1 } else { self.level - 1 });
+            self.trial = if self.upward { (!many).then_some(self.level + 1) } else { Some(self.level - 1) };
         }
     }
 }

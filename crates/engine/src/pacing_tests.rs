@@ -38,10 +38,26 @@ fn a_driver_with_few_frames_in_flight_is_looked_at_at_once() {
 }
 
 #[test]
+fn a_trial_that_slows_the_driver_down_is_short() {
+    let mut pacing = Pacing::new();
+    // One frame in flight: whoever waits 2 us has a third.
+    let (waits, now) = run(&mut pacing, 1, 80, |wait| 3.0 / (wait as f64 + 1.0));
+    let slowed: u64 = waits.iter().filter(|&&wait| wait > 0).map(|wait| (wait + 1) * 1000).sum();
+    assert!(slowed * 100 < now, "{slowed} of {now} ns were spent on trials");
+}
+
+#[test]
 fn when_the_wait_makes_no_difference_there_is_none() {
     let mut pacing = Pacing::new();
     let (waits, _) = run(&mut pacing, 1, 400, |_| 5.0);
     assert_eq!(usual(&waits), 0);
+}
+
+#[test]
+fn a_ring_with_many_frames_at_each_look_is_never_left_alone() {
+    let mut pacing = Pacing::new();
+    let (waits, _) = run(&mut pacing, 1, 400, |_| 200.0);
+    assert!(waits.iter().all(|&wait| wait == 0));
 }
 
 #[test]

@@ -26,12 +26,14 @@ fn write_wide<const SKIP: usize>(targets: &[View<'_>], heads: &[&Head]) {
     const WIDE: usize = 32;
     let mut others = false;
     for (target, head) in targets.iter().zip(heads) {
-        let Some(room) = target.behind(SKIP) else { continue };
-        if (WIDE..=2 * WIDE).contains(&room.len()) {
-            // SAFETY: `room.len()` bytes are inside both sides; private memory never overlaps a mapping.
-            unsafe { crate::view::copy_ends::<WIDE>(head.0.as_ptr(), room.as_ptr(), room.len()) };
+        // A target too short for that wraps around, and is then too long.
+        if target.len().wrapping_sub(SKIP + WIDE) <= WIDE {
+            let (from, len) = (head.0.as_ptr(), target.len() - SKIP);
+            // SAFETY: `len` bytes behind the first SKIP are inside the target, and it has WIDE to twice as many, which a head
+            // has, too; private memory never overlaps a mapping.
+            unsafe { crate::view::copy_ends::<WIDE>(from, target.as_ptr().add(SKIP), len) };
         } else {
-            room.write_ends(head);
+            target.behind(SKIP).inspect(|room| room.write_ends(head));
             others = true;
         }
     }

@@ -88,9 +88,10 @@ impl Output for ProcessOutput {
         let mut tally = Tally::default();
         let few = frames.len() <= FEW;
         let result = match self.rings.as_mut_slice() {
-            [ring] if !ring.ring.offload && few => ring.deliver::<0, FEW>(frames, &mut tally),
             [ring] if !ring.ring.offload => match frames.in_turn() {
+                Some(frames) if few => ring.deliver::<0, FEW>(frames, &mut tally),
                 Some(frames) => ring.deliver::<0, ROW>(frames, &mut tally),
+                None if few => ring.deliver::<0, FEW>(frames, &mut tally),
                 None => ring.deliver::<0, ROW>(frames, &mut tally),
             },
             [ring] => ring.deliver::<PREFIX_BYTES, ROW>(frames, &mut tally),
@@ -236,13 +237,14 @@ fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
             let Some(buffer) = memory.buffer(slot).and_then(|all| all.sub(0, len)) else { break };
             if !frame.is_short() {
                 prefetch(buffer, prefetch_write);
+                all_short = false;
             }
             // Most slots said the same the last time around.
-            if (slot.len, slot.flags) != (len as u16, 0) {
-                word.store(Slot { len: len as u16, flags: 0, ..slot }.to_word(), Ordering::Relaxed);
+            let (old, new) = (slot.to_word(), Slot { len: len as u16, flags: 0, ..slot }.to_word());
+            if new != old {
+                word.store(new, Ordering::Relaxed);
             }
             (*room, *first) = (buffer, frame.head());
-            all_short &= frame.is_short();
             bytes += frame.len() as u64;
             found += 1;
         }
