@@ -33,6 +33,16 @@ impl<'b, 'm> Frames<'b, 'm> {
         order.last().filter(|&&last| usize::from(last) + 1 == order.len()).map(|_| self.all.in_turn(order.len()))
     }
 
+    /// The frame, if there is only one.
+    #[inline(always)]
+    #[must_use]
+    pub fn single(&self) -> Option<Frame<'b, 'm>> {
+        match self.order.as_slice() {
+            [index] => Some(self.all.get(usize::from(*index))),
+            _ => None,
+        }
+    }
+
     /// The next frame, as frames that are only this one.
     pub(crate) fn next_alone(&mut self) -> Option<Self> {
         let (alone, others) = self.order.as_slice().split_at_checked(1)?;

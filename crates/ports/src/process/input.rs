@@ -148,6 +148,10 @@ impl TxRing {
         }
         let memory = self.ring.memory();
         let mut at = self.next;
+        if self.ring.after(at, 1) == head && !self.ring.offload && take_one(&memory, at, batch) {
+            self.taken = head;
+            return if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) };
+        }
         let result = loop {
             // Up to the end of the ring, of what was published, or of the batch's room, whichever comes first.
             let end = if head >= at { head } else { self.ring.slots };
@@ -285,6 +289,19 @@ impl TxRing {
         let tail = if self.next == 0 { self.ring.slots - 1 } else { self.next - 1 };
         self.ring.doorbell[TX_SWITCH + INDEX].store(tail, Ordering::Release);
     }
+}
+
+/// Takes a frame that is alone in its slot and on its way, as every reply is. False, with nothing done, when it needs a closer
+/// look or has no room.
+#[inline]
+fn take_one<'m>(memory: &RingMemory<'m>, at: u32, batch: &mut Batch<'m>) -> bool {
+    let slot = Slot::from_word(memory.word(at).load(Ordering::Relaxed));
+    let Some(buffer) = memory.buffer(slot).filter(|buffer| usize::from(slot.len) <= buffer.len()) else { return false };
+    if slot.more() || slot.len == 0 || batch.room() == 0 {
+        return false;
+    }
+    batch.push(buffer, slot.len.into());
+    true
 }
 
 /// Takes frames of one slot each from `at` on, before `stop`, up to the first slot that needs a closer look: part of a
