@@ -128,6 +128,6 @@ fn mapped_tail_writes_take_no_message() {
     let (counters, _) = counted(way, Duration::from_micros(250));
     assert_eq!((counters.tx_tail_writes, counters.rx_tail_writes), (0, 0), "{counters:?}");
     assert!(counters.mapped_accesses >= COUNT, "{counters:?}");
-    // Causes, the mask and its flush.
-    assert!(counters.messages() <= 3 * counters.handled, "{counters:?}");
+    // Causes, the mask and its flush; and once for frames that came before it first received.
+    assert!(counters.messages() <= 3 * (counters.handled + 1), "{counters:?}");
 }
