@@ -156,7 +156,7 @@ fn cell(port: &Port, column: Column) -> String {
         Column::OutBits => rate(port.output.bits),
         Column::Kicks => rate(port.kicks),
         Column::Calls => rate(port.calls),
-        Column::Drops => rate(port.drops.values().sum()),
+        Column::Drops => rate(port.dropped()),
         Column::Fill => port.fill.text(),
         Column::Reasons => port.reasons(),
     }

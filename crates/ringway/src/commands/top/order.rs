@@ -111,7 +111,7 @@ impl Order {
                 let fill = |port: &Port| port.fill.least().unwrap_or(f64::INFINITY);
                 fill(a).total_cmp(&fill(b))
             }
-            Column::Drops | Column::Reasons => most(|port| port.drops.values().sum()),
+            Column::Drops | Column::Reasons => most(|port| port.dropped()),
         }
     }
 }

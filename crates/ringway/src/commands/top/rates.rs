@@ -69,6 +69,13 @@ pub struct Port {
     pub fill: Fill,
 }
 
+impl Port {
+    /// Frames lost per second, for whatever reason. (The sum of no floating-point numbers is -0.)
+    pub fn dropped(&self) -> f64 {
+        self.drops.values().fold(0.0, |sum, rate| sum + rate)
+    }
+}
+
 /// How full a port's buckets are, of bits or of frames, whichever is less: from 0 to 1; null: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Fill {
@@ -214,6 +221,11 @@ impl Poller {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_that_lost_nothing_says_so_without_a_sign() {
+        assert_eq!(format!("{}", Port::default().dropped()), "0");
+    }
 
     fn status(uptime: f64, frames: u64, full: u64, busy: f64) -> Status {
         let traffic = Traffic { frames, bytes: 100 * frames };

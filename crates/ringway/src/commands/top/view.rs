@@ -29,7 +29,7 @@ pub struct View {
 
 /// The first line.
 pub fn summary(rates: &Rates) -> String {
-    let sum = |value: fn(&Port) -> f64| Scaled(rates.ports.iter().map(value).sum());
+    let sum = |value: fn(&Port) -> f64| Scaled(rates.ports.iter().map(value).fold(0.0, |sum, rate| sum + rate));
     format!(
         "ringway {}, up {}; {} ports; in {}pps, {}bit/s; out {}pps, {}bit/s; dropped {}/s",
         rates.version,
@@ -39,7 +39,7 @@ pub fn summary(rates: &Rates) -> String {
         sum(|port| port.input.bits),
         sum(|port| port.output.frames),
         sum(|port| port.output.bits),
-        sum(|port| port.drops.values().sum()).to_string().trim_end(),
+        sum(Port::dropped).to_string().trim_end(),
     )
 }
 
