@@ -546,7 +546,7 @@ impl<'m> Batch<'m> {
     /// Drops frame `index` before forwarding, which leaves it alone.
     pub fn reject(&mut self, index: usize, reason: DropReason) {
         self.parts.entries[index].destination = Packed(Packed::REJECTED | reason as u32);
-        self.parts.rejected = true;
+        (self.parts.rejected, self.parts.together) = (true, false);
     }
 
     /// Whether frame `index` was rejected.

@@ -62,9 +62,9 @@ pub enum Excess {
     Wait,
 }
 
-/// A limit, kept to by one at a time: whoever has the port's input, or all senders to it behind a lock. Without a shared bucket, what `own` allows passes. With one, what `own` allows passes in any case (if the
-/// guarantees of all who share it are no more than its rate), and beyond that, up to `ceiling`, a share of what the
-/// shared bucket has left.
+/// A limit, kept to by one at a time: whoever has the port's input, or all senders to it behind a lock. Without a shared
+/// bucket, what `own` allows passes. With one, what `own` allows passes in any case (if the guarantees of all who share it
+/// are no more than its rate), and beyond that, up to `ceiling`, a share of what the shared bucket has left.
 #[derive(Debug, Default)]
 pub struct Limit {
     /// The port's own.
