@@ -32,6 +32,13 @@ impl Slot {
         Self { buffer: word as u32, len: (word >> 32) as u16, flags: (word >> 48) as u16 }
     }
 
+    /// The length in a slot's word; more than any where the frame continues in the next slot.
+    #[inline]
+    #[must_use]
+    pub const fn whole_len(word: u64) -> u64 {
+        (word >> 32) & ((NS_MOREFRAG as u64) << 16 | 0xffff)
+    }
+
     /// The word to store.
     #[inline]
     #[must_use]

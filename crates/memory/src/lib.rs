@@ -11,6 +11,7 @@
 //!
 //! Nothing here interprets what it reads.
 
+mod alike;
 mod guard;
 mod kept;
 mod mapping;
@@ -20,6 +21,7 @@ mod view;
 #[cfg(test)]
 mod view_tests;
 
+pub use alike::Alike;
 pub use kept::{Kept, KeptPieces, recycled};
 pub use mapping::{Mapping, SharedMemory};
 pub use row::write_heads;

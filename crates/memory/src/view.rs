@@ -314,6 +314,13 @@ impl<'m> Pieces<'m> {
         Some(unsafe { View::new(self.start.add(index * self.size), self.size) })
     }
 
+    /// Bytes of each.
+    #[inline]
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     /// The same for any life.
     ///
     /// # Safety

@@ -111,3 +111,29 @@ fn frames_with_the_same_addresses_are_skipped_up_to_any_other_around_the_ring() 
     lan.clients[0].set_tx_head(0, 16);
     assert_eq!(discard_like(&mut lan.clients[0], 9), Err(PortFault::TxHeadOutOfRange(16)));
 }
+
+#[test]
+fn any_frame_that_is_not_like_the_others_ends_them_wherever_it_is() {
+    let mut lan = Lan::of(3, Shape { tx_slots: 256, rx_slots: 256, buffer_size: 128, ..Shape::default() });
+    let like: [u8; 12] = frame(1, 0, 60, 0)[..12].try_into().expect("two addresses");
+    for odd in 0..140u32 {
+        let head = lan.clients[0].tx_head[0];
+        for number in 0..140 {
+            let to = if number == odd && odd % 4 == 0 { 2 } else { 1 };
+            lan.clients[0].queue(0, &frame(to, 0, 60 + number as usize % 8, number), 128);
+        }
+        let at = (head + odd) % 256;
+        let slot = lan.clients[0].tx_slot(0, at);
+        match odd % 4 {
+            0 => {}
+            1 => lan.clients[0].set_tx(0, at, ringway_abi::Slot { len: 13, ..slot }),
+            2 => lan.clients[0].set_tx(0, at, ringway_abi::Slot { len: 129, ..slot }),
+            _ => lan.clients[0].set_tx(0, at, ringway_abi::Slot { buffer: u32::MAX, ..slot }),
+        }
+        lan.clients[0].publish(0);
+        let bytes = (0..u64::from(odd)).map(|number| 60 + number % 8).sum();
+        assert_eq!(lan.clients[0].input.discard_like(&like, 200), Ok(Discarded { frames: odd.into(), bytes }), "{odd}");
+        assert_eq!(discard(&mut lan.clients[0], 200).map(|(frames, _)| frames), Ok(140 - u64::from(odd)));
+        lan.clients[0].set_tx(0, at, slot);
+    }
+}

@@ -12,7 +12,6 @@ use ringway_memory::{Mapping, View};
 use ringway_switch::{Batch, Discarded, DropReason, Input, PortFault};
 
 use super::ring::{Ring, RingMemory};
-use crate::gather::begins_with;
 
 /// How many slots ahead the first line of a frame is prefetched.
 const PREFETCH_AHEAD: usize = 24;
@@ -252,22 +251,16 @@ impl TxRing {
         }
         let memory = self.ring.memory();
         let mut at = self.next;
-        'ring: while at != head && discarded.frames < most as u64 {
+        while at != head && discarded.frames < most as u64 {
             let end = if head >= at { head } else { self.ring.slots };
             let end = end.min(at.saturating_add(most as u32 - discarded.frames as u32));
             let slots = memory.slots(at, end);
-            for (number, [word, _]) in slots.iter().enumerate() {
-                if let Some([word, _]) = slots.get(number + PREFETCH_AHEAD) {
-                    memory.prefetch(word);
-                }
-                let slot = Slot::from_word(word.load(Ordering::Relaxed));
-                let frame = memory.buffer(slot).and_then(|buffer| buffer.sub(0, slot.len.into()));
-                if slot.more() || !frame.is_some_and(|frame| begins_with(frame, addresses)) {
-                    break 'ring;
-                }
-                at += 1;
-                discarded.frames += 1;
-                discarded.bytes += u64::from(slot.len);
+            let alike = memory.count_alike(slots, addresses);
+            at += alike.frames as u32;
+            discarded.frames += alike.frames;
+            discarded.bytes += alike.bytes;
+            if alike.frames < slots.len() as u64 {
+                break;
             }
             if at == self.ring.slots {
                 at = 0;

@@ -7,7 +7,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use ringway_abi::layout::{FIRST_BUFFER, netmap_ring};
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Slot, doorbell};
-use ringway_memory::{Kept, KeptPieces, Mapping, Pieces, View, prefetch_read};
+use ringway_memory::{Alike, Kept, KeptPieces, Mapping, Pieces, View, prefetch_read};
+use ringway_switch::Discarded;
+
+/// Addresses and type, in bytes.
+const ETHERNET_HEADER: u64 = 14;
+/// Frames that are compared with what they should begin with before it is asked whether they do.
+const ROW: usize = 64;
 
 /// A ring's immutable description: checked once, used until the port ends. What the client writes into the ring's own
 /// header is never read.
@@ -112,6 +118,51 @@ impl<'m> RingMemory<'m> {
     pub(super) fn buffer(&self, slot: Slot) -> Option<View<'m>> {
         // Number 0 and 1 become the largest there are.
         self.buffers.get(slot.buffer.wrapping_sub(FIRST_BUFFER) as usize)
+    }
+
+    /// How many of these slots, from the first on, have a frame of their own that begins with `addresses` and has an Ethernet
+    /// type behind them; and the bytes of these frames.
+    #[inline(never)]
+    pub(super) fn count_alike(&self, mut slots: &[[AtomicU64; 2]], addresses: &[u8; 12]) -> Discarded {
+        let mut all = Discarded::default();
+        let Some(mut alike) = Alike::new(self.buffers, addresses) else { return all };
+        let mut together = ROW;
+        while !slots.is_empty() {
+            let (row, others) = slots.split_at(slots.len().min(together));
+            let some = self.count_whole(row, &mut alike);
+            if alike.are_all() {
+                all.frames += some.frames;
+                all.bytes += some.bytes;
+                slots = if some.frames == row.len() as u64 { others } else { &[] };
+            } else if together > 1 {
+                // One by one, up to the other; they are read anew.
+                together = 1;
+            } else {
+                break;
+            }
+        }
+        all
+    }
+
+    /// The first of these slots that have a frame of their own, as long as one may be, in a buffer that is there: compared,
+    /// but not looked at.
+    #[inline(always)]
+    fn count_whole(&self, slots: &[[AtomicU64; 2]], alike: &mut Alike<'_>) -> Discarded {
+        let longest = self.buffers.size() as u64;
+        let mut whole = Discarded::default();
+        for [word, _] in slots {
+            let word = word.load(Ordering::Relaxed);
+            let len = Slot::whole_len(word);
+            // One that is too short becomes one that is too long.
+            if len.wrapping_sub(ETHERNET_HEADER) > longest - ETHERNET_HEADER
+                || !alike.add((word as u32).wrapping_sub(FIRST_BUFFER) as usize)
+            {
+                break;
+            }
+            whole.frames += 1;
+            whole.bytes += len;
+        }
+        whole
     }
 
     /// Starts to bring the buffer of a slot near, for reading. Its number need not be one that is there.

@@ -25,7 +25,7 @@ pub(crate) struct Exhausted {
 }
 
 /// Frames that are taken as ever, besides twice as many as were given last.
-const PROBE: usize = 16;
+const PROBE: usize = 4;
 /// One of so many frames, or fewer, is given where this is worth it.
 const WORTH: usize = 8;
 
