@@ -41,6 +41,8 @@ pub(super) struct Core {
     pub(super) io_address: u32,
     /// There is a front end.
     pub(super) connected: bool,
+    /// A register was written that is no ring's tail, and none was read since.
+    pub(super) unread: bool,
 }
 
 impl Core {
@@ -73,6 +75,7 @@ impl Core {
             eewr: 0,
             io_address: 0,
             connected: false,
+            unread: false,
         };
         core.registers.set_station(settings.mac);
         core

@@ -135,6 +135,27 @@ impl Nic {
 }
 
 #[test]
+fn registers_are_read_soon_from_an_interrupt_to_the_driver_s_last_flush() {
+    let nic = Nic::new(Model::E1000);
+    nic.up();
+    let soon = || nic.device.is_read_soon();
+    nic.read(STATUS);
+    assert!(soon(), "all is masked: the driver polls");
+    nic.write(IMS, TXDW);
+    assert!(soon(), "a write that is not flushed");
+    nic.read(STATUS);
+    assert!(!soon());
+    nic.send(1);
+    nic.write(RDT, 0);
+    assert!(!soon(), "nobody asks after tails");
+    nic.write(ICS, TXDW);
+    nic.read(STATUS);
+    assert!(soon(), "the guest is interrupted");
+    nic.read(ICR);
+    assert!(!soon());
+}
+
+#[test]
 fn a_held_interrupt_that_no_frame_brought_gets_into_a_poller_s_list_once() {
     let mut nic = Nic::new(Model::E1000);
     let bell = E1000Bell { device: Arc::clone(&nic.device) };

@@ -109,6 +109,7 @@ impl Function for Device {
             self.account.read();
         }
         let mut core = self.core.lock();
+        core.unread = false;
         match region {
             REGISTERS => self.read_words(offset, data, |part| self.read_register(&mut core, part.offset)),
             PORTS => self.read_words(offset, data, |part| self.read_port(&mut core, part.offset)),
@@ -152,6 +153,14 @@ impl Function for Device {
     fn unmasked(&self) {
         self.account.unmask();
         self.pin_unmasked();
+    }
+
+    fn is_read_soon(&self) -> bool {
+        if self.core.lock().unread {
+            return true;
+        }
+        let interrupting = self.interrupting();
+        interrupting.causes.pin() || interrupting.causes.ims() == 0
     }
 
     fn reset(&self) {

@@ -182,17 +182,21 @@ fn the_port_s_own_interval_holds_where_the_guest_asks_for_less() {
 }
 
 #[test]
-fn what_was_sent_is_told_when_half_the_ring_or_enough_bytes_wait_or_the_time_is_over() {
+fn what_was_sent_is_told_when_enough_of_the_ring_or_of_bytes_waits_or_the_time_is_over() {
     let mut causes = Causes::new(OLD);
     causes.unmask(TXDW | RXT0);
     causes.set_patience(2_000_000);
     let now = SentNews { delay: false, ..REPORTED };
     causes.sent(now, 0, 0, || 1_000);
     assert_eq!(causes.settle(1_000), at(2_001_000));
-    causes.sent(SentNews { descriptors: 126, ..now }, 0, 0, || 900_000);
-    assert_eq!(causes.settle(900_000), at(2_001_000), "127 of 256");
+    causes.sent(SentNews { descriptors: 198, ..now }, 0, 0, || 900_000);
+    assert_eq!(causes.settle(900_000), at(2_001_000), "199 of 256");
     causes.sent(now, 0, 0, || 900_001);
     assert_eq!((causes.settle(900_001), causes.read()), (raise(1), TXDW));
+    causes.sent(SentNews { descriptors: 39, ring: 80, ..now }, 0, 0, || 910_000);
+    assert_eq!(causes.settle(910_000), at(2_910_000), "39 of 80");
+    causes.sent(SentNews { ring: 80, ..now }, 0, 0, || 910_001);
+    assert_eq!((causes.settle(910_001), causes.read()), (raise(1), TXDW));
     causes.sent(SentNews { bytes: 131_071, ..now }, 0, 0, || 1_000_000);
     assert_eq!(causes.settle(1_000_000), at(3_000_000));
     causes.sent(now, 0, 0, || 1_000_001);
@@ -202,6 +206,27 @@ fn what_was_sent_is_told_when_half_the_ring_or_enough_bytes_wait_or_the_time_is_
     assert_eq!((causes.settle(4_000_000), causes.read()), (raise(1), TXDW));
     causes.sent(SentNews { ring: 0, ..now }, 0, 0, || 5_000_000);
     assert_eq!((causes.settle(5_000_000), causes.read()), (raise(1), TXDW), "the guest asked to be told");
+}
+
+#[test]
+fn a_guest_that_was_found_waiting_is_told_sooner_until_it_goes_on_sending() {
+    let mut causes = Causes::new(OLD);
+    causes.unmask(TXDW);
+    causes.set_patience(2_000_000);
+    let told = |causes: &mut Causes, sent: &[u64], due| {
+        sent.iter().for_each(|&now| causes.sent(REPORTED, 0, 0, || now));
+        assert_eq!(causes.settle(due - 1), at(due), "sent at {sent:?}");
+        assert_eq!((causes.settle(due), causes.read()), (raise(1), TXDW));
+    };
+    told(&mut causes, &[0, 1_900_000], 2_000_000);
+    told(&mut causes, &[3_000_000, 4_000_000], 5_000_000);
+    told(&mut causes, &[6_000_000, 6_200_000], 6_500_000);
+    told(&mut causes, &[7_000_000], 7_300_000);
+    causes.sent(SentNews { descriptors: 200, ..REPORTED }, 0, 0, || 8_000_000);
+    assert_eq!((causes.settle(8_000_000), causes.read()), (raise(1), TXDW));
+    told(&mut causes, &[9_000_000], 11_000_000);
+    causes.set_patience(100_000);
+    told(&mut causes, &[12_000_000], 12_100_000);
 }
 
 #[test]
@@ -231,8 +256,8 @@ fn the_guest_s_own_delay_holds_however_long_the_device_waits() {
     causes.set_patience(1_000_000);
     causes.sent(REPORTED, 100, 0, || 200_000);
     assert_eq!(causes.settle(302_400), at(1_200_000), "the device's is longer");
-    causes.sent(SentNews { descriptors: 128, ..REPORTED }, 100, 0, || 400_000);
-    assert_eq!(causes.settle(400_000), at(502_400), "half of the ring");
+    causes.sent(SentNews { descriptors: 200, ..REPORTED }, 100, 0, || 400_000);
+    assert_eq!(causes.settle(400_000), at(502_400), "enough of the ring");
     assert_eq!((causes.settle(502_400), causes.read()), (raise(1), TXDW));
 }
 

@@ -9,6 +9,13 @@ const DELAY_UNIT: u64 = 1024;
 /// and so never waits for the time to end.
 const ENOUGH_BYTES: u64 = 128 << 10;
 
+/// Descriptors of a ring that a driver may not use. Linux's stop their queue when they have fewer than a frame may take: 24, or up to
+/// 52 in kernels with the most fragments a frame.
+const UNUSED: u32 = 56;
+
+/// A guest that has sent nothing for so long, in nanoseconds, when it is told, may have waited for that.
+const SILENCE: u64 = 300_000;
+
 /// The interval that ITR or an EITR asks for, in nanoseconds.
 pub(super) fn throttle_interval(register: u32) -> u64 {
     u64::from(register & 0xffff) * THROTTLE_UNIT
@@ -92,16 +99,25 @@ impl Delay {
 }
 
 /// The device's own way for frames that were sent. Nobody waits for that news but a ring that gets full and senders whose bytes are
-/// counted until then, so it waits until there is enough of it, or for a time.
+/// counted until then, so it waits until there is enough of it, or for a time; a shorter one after the last frame where the guest has
+/// been found waiting, as drivers that combine tail writes do.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Patience {
     /// Longest wait, in nanoseconds; 0: none.
     within: u64,
-    until: Option<u64>,
+    /// When there was the first of what waits, and the last.
+    since: Option<[u64; 2]>,
+    /// The guest sent nothing any more when the time was over.
+    waited: bool,
     /// There was enough, or the time is over.
     over: bool,
     descriptors: u32,
     bytes: u64,
+}
+
+/// How many of a ring's descriptors are sent without a word: all but what keeps the guest from waiting for them.
+fn enough(ring: u32) -> u32 {
+    (ring / 2).max(ring.saturating_sub(UNUSED))
 }
 
 impl Patience {
@@ -117,37 +133,40 @@ impl Patience {
         }
         self.descriptors = self.descriptors.saturating_add(descriptors);
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.over || self.descriptors >= ring / 2 || self.bytes >= ENOUGH_BYTES {
-            (self.until, self.over) = (None, true);
+        let enough = self.descriptors >= enough(ring) || self.bytes >= ENOUGH_BYTES;
+        self.waited &= !enough;
+        if self.over || enough {
+            (self.since, self.over) = (None, true);
             return Delayed::No;
         }
-        let within = self.within;
-        self.until.get_or_insert_with(|| now().saturating_add(within));
+        let now = now();
+        self.since.get_or_insert([now, now])[1] = now;
         Delayed::Yes
     }
 
     /// When the wait ends.
     pub(super) fn due(&self) -> Option<u64> {
-        self.until
+        let [first, last] = self.since?;
+        let end = first.saturating_add(self.within);
+        Some(if self.waited { end.min(last.saturating_add(SILENCE)) } else { end })
     }
 
     /// Ends the wait if it has been long enough; true then.
     pub(super) fn expire(&mut self, now: u64) -> bool {
-        let expired = self.until.is_some_and(|until| until <= now);
-        if expired {
-            (self.until, self.over) = (None, true);
-        }
-        expired
+        let Some([_, last]) = self.since.filter(|_| self.due().is_some_and(|due| due <= now)) else { return false };
+        (self.since, self.over) = (None, true);
+        self.waited = now.saturating_sub(last) >= SILENCE;
+        true
     }
 
     /// Whether something waits.
     pub(super) fn is_running(&self) -> bool {
-        self.until.is_some()
+        self.since.is_some()
     }
 
     /// What waited has become a cause, or never will.
     pub(super) fn stop(&mut self) {
-        *self = Patience { within: self.within, ..Patience::default() };
+        *self = Patience { within: self.within, waited: self.waited, ..Patience::default() };
     }
 }
 

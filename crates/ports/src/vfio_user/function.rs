@@ -91,6 +91,10 @@ pub trait Function: Send + Sync {
     /// again.
     fn unmasked(&self);
 
+    /// Whether registers are likely to be read soon: the guest has an interrupt at hand, or has changed a register and not read one
+    /// since. Until they are, the port's own thread stays awake for them, if not for long.
+    fn is_read_soon(&self) -> bool;
+
     /// The front end resets the function (VFIO_USER_DEVICE_RESET).
     fn reset(&self);
 

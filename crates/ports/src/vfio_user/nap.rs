@@ -2,15 +2,15 @@
 //!
 //! A tail write is a message that nobody answers. Waking the thread that waits for it costs the guest's processor, which sends it,
 //! more than sending does. So while such messages come one soon after the other and nothing else, the thread sleeps by the clock and
-//! then takes what has come. Who waits for an answer would wait longer; but drivers ask registers after an interrupt, which
-//! ends the sleep, and seldom else.
+//! then takes what has come. A driver that writes the tail once for many frames would only wait for that. Who waits for an answer
+//! would wait longer; but drivers ask registers after an interrupt, which ends the sleep until they have, and seldom else.
 
 use std::time::{Duration, Instant};
 
 /// How long the connection is left alone.
 const SPAN: Duration = Duration::from_micros(100);
-/// Messages that come within this time of those before come soon.
-const SOON: Duration = Duration::from_micros(150);
+/// Messages that come in this time each, or less, come soon.
+const SOON: Duration = Duration::from_micros(40);
 /// After an interrupt or an answer there may be further questions for so long.
 const ATTENTIVE: Duration = Duration::from_micros(300);
 
@@ -22,15 +22,22 @@ pub struct Nap {
 }
 
 impl Nap {
-    /// All messages that had come were followed; `some`: there were any; `answered`: one of them was. Until when to sleep, if at
-    /// all.
-    pub fn after(&mut self, now: Instant, some: bool, answered: bool) -> Option<Instant> {
+    /// All messages that had come were followed: how many, and whether one of them was answered; `read_soon`: whether the guest
+    /// will read registers. Until when to sleep, if at all.
+    pub fn after(
+        &mut self,
+        now: Instant,
+        messages: u32,
+        answered: bool,
+        read_soon: impl FnOnce() -> bool,
+    ) -> Option<Instant> {
         if answered {
             self.asked = Some(now);
+        } else if self.asked.is_some_and(|asked| now - asked >= ATTENTIVE || !read_soon()) {
+            self.asked = None;
         }
-        let soon = self.heard.replace(now).is_some_and(|heard| now - heard < SOON);
-        let asked = self.asked.is_some_and(|asked| now - asked < ATTENTIVE);
-        (some && soon && !asked).then(|| now + SPAN)
+        let soon = self.heard.replace(now).is_some_and(|heard| now - heard < SOON * messages);
+        (soon && self.asked.is_none()).then(|| now + SPAN)
     }
 
     /// There was an interrupt.
@@ -50,21 +57,43 @@ mod tests {
     #[test]
     fn writes_in_quick_succession_are_taken_by_the_clock_until_there_are_none() {
         let (mut nap, start) = (Nap::default(), Instant::now());
-        assert_eq!(nap.after(start, true, false), None, "the first");
-        assert_eq!(nap.after(start + us(1_000), true, false), None, "long after it");
-        assert_eq!(nap.after(start + us(1_010), true, false), Some(start + us(1_010) + SPAN));
-        assert_eq!(nap.after(start + us(1_120), true, false), Some(start + us(1_120) + SPAN));
-        assert_eq!(nap.after(start + us(1_230), false, false), None, "nothing came");
+        assert_eq!(nap.after(start, 1, false, || true), None, "the first");
+        assert_eq!(nap.after(start + us(1_000), 1, false, || true), None, "long after it");
+        assert_eq!(nap.after(start + us(1_010), 1, false, || true), Some(start + us(1_010) + SPAN));
+        assert_eq!(nap.after(start + us(1_120), 12, false, || true), Some(start + us(1_120) + SPAN));
+        assert_eq!(nap.after(start + us(1_230), 0, false, || true), None, "nothing came");
+    }
+
+    #[test]
+    fn a_driver_that_writes_once_for_many_frames_is_heard_at_once() {
+        let (mut nap, start) = (Nap::default(), Instant::now());
+        assert!((0..20).all(|write| nap.after(start + us(60) * write, 1, false, || false).is_none()));
+        nap.after(start + us(1_150), 1, false, || false).expect("one soon after the other");
+        assert_eq!(nap.after(start + us(1_260), 2, false, || false), None, "which was not the rule");
     }
 
     #[test]
     fn whoever_asks_finds_the_thread_awake_for_the_next_question() {
         let (mut nap, start) = (Nap::default(), Instant::now());
-        assert_eq!(nap.after(start, true, true), None);
-        assert_eq!(nap.after(start + us(100), true, false), None, "there may be another question");
-        assert_eq!(nap.after(start + us(200), true, false), None);
-        assert!(nap.after(start + us(301), true, false).is_some());
+        assert_eq!(nap.after(start, 1, true, || true), None);
+        assert_eq!(nap.after(start + us(100), 9, false, || true), None, "there may be another question");
+        assert_eq!(nap.after(start + us(200), 9, false, || true), None);
+        assert!(nap.after(start + us(301), 9, false, || true).is_some());
         nap.interrupted(start + us(350));
-        assert_eq!(nap.after(start + us(355), true, false), None, "the guest will ask what it was interrupted for");
+        assert_eq!(
+            nap.after(start + us(355), 9, false, || true),
+            None,
+            "the guest will ask what it was interrupted for"
+        );
+    }
+
+    #[test]
+    fn the_thread_sleeps_again_as_soon_as_no_question_is_open() {
+        let (mut nap, start) = (Nap::default(), Instant::now());
+        nap.interrupted(start);
+        assert_eq!(nap.after(start + us(20), 1, true, || false), None, "an answer, and perhaps the next");
+        assert_eq!(nap.after(start + us(30), 1, false, || true), None);
+        assert_eq!(nap.after(start + us(40), 1, true, || false), None);
+        assert_eq!(nap.after(start + us(50), 1, false, || false), Some(start + us(50) + SPAN), "it was the last");
     }
 }

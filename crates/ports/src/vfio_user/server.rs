@@ -220,18 +220,19 @@ impl PortThread {
         nap: &mut Nap,
     ) -> Result<Heard, Ended> {
         let mut out = Vec::new();
-        let (mut some, mut answered) = (false, false);
+        let (mut messages, mut answered) = (0, false);
         for _ in 0..AT_A_TIME {
             let header = match receiver.receive(socket)? {
                 Received::Message(header) => header,
                 Received::Nothing if session.is_unsettled() => return Ok(Heard::All),
                 Received::Nothing => {
                     self.settle(socket, session)?;
-                    return Ok(nap.after(Instant::now(), some, answered).map_or(Heard::All, Heard::Enough));
+                    let until = nap.after(Instant::now(), messages, answered, || self.function.is_read_soon());
+                    return Ok(until.map_or(Heard::All, Heard::Enough));
                 }
                 Received::Gone => return Err(Ended::Gone),
             };
-            (some, answered) = (true, answered || !header.no_reply);
+            (messages, answered) = (messages + 1, answered || !header.no_reply);
             let (body, fds) = receiver.take();
             session.handle(header, body, fds, &mut out)?;
             self.send(socket, &mut out)?;

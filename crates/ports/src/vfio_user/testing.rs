@@ -166,6 +166,10 @@ impl Function for Card {
         self.note(Happened::Unmasked);
     }
 
+    fn is_read_soon(&self) -> bool {
+        false
+    }
+
     fn reset(&self) {
         self.note(Happened::Reset);
     }

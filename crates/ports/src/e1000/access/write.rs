@@ -23,6 +23,7 @@ impl Device {
     /// Writes a register.
     pub(in crate::e1000) fn write_register(&self, core: &mut Core, offset: u32, value: u32) {
         let offset = canonical(offset);
+        core.unread |= !matches!(offset, TDT | RDT);
         if RingPage::has(offset) {
             return self.write_ring_register(core, offset, value);
         }
