@@ -24,6 +24,6 @@ mod view_tests;
 pub use alike::Alike;
 pub use kept::{Kept, KeptPieces, recycled};
 pub use mapping::{Mapping, SharedMemory};
-pub use row::write_heads;
+pub use row::{read_heads, write_heads};
 pub use sum::ones_sum;
 pub use view::{HEAD_BYTES, Head, Pieces, View, prefetch_read, prefetch_write};

@@ -2,6 +2,10 @@
 
 use crate::{Head, View};
 
+/// Bytes of the widest loads and stores.
+#[cfg(target_arch = "x86_64")]
+const WIDE: usize = 32;
+
 /// Copies to each target, behind its first `SKIP` bytes, as many bytes of the head beside it as there is room for; nothing where
 /// that is more than [`crate::HEAD_BYTES`]. False, with nothing done, where the processor has no stores that are wide enough
 /// to write short frames with two each.
@@ -23,7 +27,6 @@ pub fn write_heads<const SKIP: usize>(targets: &[View<'_>], heads: &[&Head]) -> 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx")]
 fn write_wide<const SKIP: usize>(targets: &[View<'_>], heads: &[&Head]) {
-    const WIDE: usize = 32;
     let mut others = false;
     for (target, head) in targets.iter().zip(heads) {
         // A target too short for that wraps around, and is then too long.
@@ -44,10 +47,79 @@ fn write_wide<const SKIP: usize>(targets: &[View<'_>], heads: &[&Head]) {
     }
 }
 
+/// Copies to each head the first bytes of the source beside it, as [`View::read_head`] does with all of it.
+pub fn read_heads(sources: &[View<'_>], heads: &mut [Head]) {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx") {
+        // SAFETY: the processor has it.
+        unsafe { read_wide(sources, heads) };
+        return;
+    }
+    sources.iter().zip(heads).for_each(|(source, head)| _ = source.read_head(source.len(), head));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx")]
+fn read_wide(sources: &[View<'_>], heads: &mut [Head]) {
+    for (source, head) in sources.iter().zip(heads) {
+        let (from, len) = (source.as_ptr(), source.len());
+        // What is shorter wraps around.
+        if len.wrapping_sub(WIDE) <= WIDE {
+            let to = head.0.as_mut_ptr();
+            // SAFETY: the first and the last WIDE of `len` bytes are inside the source, and so are as many inside a head. A byte
+            // that is read twice counts as read by the second, which overwrites the first. The processor has what is needed.
+            unsafe {
+                copy_wide(from, to);
+                copy_wide(from.add(len - WIDE), to.add(len - WIDE));
+            }
+        } else {
+            let _ = source.read_head(len, head);
+        }
+    }
+}
+
+/// Copies [`WIDE`] bytes out of memory that others write, reading every byte once: the compiler cannot see into it and so cannot
+/// read the source again later.
+///
+/// # Safety
+/// So many bytes can be read at `from` and written at `to`, and they do not overlap. The processor has AVX.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx")]
+unsafe fn copy_wide(from: *const u8, to: *mut u8) {
+    // SAFETY: reads and writes as the caller allows; any alignment will do.
+    unsafe {
+        std::arch::asm!(
+            "vmovups {a}, [{from}]",
+            "vmovups [{to}], {a}",
+            from = in(reg) from,
+            to = in(reg) to,
+            a = out(ymm_reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::HEAD_BYTES;
+
+    #[test]
+    fn heads_are_read_as_far_as_there_are_bytes() {
+        let mut memory: Vec<[u8; 256]> =
+            (0..200usize).map(|seed| std::array::from_fn(|at| (seed + 3 * at) as u8 | 1)).collect();
+        let bytes = memory.clone();
+        let sources: Vec<View<'_>> =
+            memory.iter_mut().enumerate().map(|(len, bytes)| View::private(&mut bytes[7..7 + len])).collect();
+        let mut heads = vec![Head([0; HEAD_BYTES]); sources.len()];
+        read_heads(&sources, &mut heads);
+        for (len, (bytes, head)) in bytes.iter().zip(&heads).enumerate() {
+            let read = len.min(HEAD_BYTES);
+            assert_eq!(head.0[..read], bytes[7..7 + read], "{len}");
+            assert!(head.0[read..].iter().all(|&byte| byte == 0), "{len}: more than there is");
+        }
+    }
 
     #[test]
     fn heads_are_written_as_far_as_there_is_room_and_nowhere_else() {

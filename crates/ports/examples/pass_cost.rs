@@ -1,7 +1,7 @@
 //! What a pass costs the switch, by the number of its frames: between two process ports, and between two vhost-user ports
-//! with split rings.
+//! with split and with packed rings.
 //!
-//! `cargo run --release -p ringway-ports --example pass_cost` shows times; with the arguments `KIND FRAMES` under
+//! `cargo run --release -p ringway-ports --example pass_cost` shows times; with the arguments `KIND FRAMES [PASSES]` under
 //! `valgrind --tool=callgrind --toggle-collect='*pass_cost*turn*'` it gives instructions: divide by the passes shown.
 
 use std::sync::Arc;
@@ -17,11 +17,12 @@ use ringway_ports::vhost_user::Role;
 use ringway_switch::{
     Input, Learning, Mac, MacTable, Member, Owner, Passed, Port, Spreads, Switch, Time, Workspace, pass,
 };
+use ringway_traffic::{Endpoint, Packed, Ring, Split, VirtioEndpoint, VirtioOptions};
 
 #[path = "../tests/vhost_user/mod.rs"]
 mod vhost_user;
 
-use vhost_user::{Lan, RING, Vm};
+use vhost_user::Lan;
 
 const SHAPE: Shape = Shape {
     tx_rings: 1,
@@ -34,8 +35,10 @@ const SHAPE: Shape = Shape {
 };
 const BATCH: usize = 256;
 const FRAME: usize = 60;
-const KINDS: [&str; 2] = ["process", "vhost"];
-const FRAMES: [u32; 4] = [1, 2, 16, 128];
+const KINDS: [&str; 3] = ["process", "split", "packed"];
+const FRAMES: [u32; 4] = [1, 2, 16, MOST_FRAMES];
+/// Half of a driver's ring: no batch has more.
+const MOST_FRAMES: u32 = 128;
 
 /// What a poller does for a port that has frames.
 #[inline(never)]
@@ -95,10 +98,11 @@ fn process_ports(frames: u32, passes: u32) -> Duration {
     spent
 }
 
-/// The same between vhost-user ports.
-fn vhost_ports(frames: u32, passes: u32) -> Duration {
+/// The same between vhost-user ports with rings of kind `R`.
+fn vhost_ports<R: Ring>(frames: u32, passes: u32) -> Duration {
     let mut lan = Lan::new(&[Role::Server, Role::Server]);
-    let mut vms = [0, 1].map(|index| Vm::connect(&lan.socket(index)));
+    let attach = |index| VirtioEndpoint::<R>::attach(&lan.socket(index), &VirtioOptions::default()).expect("attached");
+    let [mut sender, mut receiver] = [0, 1].map(attach);
     let members: Vec<_> = lan.switch.members().cloned().collect();
     let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
     table.learn(Mac::new([2, 0, 0, 0, 0, 1]), Owner::new(1, 0), 1, |_| true);
@@ -106,28 +110,35 @@ fn vhost_ports(frames: u32, passes: u32) -> Duration {
     let (mut work, mut spent) = (Workspace::new(BATCH), Duration::ZERO);
     let frame = vhost_user::frame(1, 0, FRAME, 0);
     for number in 0..passes {
-        (0..frames).for_each(|_| vms[0].send(&frame));
-        vms[1].post(frames as u16);
+        (0..frames).for_each(|_| assert!(sender.tx_push(FRAME, |place| place.copy_from_slice(&frame))));
+        sender.tx_flush();
         let (now, began) = (at(number), Instant::now());
         let passed = turn(&switch, &mut *lan.inputs[0], &mut work, &now);
         spent += began.elapsed();
         assert!(passed.fault.is_none() && !passed.receiver_fault && passed.frames == u64::from(frames));
+        assert_eq!(receiver.rx_batch(BATCH, |_| ()), frames as usize);
     }
     assert_eq!(switch.member(1).expect("a port").port.counters().read().out_frames, u64::from(passes * frames));
     spent
 }
 
 fn measure(kind: &str, frames: u32, passes: u32) {
-    assert!(frames < RING.into());
-    let spent = if kind == "process" { process_ports(frames, passes) } else { vhost_ports(frames, passes) };
+    assert!(frames <= MOST_FRAMES);
+    let spent = match kind {
+        "process" => process_ports(frames, passes),
+        "split" => vhost_ports::<Split>(frames, passes),
+        "packed" => vhost_ports::<Packed>(frames, passes),
+        _ => panic!("{kind}: no kind of {KINDS:?}"),
+    };
     let each = spent.as_nanos() as f64 / f64::from(passes);
     println!("{kind:8} {frames:4} frames: {passes} passes, {each:.1} ns each");
 }
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [kind, frames] = arguments.as_slice() {
-        measure(kind, frames.parse().expect("a number of frames"), 1000);
+    if let [kind, frames, passes @ ..] = arguments.as_slice() {
+        let passes = passes.first().map_or(1000, |passes| passes.parse().expect("a number of passes"));
+        measure(kind, frames.parse().expect("a number of frames"), passes);
         return;
     }
     for kind in KINDS {

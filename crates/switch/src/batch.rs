@@ -2,7 +2,7 @@
 
 mod frame;
 
-use ringway_memory::{HEAD_BYTES, Head, View, recycled};
+use ringway_memory::{HEAD_BYTES, Head, View, read_heads, recycled};
 
 pub(crate) use self::frame::AllFrames;
 use self::frame::{EMPTY, Entry, More};
@@ -275,11 +275,24 @@ impl<'m> Batch<'m> {
         self.parts.bytes += len as u64;
     }
 
-    /// Adds frames that lie in one piece each, one after the other, as long as there is room and `frames` has one. They
-    /// have 14 bytes or more: a shorter one ends the row as if there were no more. Returns how many were added.
+    /// Adds frames that lie in one piece each, one after the other, as long as there is room. They have 14 bytes or more: a
+    /// shorter one ends the row as if there were no more. Returns how many were added.
     #[inline(always)]
-    pub fn fill(&mut self, frames: impl Iterator<Item = View<'m>>) -> usize {
-        self.fill_from_buffers(frames.map(|frame| (frame, frame.len())))
+    pub fn fill(&mut self, frames: &[View<'m>]) -> usize {
+        let (first, count) = (self.parts.count, frames.len().min(self.room()));
+        let (mut others, mut bytes) = (false, 0);
+        for (entry, frame) in self.parts.entries[first..][..count].iter_mut().zip(frames) {
+            others |= !(MIN_FRAME..=HEAD_BYTES).contains(&frame.len());
+            bytes += frame.len() as u64;
+            *entry = Entry { len: frame.len() as u32, ..EMPTY };
+        }
+        if others {
+            return self.fill_from_buffers(frames.iter().map(|frame| (*frame, frame.len())));
+        }
+        read_heads(&frames[..count], &mut self.parts.heads[first..]);
+        self.parts.count += count;
+        self.parts.bytes += bytes;
+        count
     }
 
     /// As [`Batch::fill`], for frames that are the first bytes of a buffer: so many of them.

@@ -56,10 +56,10 @@ impl Output for VhostOutput {
         let mut turn = 0;
         for (number, queue) in queues.iter_mut().enumerate() {
             let Some(queue) = queue.as_mut().filter(|queue| queue.is_enabled()) else { continue };
-            let result = if many == 1 {
-                queue.deliver(frames.clone(), &mut tally)
-            } else {
-                queue.deliver(self.picks.of(frames.clone(), turn), &mut tally)
+            let result = match frames.in_turn() {
+                _ if many > 1 => queue.deliver(self.picks.of(frames.clone(), turn), &mut tally),
+                Some(frames) => queue.deliver(frames, &mut tally),
+                None => queue.deliver(frames.clone(), &mut tally),
             };
             if let Err(what) = result {
                 fault.get_or_insert(Fault { queue: 2 * number as u16, what });

@@ -350,11 +350,13 @@ impl Ring for Packed {
         }
         let near = from.len().min(chains);
         let others = &before[..before.len().min(chains - near)];
-        for words in from[..near].iter().chain(others).step_by(DESCRIPTORS_PER_LINE) {
-            match self.in_order {
-                // One stands for all.
-                true => prefetch_read(words.as_ptr().cast()),
-                false => prefetch_write(words.as_ptr().cast_mut().cast()),
+        for piece in [&from[..near], others] {
+            for words in piece.chunks(DESCRIPTORS_PER_LINE) {
+                match self.in_order {
+                    // One stands for all.
+                    true => prefetch_read(words.as_ptr().cast()),
+                    false => prefetch_write(words.as_ptr().cast_mut().cast()),
+                }
             }
         }
     }

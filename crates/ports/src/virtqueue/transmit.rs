@@ -208,11 +208,12 @@ impl<R: Ring> Transmit<R> {
     #[inline(always)]
     fn take_plain<'m, const HEADER: usize>(&self, space: &Space<'m>, heads: &[Head], batch: &mut Batch<'m>) -> usize {
         let longest = self.longest.saturating_add(HEADER);
-        let mut wholes = [View::private(&mut []); ROW];
+        // Of each frame in a row first all that is in its descriptor, then what is behind the header.
+        let mut row = [View::private(&mut []); ROW];
         let mut taken = 0;
         loop {
             let mut found = 0;
-            for (head, whole) in heads[taken..].iter().zip(&mut wholes) {
+            for (head, whole) in heads[taken..].iter().zip(&mut row) {
                 let Some(view) = space.near(head.first.address, head.first.len()) else { break };
                 if head.first.flags() & (NEXT | WRITE | INDIRECT) != 0 || view.len() > longest {
                     break;
@@ -221,11 +222,16 @@ impl<R: Ring> Transmit<R> {
                 *whole = view;
                 found += 1;
             }
-            let filled = batch.fill(wholes[..found].iter().map_while(|whole| {
+            let mut plain = 0;
+            for whole in &mut row[..found] {
                 // Neither a checksum nor segmentation is asked for.
-                let frame = whole.behind(HEADER)?;
-                (whole.first_word()? & ASKS == 0).then_some(frame)
-            }));
+                match (whole.first_word(), whole.behind(HEADER)) {
+                    (Some(word), Some(frame)) if word & ASKS == 0 => *whole = frame,
+                    _ => break,
+                }
+                plain += 1;
+            }
+            let filled = batch.fill(&row[..plain]);
             taken += filled;
             if filled < ROW {
                 return taken;

@@ -408,7 +408,7 @@ fn take_plain<'m>(
         if found == 0 {
             return taken;
         }
-        let filled = batch.fill(row[..found].iter().copied());
+        let filled = batch.fill(&row[..found]);
         taken += filled;
         if filled < ROW {
             return taken;
