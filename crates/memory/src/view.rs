@@ -154,6 +154,15 @@ impl<'m> View<'m> {
         Some(u64::from_le_bytes(bytes))
     }
 
+    /// [`View::first_word`] and what is behind the first `HEADER` bytes (8 or more); `None` when that is nothing.
+    #[inline(always)]
+    #[must_use]
+    pub fn split_header<const HEADER: usize>(&self) -> Option<(u64, View<'m>)> {
+        const { assert!(HEADER >= 8, "the first word is in the header") };
+        let behind = self.behind(HEADER)?;
+        Some((self.first_word()?, behind))
+    }
+
     /// Copies the first `len` bytes, at most [`HEAD_BYTES`], into `head`: what `head` contains beyond `len` is
     /// unspecified. Returns how many of the frame's bytes are in `head`.
     #[inline(always)]

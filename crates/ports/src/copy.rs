@@ -12,7 +12,7 @@ use ringway_switch::Frame;
 pub const ROW: usize = 32;
 
 /// Bytes from one line to the next.
-const LINE: usize = 64;
+pub const LINE: usize = 64;
 
 /// Starts to bring the first two lines of a buffer near: a header and a small frame.
 #[inline(always)]

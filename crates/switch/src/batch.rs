@@ -606,8 +606,14 @@ impl<'m> Batch<'m> {
             self.parts.together = true;
             return;
         }
-        let (mut last, mut decided) = (((0, 0), None), 0);
-        for (head, entry) in self.parts.heads[..count].iter().zip(&mut self.parts.entries[..count]) {
+        let (mut last, mut decided, alike) = (((0, 0), None), 0, self.begin_alike());
+        if alike > 0 {
+            let head = &self.parts.heads[0].0;
+            let destination = Packed::new(decide(Mac::source(head), Mac::destination(head)));
+            self.parts.entries[..alike].iter_mut().for_each(|entry| entry.destination = destination);
+            (last, decided) = ((Mac::both(head), Some(destination)), 1);
+        }
+        for (head, entry) in self.parts.heads[alike..count].iter().zip(&mut self.parts.entries[alike..count]) {
             let addresses = Mac::both(&head.0);
             entry.destination = match last {
                 (before, Some(destination)) if before == addresses => destination,
@@ -619,6 +625,24 @@ impl<'m> Batch<'m> {
             last = (addresses, Some(entry.destination));
         }
         self.parts.together = decided == 1;
+    }
+
+    /// How many frames from the first on have its addresses: a number of whole rows.
+    #[inline]
+    fn begin_alike(&self) -> usize {
+        let (rows, _) = self.parts.heads[..self.parts.count].as_chunks::<ROW>();
+        let Some([first, ..]) = rows.first() else { return 0 };
+        let words = |head: &Head| [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| head.0[at + byte])));
+        let first = words(first);
+        let is_like = |row: &&[Head; ROW]| {
+            let unlike = row.iter().fold([0; 2], |all, head| {
+                let words = words(head);
+                [all[0] | words[0] ^ first[0], all[1] | words[1] ^ first[1]]
+            });
+            // Twelve bytes.
+            unlike[0] | unlike[1] << 32 == 0
+        };
+        ROW * rows.iter().take_while(is_like).count()
     }
 
     /// The same for the frames that were not rejected.

@@ -351,7 +351,8 @@ impl Ring for Packed {
         let near = from.len().min(chains);
         let others = &before[..before.len().min(chains - near)];
         for piece in [&from[..near], others] {
-            for words in piece.chunks(DESCRIPTORS_PER_LINE) {
+            let (lines, last) = piece.as_chunks::<DESCRIPTORS_PER_LINE>();
+            for words in lines.iter().map(|line| &line[0]).chain(last.first()) {
                 match self.in_order {
                     // One stands for all.
                     true => prefetch_read(words.as_ptr().cast()),

@@ -208,9 +208,6 @@ impl<R: Ring> Receive<R> {
                 if head.first.flags() & (NEXT | INDIRECT | WRITE) != WRITE || frame.len() > longest {
                     break;
                 }
-                if !frame.is_short() {
-                    prefetch(buffer, prefetch_write);
-                }
                 (*place, *first, *written) = (buffer, frame.head(), len as u32);
                 odd_headers |= unlike_plain::<HEADER>(buffer);
                 all_short &= frame.is_short();
@@ -226,6 +223,7 @@ impl<R: Ring> Receive<R> {
                     buffers.iter().for_each(|buffer| write_header::<HEADER>(*buffer, None));
                 }
             } else {
+                buffers.iter().for_each(|buffer| prefetch(*buffer, prefetch_write));
                 for (buffer, frame) in buffers.iter().zip(row.clone()) {
                     buffer.behind(HEADER).inspect(|room| copy::touch(*room, &frame));
                 }

@@ -9,7 +9,7 @@ use ringway_switch::{Accepts, Batch, DropReason, Offload};
 
 use super::fault::RingFault;
 use super::ring::{Chain, Descriptor, Head, INDIRECT, NEXT, RUN, Ring, WRITE, walk};
-use crate::copy::{ROW, prefetch};
+use crate::copy::{LINE, ROW};
 use crate::gather::{Bounce, Gather, MAX_FRAME, Pieces};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 use crate::vhost_user::Taken;
@@ -218,15 +218,17 @@ impl<R: Ring> Transmit<R> {
                 if head.first.flags() & (NEXT | WRITE | INDIRECT) != 0 || view.len() > longest {
                     break;
                 }
-                prefetch(view, |line| prefetch_read(line));
+                // Header and frame have two lines or more.
+                prefetch_read(view.as_ptr());
+                prefetch_read(view.as_ptr().wrapping_add(LINE));
                 *whole = view;
                 found += 1;
             }
             let mut plain = 0;
             for whole in &mut row[..found] {
                 // Neither a checksum nor segmentation is asked for.
-                match (whole.first_word(), whole.behind(HEADER)) {
-                    (Some(word), Some(frame)) if word & ASKS == 0 => *whole = frame,
+                match whole.split_header::<HEADER>() {
+                    Some((word, frame)) if word & ASKS == 0 => *whole = frame,
                     _ => break,
                 }
                 plain += 1;
