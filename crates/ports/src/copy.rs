@@ -11,6 +11,9 @@ use ringway_switch::Frame;
 /// Frames in a row: two stores each fill a store queue of 64.
 pub const ROW: usize = 32;
 
+/// So few frames need no longer row: clearing one takes longer than filling it.
+pub const FEW: usize = 4;
+
 /// Bytes from one line to the next.
 pub const LINE: usize = 64;
 

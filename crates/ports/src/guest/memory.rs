@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringway_memory::View;
+use ringway_memory::{Kept, View};
 
 use super::region::Region;
 
@@ -48,6 +48,17 @@ impl GuestMemory {
     #[must_use]
     pub fn view(&self, address: u64, len: usize) -> Option<View<'_>> {
         self.regions.iter().find_map(|region| inside(region, region.guest(), address, len))
+    }
+
+    /// What `find` makes of `len` bytes at the guest physical address, kept as long as it is needed; `None` unless they are all
+    /// in one region.
+    pub fn keep<T: ?Sized + 'static>(
+        &self,
+        address: u64,
+        len: usize,
+        find: impl for<'m> Fn(View<'m>) -> Option<&'m T>,
+    ) -> Option<Kept<T>> {
+        self.regions.iter().find_map(|region| region.keep(address, len, &find))
     }
 
     /// `len` bytes at the guest physical address, which may lie in several regions: a view of each part, in order. False,

@@ -1,8 +1,9 @@
 //! One piece of a guest's memory.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
-use ringway_memory::{Mapping, View};
+use ringway_memory::{Kept, Mapping, View};
 
 /// Why a region cannot be had. The text is for users.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +46,7 @@ pub struct Region {
     lead: usize,
     /// Device, inode and offset of what is mapped.
     file: (u64, u64, u64),
-    mapping: Mapping,
+    mapping: Arc<Mapping>,
 }
 
 impl Region {
@@ -74,7 +75,7 @@ impl Region {
         let start = offset & !(page - 1);
         let end = (offset + size).next_multiple_of(page).min(has.next_multiple_of(page));
         let bytes = usize::try_from(end - start).map_err(std::io::Error::other)?;
-        let mapping = Mapping::shared_at(file.as_fd(), start, bytes)?;
+        let mapping = Arc::new(Mapping::shared_at(file.as_fd(), start, bytes)?);
         let file = (stat.st_dev, stat.st_ino, offset);
         Ok(Region { guest, user, size, lead: (offset - start) as usize, file, mapping })
     }
@@ -111,6 +112,19 @@ impl Region {
         // `map` saw to it that the region is inside its mapping.
         let whole = self.mapping.whole();
         whole.sub(self.lead, self.size as usize).unwrap_or(whole)
+    }
+
+    /// What `find` makes of `len` bytes at the guest physical address, kept as long as it is needed; `None` unless they are all
+    /// inside.
+    pub fn keep<T: ?Sized + 'static>(
+        &self,
+        address: u64,
+        len: usize,
+        find: impl for<'m> FnOnce(View<'m>) -> Option<&'m T>,
+    ) -> Option<Kept<T>> {
+        let offset = usize::try_from(address.checked_sub(self.guest)?).ok()?;
+        self.whole().sub(offset, len)?;
+        Kept::new(&self.mapping, |mapping| find(mapping.view(self.lead + offset, len)?))
     }
 
     /// Whether a page of it could not be had.

@@ -13,11 +13,9 @@ use ringway_memory::{HEAD_BYTES, Head, Mapping, View, prefetch_write};
 use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Output, PortFault};
 
 use super::ring::{Ring, RingMemory};
-use crate::copy::{self, ROW, prefetch};
+use crate::copy::{self, FEW, ROW, prefetch};
 use crate::steer::{Picks, room_of};
 
-/// A delivery of so few frames needs no longer row: clearing one takes longer than filling it.
-const FEW: usize = 4;
 /// What a row holds where it has no frame.
 static NO_BYTES: Head = Head([0; HEAD_BYTES]);
 

@@ -49,9 +49,8 @@ fn call(fd: Option<&OwnedFd>) -> Result<bool, RingFault> {
 
 /// Whether the driver wants a call, and makes it.
 #[inline]
-fn call_if_wanted<R: Ring>(ring: &mut R, memory: &GuestMemory, fd: Option<&OwnedFd>) -> Result<bool, RingFault> {
-    let wanted = ring.memory(memory).is_some_and(|memory| ring.call_wanted(memory));
-    if wanted { call(fd) } else { Ok(false) }
+fn call_if_wanted<R: Ring>(ring: &mut R, fd: Option<&OwnedFd>) -> Result<bool, RingFault> {
+    if ring.call_wanted() { call(fd) } else { Ok(false) }
 }
 
 impl TransmitQueue {
@@ -94,30 +93,27 @@ impl TransmitQueue {
 
     #[inline]
     pub(super) fn pending(&mut self) -> bool {
-        let memory = &*self.memory;
-        either!(&mut self.queue, queue => queue.ring.memory(memory).is_some_and(|memory| queue.ring.pending(memory)))
+        either!(&mut self.queue, queue => queue.ring.pending())
     }
 
     pub(super) fn arm(&mut self) {
-        let memory = &*self.memory;
-        either!(&mut self.queue, queue => if let Some(memory) = queue.ring.memory(memory) {
-            queue.ring.arm(memory);
+        either!(&mut self.queue, queue => {
+            queue.ring.arm();
             queue.note_ring();
         });
     }
 
     pub(super) fn disarm(&mut self) {
-        let memory = &*self.memory;
-        either!(&mut self.queue, queue => if let Some(memory) = queue.ring.memory(memory) {
-            queue.ring.disarm(memory);
+        either!(&mut self.queue, queue => {
+            queue.ring.disarm();
             queue.note_ring();
         });
     }
 
     #[inline]
     pub(super) fn call_if_wanted(&mut self) -> Result<bool, RingFault> {
-        let (memory, fd) = (&*self.memory, self.call.as_ref());
-        either!(&mut self.queue, queue => call_if_wanted(&mut queue.ring, memory, fd))
+        let fd = self.call.as_ref();
+        either!(&mut self.queue, queue => call_if_wanted(&mut queue.ring, fd))
     }
 
     pub(super) fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
@@ -160,8 +156,8 @@ impl ReceiveQueue {
 
     #[inline]
     pub(super) fn call_if_wanted(&mut self) -> Result<bool, RingFault> {
-        let (memory, fd) = (&*self.memory, self.call.as_ref());
-        either!(&mut self.queue, queue => call_if_wanted(&mut queue.ring, memory, fd))
+        let fd = self.call.as_ref();
+        either!(&mut self.queue, queue => call_if_wanted(&mut queue.ring, fd))
     }
 
     pub(super) fn is_enabled(&self) -> bool {
@@ -183,10 +179,7 @@ impl ReceiveQueue {
 
     /// About how many chains the driver has put there, of at most so many.
     pub(super) fn room(&mut self) -> Option<(usize, usize)> {
-        let memory = &*self.memory;
-        either!(&mut self.queue, queue => {
-            Some((queue.ring.room(queue.ring.memory(memory)?)?, queue.ring.size().into()))
-        })
+        either!(&mut self.queue, queue => Some((queue.ring.room()?, queue.ring.size().into())))
     }
 
     /// Where to note how far it is; it goes on where a predecessor was.
@@ -201,9 +194,8 @@ impl ReceiveQueue {
 
     /// The driver of a receive queue need not say when it has put buffers there.
     pub(super) fn disarm(&mut self) {
-        let memory = &*self.memory;
-        either!(&mut self.queue, queue => if let Some(memory) = queue.ring.memory(memory) {
-            queue.ring.disarm(memory);
+        either!(&mut self.queue, queue => {
+            queue.ring.disarm();
             queue.note_ring();
         });
     }

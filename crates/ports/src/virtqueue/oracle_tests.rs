@@ -103,14 +103,13 @@ proptest! {
         prop_assert_eq!(chains.len(), heads.len());
 
         let mut ring: Split = driver.device_at(&guest, begin.into()).expect("a ring");
-        let parts = ring.memory(&guest.memory).expect("a ring");
-        ring.refresh(parts).expect("an index in range");
+        ring.refresh().expect("an index in range");
         let mut space = guest.memory.space();
         let (mut place, mut whole) = (ring.first(), 0);
         for (head, pieces) in &chains {
-            let found = ring.head(parts, place).expect("a head").expect("available");
+            let found = ring.head(place).expect("a head").expect("available");
             let mut seen = Vec::new();
-            let chain = walk(&ring, parts, &mut space, place, found, |_, d| {
+            let chain = walk(&ring, &mut space, place, found, |_, d| {
                 seen.push((d.address, d.len(), d.flags() & WRITE != 0));
                 Ok(())
             });
@@ -134,9 +133,9 @@ proptest! {
         // Given back, both write the same.
         let heads = &heads[..whole];
         for (&id, &len) in heads.iter().zip(&lens) {
-            ring.give_back(parts, super::ring::Chain { id, slots: 1 }, len);
+            ring.give_back(super::ring::Chain { id, slots: 1 }, len);
         }
-        ring.publish(parts);
+        ring.publish();
         let ours = used_ring(&guest, &driver);
         guest.write(driver.addresses().device, &vec![0; ours.len()]);
         for (&id, &len) in heads.iter().zip(&lens) {
@@ -156,22 +155,21 @@ proptest! {
         driver.begin_at(&guest, begin.into());
         let (memory, mut queue) = oracle(&guest, &driver, begin);
         let mut ring: Split = driver.device_at(&guest, begin.into()).expect("a ring");
-        let parts = ring.memory(&guest.memory).expect("a ring");
         // Ours answers the first question with yes, whatever the event.
-        prop_assert!(ring.call_wanted(parts));
+        prop_assert!(ring.call_wanted());
         let mut position = begin;
         for (count, moves, off) in steps {
             for _ in 0..count {
-                ring.give_back(parts, super::ring::Chain { id: 3, slots: 1 }, 0);
+                ring.give_back(super::ring::Chain { id: 3, slots: 1 }, 0);
                 queue.add_used(&memory, 3, 0).expect("given back");
             }
-            ring.publish(parts);
+            ring.publish();
             position = position.wrapping_add(count);
             if moves {
                 let event = position.wrapping_add_signed(off);
                 guest.word16(driver.addresses().driver + 4 + 2 * u64::from(SIZE)).store(event, Ordering::SeqCst);
             }
-            prop_assert_eq!(ring.call_wanted(parts), queue.needs_notification(&memory).expect("an answer"));
+            prop_assert_eq!(ring.call_wanted(), queue.needs_notification(&memory).expect("an answer"));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use ringway_abi::suppression::PackedWish;
-use ringway_memory::{prefetch_read, prefetch_write};
+use ringway_memory::{Kept, prefetch_read, prefetch_write};
 
 use super::fault::RingFault;
 use super::ring::{self, Addresses, Chain, Descriptor, Head, NEXT, Ring, WRITE};
@@ -58,6 +58,11 @@ impl Place {
 #[derive(Debug)]
 pub struct Packed {
     addresses: Addresses,
+    descriptors: Kept<[[AtomicU64; 2]]>,
+    /// The driver's event suppression: offset and flags.
+    driver: Kept<[AtomicU16]>,
+    /// The device's.
+    device: Kept<[AtomicU16]>,
     size: u16,
     event_idx: bool,
     in_order: bool,
@@ -73,16 +78,6 @@ pub struct Packed {
     noted: Option<Taken>,
 }
 
-/// The three parts for the length of a batch.
-#[derive(Clone, Copy, Debug)]
-pub struct PackedMemory<'m> {
-    descriptors: &'m [[AtomicU64; 2]],
-    /// The driver's event suppression: offset and flags.
-    driver: &'m [AtomicU16],
-    /// The device's.
-    device: &'m [AtomicU16],
-}
-
 impl Packed {
     /// A ring of `size` descriptors (1 to 32,768), continued at `base` (vhost-user, "Vring state": the available place
     /// in the lower half, the used one in the upper). `None` when a part is not in guest memory or not aligned.
@@ -95,8 +90,12 @@ impl Packed {
         if size == 0 || size > 32_768 || next.slot() >= size.into() || !addresses.descriptors.is_multiple_of(16) {
             return None;
         }
-        let ring = Packed {
+        let events = |address| guest.keep(address, 4, |view| view.words16());
+        Some(Packed {
             addresses,
+            descriptors: ring::table(guest, addresses.descriptors, size)?,
+            driver: events(addresses.driver)?,
+            device: events(addresses.device)?,
             size,
             event_idx: features & F_EVENT_IDX != 0,
             in_order: features & F_IN_ORDER != 0,
@@ -106,9 +105,7 @@ impl Packed {
             untold: 0,
             held: None,
             noted: None,
-        };
-        ring.memory(guest)?;
-        Some(ring)
+        })
     }
 
     /// Flags of a used descriptor in a lap: both bits as the lap's parity (2.8.1).
@@ -154,7 +151,7 @@ impl Packed {
 
     /// Holds back the first since the last publication.
     #[inline(always)]
-    fn write_used(&mut self, memory: PackedMemory<'_>, id: u16, len: u32) {
+    fn write_used(&mut self, id: u16, len: u32) {
         let word = Self::used_word(self.next.wrap(), id, len);
         if self.held.is_none() {
             self.held = Some((self.next.slot(), word));
@@ -162,7 +159,7 @@ impl Packed {
                 noted.hold(word);
             }
         } else {
-            memory.descriptors[self.next.slot()][1].store(word, Ordering::Release);
+            self.descriptors[self.next.slot()][1].store(word, Ordering::Release);
         }
     }
 
@@ -171,7 +168,6 @@ impl Packed {
     #[inline(always)]
     fn give_back_all<C: Iterator<Item = (u16, u32)>>(
         &mut self,
-        memory: PackedMemory<'_>,
         count: usize,
         chains: impl Fn(Range<usize>) -> C,
         written: bool,
@@ -181,16 +177,16 @@ impl Packed {
             && count > 0
             && let Some((id, len)) = chains(0..1).next()
         {
-            self.write_used(memory, id, len);
+            self.write_used(id, len);
             self.pass_by(1);
             done = 1;
         }
-        let (before, from) = memory.descriptors.split_at(self.next.slot());
         // In one piece up to the ring's end, the others from its beginning in the next lap.
-        for piece in [from, before] {
+        while done < count {
+            let piece = &self.descriptors[self.next.slot()..];
             let until = count.min(done + piece.len());
             let flags = u64::from(Self::used_flags(self.next.wrap(), written.into())) << 48;
-            for (words, (id, len)) in piece[..until - done].iter().zip(chains(done..until)) {
+            for (words, (id, len)) in piece.iter().zip(chains(done..until)) {
                 words[1].store((u64::from(len) | u64::from(id) << 32 | flags).to_le(), Ordering::Release);
             }
             self.pass_by((until - done) as u16);
@@ -212,14 +208,14 @@ fn is_used(words: &[AtomicU64; 2], wrap: bool) -> bool {
 impl Packed {
     /// The chains from the first up to `until`, of which all but the first may have been given back without the driver
     /// having seen it.
-    fn half_given_back(&self, memory: PackedMemory<'_>, space: &mut Space<'_>, until: Place) -> Option<Vec<Chain>> {
+    fn half_given_back(&self, space: &mut Space<'_>, until: Place) -> Option<Vec<Chain>> {
         let mut walk = |at: Place| {
-            let head = self.head(memory, at).ok().flatten()?;
-            ring::walk(self, memory, space, at, head, |_, _| Ok(())).ok()
+            let head = self.head(at).ok().flatten()?;
+            ring::walk(self, space, at, head, |_, _| Ok(())).ok()
         };
         let (mut at, mut chains, mut slots) = (self.next, Vec::new(), 0);
         while at != until {
-            let words = &memory.descriptors[at.slot()];
+            let words = &self.descriptors[at.slot()];
             let chain = if is_used(words, at.wrap()) {
                 // Its first descriptor no longer says whether there are others: the last has the chain's id (2.8.6).
                 let id = (u64::from_le(words[1].load(Ordering::Acquire)) >> 32) as u16;
@@ -241,32 +237,21 @@ impl Packed {
 }
 
 impl Ring for Packed {
-    type Memory<'m> = PackedMemory<'m>;
     type At = Place;
 
     #[inline]
-    fn memory<'m>(&self, guest: &'m GuestMemory) -> Option<PackedMemory<'m>> {
-        let mut space = guest.space();
-        Some(PackedMemory {
-            descriptors: ring::table(guest, self.addresses.descriptors, self.size)?,
-            driver: space.view(self.addresses.driver, 4)?.words16()?,
-            device: space.view(self.addresses.device, 4)?.words16()?,
-        })
-    }
-
-    #[inline]
-    fn refresh(&mut self, _memory: PackedMemory<'_>) -> Result<(), RingFault> {
+    fn refresh(&mut self) -> Result<(), RingFault> {
         Ok(())
     }
 
     /// The driver sees what was given back when the first of it is. Until then `held` says what comes there, and once all
     /// the others are there, `until` where they end.
-    fn take_over(&mut self, memory: PackedMemory<'_>, space: &mut Space<'_>, noted: Noted) -> Vec<Chain> {
+    fn take_over(&mut self, space: &mut Space<'_>, noted: Noted) -> Vec<Chain> {
         let places = [noted.from, noted.until].map(|place| Place::from_base(place as u16));
         let [from, until] = places;
         // A driver clears a ring before it uses it, and sets USED from its second lap on. What was given back in the second has
         // neither flag, but an address.
-        let is_served = memory.descriptors.iter().any(|words| match flags_of(words) & (AVAIL | USED) {
+        let is_served = self.descriptors.iter().any(|words| match flags_of(words) & (AVAIL | USED) {
             0 => words[0].load(Ordering::Relaxed) != 0,
             flags => flags & USED != 0,
         });
@@ -275,7 +260,7 @@ impl Ring for Packed {
         }
         self.next = from;
         // What was available is USED as its lap is from when it is given back until it is available in the next.
-        let is_given_back = |at: Place| (flags_of(&memory.descriptors[at.slot()]) & USED != 0) == at.wrap();
+        let is_given_back = |at: Place| (flags_of(&self.descriptors[at.slot()]) & USED != 0) == at.wrap();
         if from != until && is_given_back(from) {
             self.next = until;
         } else if noted.held != 0 {
@@ -283,13 +268,13 @@ impl Ring for Packed {
             self.next = until;
             if from == until {
                 self.next = self.advance(from, 1);
-                while self.next != from && is_used(&memory.descriptors[self.next.slot()], self.next.wrap()) {
+                while self.next != from && is_used(&self.descriptors[self.next.slot()], self.next.wrap()) {
                     self.next = self.advance(self.next, 1);
                 }
             }
-            memory.descriptors[from.slot()][1].store(noted.held, Ordering::Release);
+            self.descriptors[from.slot()][1].store(noted.held, Ordering::Release);
         } else if from != until {
-            return self.half_given_back(memory, space, until).unwrap_or_default();
+            return self.half_given_back(space, until).unwrap_or_default();
         }
         Vec::new()
     }
@@ -304,9 +289,9 @@ impl Ring for Packed {
     }
 
     #[inline(always)]
-    fn gather(&self, memory: PackedMemory<'_>, at: Place, heads: &mut [Head]) -> Result<usize, RingFault> {
+    fn gather(&self, at: Place, heads: &mut [Head]) -> Result<usize, RingFault> {
         // What lies in one piece, up to the ring's end: all of one lap.
-        let descriptors = memory.descriptors.get(at.slot()..).unwrap_or_default();
+        let descriptors = self.descriptors.get(at.slot()..).unwrap_or_default();
         let count = heads.len().min(descriptors.len());
         let (descriptors, heads) = (&descriptors[..count], &mut heads[..count]);
         let lap = Self::available_flags(at.wrap());
@@ -343,8 +328,8 @@ impl Ring for Packed {
     /// A line that is only read has to be asked for once more when it is written; and of lines that are asked for one after the
     /// other, as they are read, few are on their way at the same time.
     #[inline]
-    fn approach(&self, memory: PackedMemory<'_>, at: Place, chains: usize) {
-        let (before, from) = memory.descriptors.split_at(at.slot());
+    fn approach(&self, at: Place, chains: usize) {
+        let (before, from) = self.descriptors.split_at(at.slot());
         if !from.first().is_some_and(|words| Self::is_available(flags_of(words), at.wrap())) {
             return;
         }
@@ -364,13 +349,12 @@ impl Ring for Packed {
 
     fn follow(
         &self,
-        memory: PackedMemory<'_>,
         at: Place,
         _descriptor: Descriptor,
         steps: u16,
     ) -> Result<Descriptor, RingFault> {
         // The descriptors of a chain follow each other and became available with its first (2.8.6).
-        let words = &memory.descriptors[self.advance(at, steps).slot()];
+        let words = &self.descriptors[self.advance(at, steps).slot()];
         Ok(Descriptor::packed(words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)))
     }
 
@@ -405,72 +389,72 @@ impl Ring for Packed {
     }
 
     #[inline(always)]
-    fn give_back(&mut self, memory: PackedMemory<'_>, chain: Chain, len: u32) {
-        self.write_used(memory, chain.id, len);
+    fn give_back(&mut self, chain: Chain, len: u32) {
+        self.write_used(chain.id, len);
         self.pass_by(chain.slots);
     }
 
     #[inline]
-    fn give_back_read(&mut self, memory: PackedMemory<'_>, chains: &[Chain]) {
+    fn give_back_read(&mut self, chains: &[Chain]) {
         match chains {
             // In order, one used descriptor stands for all: it names the last (2.8.9).
             [_, .., last] if self.in_order => {
-                self.write_used(memory, last.id, 0);
+                self.write_used(last.id, 0);
                 chains.iter().for_each(|chain| self.pass_by(chain.slots));
             }
             // Without an end in between, so that several are looked at at once.
             _ if chains.iter().fold(true, |all, chain| all & (chain.slots == 1)) => {
                 let each = |range: Range<usize>| chains[range].iter().map(|chain| (chain.id, 0));
-                self.give_back_all(memory, chains.len(), each, false);
+                self.give_back_all(chains.len(), each, false);
             }
-            _ => chains.iter().for_each(|&chain| self.give_back(memory, chain, 0)),
+            _ => chains.iter().for_each(|&chain| self.give_back(chain, 0)),
         }
     }
 
     #[inline(always)]
-    fn give_back_written(&mut self, memory: PackedMemory<'_>, heads: &[Head], lens: &[u32]) {
+    fn give_back_written(&mut self, heads: &[Head], lens: &[u32]) {
         let each = |range: Range<usize>| {
             heads[range.clone()].iter().map(|head| head.first.tail()).zip(lens[range].iter().copied())
         };
-        self.give_back_all(memory, heads.len().min(lens.len()), each, true);
+        self.give_back_all(heads.len().min(lens.len()), each, true);
     }
 
     #[inline]
-    fn publish(&mut self, memory: PackedMemory<'_>) {
+    fn publish(&mut self) {
         let Some((slot, word)) = self.held.take() else { return };
         let Some(noted) = &self.noted else {
-            memory.descriptors[slot][1].store(word, Ordering::Release);
+            self.descriptors[slot][1].store(word, Ordering::Release);
             return;
         };
         let (from, until) = (noted.noted().map_or(0, |noted| noted.from), self.base());
         // In this order: see `take_over`.
         noted.note(from, until);
-        memory.descriptors[slot][1].store(word, Ordering::Release);
+        self.descriptors[slot][1].store(word, Ordering::Release);
         noted.hold(0);
         noted.note(until, until);
     }
 
     #[inline]
-    fn pending(&mut self, memory: PackedMemory<'_>) -> bool {
-        let rest = u64::from_le(memory.descriptors[self.next.slot()][1].load(Ordering::Acquire));
+    fn pending(&mut self) -> bool {
+        let rest = u64::from_le(self.descriptors[self.next.slot()][1].load(Ordering::Acquire));
         Self::is_available((rest >> 48) as u16, self.next.wrap())
     }
 
-    fn arm(&mut self, memory: PackedMemory<'_>) {
-        self.wish(memory.device).ask(self.next.to_base());
+    fn arm(&mut self) {
+        self.wish(&self.device).ask(self.next.to_base());
     }
 
-    fn disarm(&mut self, memory: PackedMemory<'_>) {
-        self.wish(memory.device).decline();
+    fn disarm(&mut self) {
+        self.wish(&self.device).decline();
     }
 
     #[inline]
-    fn call_wanted(&mut self, memory: PackedMemory<'_>) -> bool {
+    fn call_wanted(&mut self) -> bool {
         let passed = std::mem::take(&mut self.untold);
         if !std::mem::replace(&mut self.considered, true) {
             return true;
         }
-        self.wish(memory.driver).is_wanted(passed, self.next.to_base(), self.size)
+        self.wish(&self.driver).is_wanted(passed, self.next.to_base(), self.size)
     }
 
     #[inline]
@@ -486,11 +470,11 @@ impl Ring for Packed {
 
     /// A driver makes descriptors available in order, so the last is found by halving; first near by, as the room of who is
     /// asked is small.
-    fn room(&mut self, memory: PackedMemory<'_>) -> Option<usize> {
+    fn room(&mut self) -> Option<usize> {
         let size = u32::from(self.size);
         let there = |count: u32| {
             let at = self.advance(self.next, (count - 1) as u16);
-            let rest = u64::from_le(memory.descriptors[at.slot()][1].load(Ordering::Acquire));
+            let rest = u64::from_le(self.descriptors[at.slot()][1].load(Ordering::Acquire));
             Self::is_available((rest >> 48) as u16, at.wrap())
         };
         let (mut least, mut beyond) = (0, 1);

@@ -7,7 +7,7 @@ use ringway_switch::{DropReason, Frame, Offload};
 
 use super::fault::RingFault;
 use super::ring::{Chain, Head, INDIRECT, LONGEST_CHAIN, NEXT, RUN, Ring, WRITE, walk};
-use crate::copy::{self, ROW, Source, prefetch};
+use crate::copy::{self, FEW, ROW, Source, prefetch};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 use crate::vhost_user::Taken;
 
@@ -96,11 +96,9 @@ impl<R: Ring> Receive<R> {
 
     /// From now on notes where the ring is, if it does not tell itself. It goes on where a predecessor was.
     pub fn set_noted(&mut self, guest: &GuestMemory, noted: Option<Taken>) {
-        if let Some(noted) = &noted
-            && let Some(memory) = self.ring.memory(guest)
-        {
+        if let Some(noted) = &noted {
             if let Some(found) = noted.noted() {
-                self.ring.take_over(memory, &mut guest.space(), found);
+                self.ring.take_over(&mut guest.space(), found);
             }
             noted.begin(self.ring.base());
         }
@@ -118,14 +116,13 @@ impl<R: Ring> Receive<R> {
         mut frames: impl Iterator<Item = Frame<'b, 'm>> + Clone,
         tally: &mut Tally,
     ) -> Result<(), RingFault> {
-        let memory = self.ring.memory(guest).ok_or(RingFault::MemoryLost)?;
         let mut heads = std::mem::take(&mut self.heads);
-        let result = self.give(memory, guest.space(), &mut heads, &mut frames, tally);
+        let result = self.give(guest.space(), &mut heads, &mut frames, tally);
         self.heads = heads;
         for frame in frames {
             if self.is_too_long(&frame) { tally.long += 1 } else { tally.full += 1 }
         }
-        self.ring.publish(memory);
+        self.ring.publish();
         if let Some(log) = &self.log {
             log.mark_all(self.ring.written())?;
         }
@@ -136,25 +133,25 @@ impl<R: Ring> Receive<R> {
     #[inline(always)]
     fn give<'b, 'm: 'b>(
         &mut self,
-        memory: R::Memory<'_>,
         mut space: Space<'_>,
         heads: &mut [Head],
         frames: &mut (impl Iterator<Item = Frame<'b, 'm>> + Clone),
         tally: &mut Tally,
     ) -> Result<(), RingFault> {
-        self.ring.refresh(memory)?;
+        self.ring.refresh()?;
         self.steps = LONGEST_CHAIN.into();
         let mut want = RUN;
         while frames.size_hint().1 != Some(0) {
             let most = frames.size_hint().1.unwrap_or(RUN);
-            let count = self.ring.gather(memory, self.ring.first(), &mut heads[..want.min(most).min(RUN)])?;
+            let count = self.ring.gather(self.ring.first(), &mut heads[..want.min(most).min(RUN)])?;
             if count == 0 {
                 return Ok(());
             }
             let given = match self.header {
                 _ if self.log.is_some() => 0,
-                12 => self.give_plain::<12>(memory, &space, &heads[..count], frames, tally),
-                _ => self.give_plain::<10>(memory, &space, &heads[..count], frames, tally),
+                12 if count <= FEW => self.give_plain::<12, FEW>(&space, &heads[..count], frames, tally),
+                12 => self.give_plain::<12, ROW>(&space, &heads[..count], frames, tally),
+                _ => self.give_plain::<10, ROW>(&space, &heads[..count], frames, tally),
             };
             want = RUN;
             let Some(&head) = heads[..count].get(given) else { continue };
@@ -164,7 +161,7 @@ impl<R: Ring> Receive<R> {
                 tally.long += 1;
             } else {
                 // It may take several chains, or none.
-                match self.give_pieces(memory, &mut space, self.ring.first(), head, frame)? {
+                match self.give_pieces(&mut space, self.ring.first(), head, frame)? {
                     None => {
                         tally.frames += 1;
                         tally.bytes += frame.len() as u64;
@@ -181,11 +178,10 @@ impl<R: Ring> Receive<R> {
     }
 
     /// Gives frames to chains of one descriptor that hold them, in the region that was used last, up to the first that
-    /// does not. Returns how many.
+    /// does not, in rows of `ROW`. Returns how many.
     #[inline(always)]
-    fn give_plain<'b, 'm: 'b, const HEADER: usize>(
+    fn give_plain<'b, 'm: 'b, const HEADER: usize, const ROW: usize>(
         &mut self,
-        memory: R::Memory<'_>,
         space: &Space<'_>,
         heads: &[Head],
         frames: &mut (impl Iterator<Item = Frame<'b, 'm>> + Clone),
@@ -240,7 +236,7 @@ impl<R: Ring> Receive<R> {
         let (heads, lens) = (&heads[..given], &self.lens[..given]);
         tally.frames += given as u64;
         tally.bytes += lens.iter().map(|&len| u64::from(len) - HEADER as u64).sum::<u64>();
-        self.ring.give_back_written(memory, heads, lens);
+        self.ring.give_back_written(heads, lens);
         given
     }
 
@@ -254,7 +250,6 @@ impl<R: Ring> Receive<R> {
     #[inline(never)]
     fn give_pieces(
         &mut self,
-        memory: R::Memory<'_>,
         space: &mut Space<'_>,
         mut at: R::At,
         mut head: Head,
@@ -272,7 +267,7 @@ impl<R: Ring> Receive<R> {
             let mut written = 0;
             let before = seen;
             let log = self.log.as_deref();
-            let chain = walk(&self.ring, memory, space, at, head, |space, descriptor| {
+            let chain = walk(&self.ring, space, at, head, |space, descriptor| {
                 seen += 1;
                 let (address, len, flags) = (descriptor.address, descriptor.len(), descriptor.flags());
                 if flags & WRITE == 0 {
@@ -295,7 +290,7 @@ impl<R: Ring> Receive<R> {
                 return Ok(Some(DropReason::ReceiverTooSmall));
             }
             at = self.ring.after(at, chain.slots);
-            match self.ring.head(memory, at)? {
+            match self.ring.head(at)? {
                 Some(next) => head = next,
                 // What was written into buffers that are not given back, nobody sees.
                 None => return Ok(Some(DropReason::ReceiverFull)),
@@ -307,7 +302,7 @@ impl<R: Ring> Receive<R> {
             log.mark_all(header.places())?;
         }
         for &(chain, len) in &self.spans {
-            self.ring.give_back(memory, chain, len);
+            self.ring.give_back(chain, len);
         }
         Ok(None)
     }

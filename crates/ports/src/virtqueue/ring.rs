@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use ringway_memory::View;
+use ringway_memory::Kept;
 
 use super::fault::RingFault;
 use crate::guest::{GuestMemory, Space};
@@ -101,23 +101,18 @@ pub struct Chain {
 /// One ring in one of the formats. Positions are the device's own: nothing that the driver writes moves them, except
 /// that chains become available.
 pub trait Ring: Send + 'static {
-    /// The ring's memory for the length of a batch.
-    type Memory<'m>: Copy;
     /// A chain's place.
     type At: Copy;
-
-    /// The ring's memory; `None` never happens once the ring was made.
-    fn memory<'m>(&self, guest: &'m GuestMemory) -> Option<Self::Memory<'m>>;
 
     /// Looks how far the driver has come.
     ///
     /// # Errors
     /// It has come further than it can.
-    fn refresh(&mut self, memory: Self::Memory<'_>) -> Result<(), RingFault>;
+    fn refresh(&mut self) -> Result<(), RingFault>;
 
     /// Goes on where a predecessor was that died, if what it noted is of this ring as it is now. Returns the chains that it
     /// took and did not give back.
-    fn take_over(&mut self, memory: Self::Memory<'_>, space: &mut Space<'_>, noted: Noted) -> Vec<Chain>;
+    fn take_over(&mut self, space: &mut Space<'_>, noted: Noted) -> Vec<Chain>;
 
     /// From now on notes where it is, so that a successor knows.
     fn set_noted(&mut self, noted: Option<Taken>) {
@@ -132,20 +127,20 @@ pub trait Ring: Send + 'static {
     ///
     /// # Errors
     /// There is no such descriptor as the first chain begins with.
-    fn gather(&self, memory: Self::Memory<'_>, at: Self::At, heads: &mut [Head]) -> Result<usize, RingFault>;
+    fn gather(&self, at: Self::At, heads: &mut [Head]) -> Result<usize, RingFault>;
 
     /// Starts to bring near what about so many chains from `at` on are in, if there are any, where giving them back writes there.
-    fn approach(&self, memory: Self::Memory<'_>, at: Self::At, chains: usize) {
-        let _ = (memory, at, chains);
+    fn approach(&self, at: Self::At, chains: usize) {
+        let _ = (at, chains);
     }
 
     /// The first descriptor of the chain at `at`; `None` when the driver has not come so far.
     ///
     /// # Errors
     /// There is no such descriptor.
-    fn head(&self, memory: Self::Memory<'_>, at: Self::At) -> Result<Option<Head>, RingFault> {
+    fn head(&self, at: Self::At) -> Result<Option<Head>, RingFault> {
         let mut heads = [Head::default()];
-        Ok((self.gather(memory, at, &mut heads)? > 0).then_some(heads[0]))
+        Ok((self.gather(at, &mut heads)? > 0).then_some(heads[0]))
     }
 
     /// The direct descriptor after `descriptor`, which has `NEXT`. `steps` is how many were followed before.
@@ -154,7 +149,6 @@ pub trait Ring: Send + 'static {
     /// There is no such descriptor.
     fn follow(
         &self,
-        memory: Self::Memory<'_>,
         at: Self::At,
         descriptor: Descriptor,
         steps: u16,
@@ -188,36 +182,36 @@ pub trait Ring: Send + 'static {
     fn is_start(&self, at: Self::At) -> bool;
 
     /// Gives a chain back with `len` bytes written. Chains are given back in the order in which they came.
-    fn give_back(&mut self, memory: Self::Memory<'_>, chain: Chain, len: u32);
+    fn give_back(&mut self, chain: Chain, len: u32);
 
     /// Gives back chains of one descriptor each, with as many bytes written as `lens` says.
-    fn give_back_written(&mut self, memory: Self::Memory<'_>, heads: &[Head], lens: &[u32]) {
+    fn give_back_written(&mut self, heads: &[Head], lens: &[u32]) {
         for (head, &len) in heads.iter().zip(lens) {
-            self.give_back(memory, self.alone(head), len);
+            self.give_back(self.alone(head), len);
         }
     }
 
     /// Gives back all of a batch's transmit chains, of which nothing is written.
-    fn give_back_read(&mut self, memory: Self::Memory<'_>, chains: &[Chain]) {
+    fn give_back_read(&mut self, chains: &[Chain]) {
         for &chain in chains {
-            self.give_back(memory, chain, 0);
+            self.give_back(chain, 0);
         }
     }
 
     /// Makes what was given back visible to the driver.
-    fn publish(&mut self, memory: Self::Memory<'_>);
+    fn publish(&mut self);
 
     /// Whether there is anything that was not taken.
-    fn pending(&mut self, memory: Self::Memory<'_>) -> bool;
+    fn pending(&mut self) -> bool;
 
     /// Asks for a kick from the next chain on, visibly for the driver before what the caller looks at next.
-    fn arm(&mut self, memory: Self::Memory<'_>);
+    fn arm(&mut self);
 
     /// Asks for no kicks.
-    fn disarm(&mut self, memory: Self::Memory<'_>);
+    fn disarm(&mut self);
 
     /// Whether the driver wants to be called for what was published since it was last asked. The caller has fenced.
-    fn call_wanted(&mut self, memory: Self::Memory<'_>) -> bool;
+    fn call_wanted(&mut self) -> bool;
 
     /// A place, as GET_VRING_BASE states it.
     fn base_of(&self, at: Self::At) -> u32;
@@ -232,7 +226,7 @@ pub trait Ring: Send + 'static {
 
     /// About how many chains are available: split rings count chains, packed ones their descriptors. Whoever asks must not build
     /// on it.
-    fn room(&mut self, memory: Self::Memory<'_>) -> Option<usize>;
+    fn room(&mut self) -> Option<usize>;
 
     /// The parts that the device writes, as guest physical addresses and lengths: for the dirty log.
     fn written(&self) -> [(u64, u64); 2];
@@ -242,11 +236,11 @@ pub trait Ring: Send + 'static {
 }
 
 /// The chains from the first that was not given back up to the place that is `until`, if that is one.
-pub fn chains_until<R: Ring>(ring: &R, memory: R::Memory<'_>, space: &mut Space<'_>, until: u32) -> Option<Vec<Chain>> {
+pub fn chains_until<R: Ring>(ring: &R, space: &mut Space<'_>, until: u32) -> Option<Vec<Chain>> {
     let (mut at, mut chains) = (ring.first(), Vec::new());
     while ring.base_of(at) != until {
-        let head = ring.head(memory, at).ok().flatten()?;
-        let chain = walk(ring, memory, space, at, head, |_, _| Ok(())).ok()?;
+        let head = ring.head(at).ok().flatten()?;
+        let chain = walk(ring, space, at, head, |_, _| Ok(())).ok()?;
         chains.push(chain);
         if chains.len() > usize::from(ring.size()) {
             return None;
@@ -263,7 +257,6 @@ pub fn chains_until<R: Ring>(ring: &R, memory: R::Memory<'_>, space: &mut Space<
 #[inline]
 pub fn walk<'m, R: Ring>(
     ring: &R,
-    memory: R::Memory<'_>,
     space: &mut Space<'m>,
     at: R::At,
     head: Head,
@@ -289,7 +282,7 @@ pub fn walk<'m, R: Ring>(
         if descriptor.flags() & NEXT == 0 {
             return Ok(Chain { id: ring.id_of(head, descriptor), slots });
         }
-        descriptor = ring.follow(memory, at, descriptor, slots)?;
+        descriptor = ring.follow(at, descriptor, slots)?;
     }
 }
 
@@ -334,8 +327,6 @@ fn walk_table<'m, R: Ring>(
 }
 
 /// A table of descriptors in memory, as pairs of words.
-#[inline]
-pub fn table<'m>(guest: &'m GuestMemory, address: u64, size: u16) -> Option<&'m [[AtomicU64; 2]]> {
-    let view: View<'m> = guest.space().view(address, u32::from(size) * DESCRIPTOR_BYTES)?;
-    Some(view.words64()?.as_chunks().0)
+pub fn table(guest: &GuestMemory, address: u64, size: u16) -> Option<Kept<[[AtomicU64; 2]]>> {
+    guest.keep(address, usize::from(size) * DESCRIPTOR_BYTES as usize, |view| Some(view.words64()?.as_chunks().0))
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ringway_abi::suppression::SplitWish;
-use ringway_memory::prefetch_read;
+use ringway_memory::{Kept, prefetch_read};
 
 use super::fault::RingFault;
 use super::ring::{self, Addresses, Chain, Descriptor, Head, NEXT, Ring};
@@ -21,6 +21,11 @@ const RING: usize = 2;
 #[derive(Debug)]
 pub struct Split {
     addresses: Addresses,
+    descriptors: Kept<[[AtomicU64; 2]]>,
+    available_ring: Kept<[AtomicU16]>,
+    used_ring: Kept<[AtomicU16]>,
+    /// The used entries: id and length.
+    entries: Kept<[[AtomicU32; 2]]>,
     size: u16,
     event_idx: bool,
     in_order: bool,
@@ -61,16 +66,6 @@ impl Index {
     }
 }
 
-/// The three parts for the length of a batch.
-#[derive(Clone, Copy, Debug)]
-pub struct SplitMemory<'m> {
-    descriptors: &'m [[AtomicU64; 2]],
-    available: &'m [AtomicU16],
-    used: &'m [AtomicU16],
-    /// The used entries: id and length.
-    entries: &'m [[AtomicU32; 2]],
-}
-
 impl Split {
     /// A ring of `size` descriptors (a power of two up to 32,768), continued at available index `base`. `None` when a
     /// part is not in guest memory or not aligned as it must be (2.7).
@@ -79,10 +74,17 @@ impl Split {
         if !size.is_power_of_two() || size > 32_768 || !addresses.descriptors.is_multiple_of(16) {
             return None;
         }
+        let event_idx = features & F_EVENT_IDX != 0;
+        let words = |address, len: usize| guest.keep(address, len + 2 * usize::from(event_idx), |view| view.words16());
+        let (driver, device, entries) = (addresses.driver, addresses.device, usize::from(size));
         let mut ring = Split {
             addresses,
+            descriptors: ring::table(guest, addresses.descriptors, size)?,
+            available_ring: words(driver, 4 + 2 * entries)?,
+            used_ring: words(device, 4 + 8 * entries)?,
+            entries: guest.keep(device.checked_add(4)?, 8 * entries, |view| Some(view.words32()?.as_chunks().0))?,
             size,
-            event_idx: features & F_EVENT_IDX != 0,
+            event_idx,
             in_order: features & F_IN_ORDER != 0,
             indirect: features & F_INDIRECT_DESC != 0,
             next: Index::new(base),
@@ -93,7 +95,7 @@ impl Split {
             published: Index::new(base),
             unpublished: false,
         };
-        ring.used = Index::new(u16::from_le(ring.memory(guest)?.used[IDX].load(Ordering::Acquire)));
+        ring.used = Index::new(u16::from_le(ring.used_ring[IDX].load(Ordering::Acquire)));
         ring.published = ring.used;
         Some(ring)
     }
@@ -108,12 +110,11 @@ impl Split {
     #[inline(always)]
     fn give_back_all<C: Iterator<Item = (u16, u32)>>(
         &mut self,
-        memory: SplitMemory<'_>,
         count: usize,
         chains: impl Fn(Range<usize>) -> C,
     ) {
         let mut done = 0;
-        let (before, from) = memory.entries.split_at(self.place(self.used.get()));
+        let (before, from) = self.entries.split_at(self.place(self.used.get()));
         // In one piece up to the ring's end, the others from its beginning.
         for piece in [from, before] {
             let until = count.min(done + piece.len());
@@ -128,13 +129,9 @@ impl Split {
         self.unpublished |= count > 0;
     }
 
-    fn available_bytes(&self) -> u32 {
-        4 + 2 * u32::from(self.size) + if self.event_idx { 2 } else { 0 }
-    }
-
-    fn own_wish<'m>(&self, memory: SplitMemory<'m>) -> SplitWish<'m> {
-        let event = self.event_idx.then(|| &memory.used[RING + 4 * usize::from(self.size)]);
-        SplitWish { flags: &memory.used[0], event }
+    fn own_wish(&self) -> SplitWish<'_> {
+        let event = self.event_idx.then(|| &self.used_ring[RING + 4 * usize::from(self.size)]);
+        SplitWish { flags: &self.used_ring[0], event }
     }
 
     fn used_bytes(&self) -> u32 {
@@ -143,24 +140,11 @@ impl Split {
 }
 
 impl Ring for Split {
-    type Memory<'m> = SplitMemory<'m>;
     type At = u16;
 
     #[inline(always)]
-    fn memory<'m>(&self, guest: &'m GuestMemory) -> Option<SplitMemory<'m>> {
-        let mut space = guest.space();
-        let entries = space.view(self.addresses.device.checked_add(4)?, 8 * u32::from(self.size))?;
-        Some(SplitMemory {
-            descriptors: ring::table(guest, self.addresses.descriptors, self.size)?,
-            available: space.view(self.addresses.driver, self.available_bytes())?.words16()?,
-            used: space.view(self.addresses.device, self.used_bytes())?.words16()?,
-            entries: entries.words32()?.as_chunks().0,
-        })
-    }
-
-    #[inline(always)]
-    fn refresh(&mut self, memory: SplitMemory<'_>) -> Result<(), RingFault> {
-        self.available = u16::from_le(memory.available[IDX].load(Ordering::Acquire));
+    fn refresh(&mut self) -> Result<(), RingFault> {
+        self.available = u16::from_le(self.available_ring[IDX].load(Ordering::Acquire));
         let ahead = self.available.wrapping_sub(self.next.get());
         if ahead > self.size {
             return Err(RingFault::IndexJump { ahead, size: self.size });
@@ -168,11 +152,11 @@ impl Ring for Split {
         Ok(())
     }
 
-    fn take_over(&mut self, memory: SplitMemory<'_>, space: &mut Space<'_>, noted: Noted) -> Vec<Chain> {
-        if noted.from != self.base() || self.refresh(memory).is_err() {
+    fn take_over(&mut self, space: &mut Space<'_>, noted: Noted) -> Vec<Chain> {
+        if noted.from != self.base() || self.refresh().is_err() {
             return Vec::new();
         }
-        ring::chains_until(self, memory, space, noted.until).unwrap_or_default()
+        ring::chains_until(self, space, noted.until).unwrap_or_default()
     }
 
     #[inline(always)]
@@ -181,12 +165,12 @@ impl Ring for Split {
     }
 
     #[inline(always)]
-    fn gather(&self, memory: SplitMemory<'_>, at: u16, heads: &mut [Head]) -> Result<usize, RingFault> {
+    fn gather(&self, at: u16, heads: &mut [Head]) -> Result<usize, RingFault> {
         let there = usize::from(self.available.wrapping_sub(at));
         let start = RING + self.place(at);
         // What lies in one piece, up to the ring's end.
-        let entries = memory.available.get(start..RING + usize::from(self.size)).unwrap_or_default();
-        let (count, descriptors) = (there.min(heads.len()).min(entries.len()), memory.descriptors);
+        let entries = self.available_ring.get(start..RING + usize::from(self.size)).unwrap_or_default();
+        let (count, descriptors) = (there.min(heads.len()).min(entries.len()), &self.descriptors);
         for (step, (entry, head)) in entries[..count].iter().zip(heads.iter_mut()).enumerate() {
             let id = u16::from_le(entry.load(Ordering::Relaxed));
             match descriptors.get(usize::from(id)) {
@@ -208,13 +192,12 @@ impl Ring for Split {
 
     fn follow(
         &self,
-        memory: SplitMemory<'_>,
         _at: u16,
         descriptor: Descriptor,
         _steps: u16,
     ) -> Result<Descriptor, RingFault> {
         let next = descriptor.tail();
-        let words = memory.descriptors.get(usize::from(next));
+        let words = self.descriptors.get(usize::from(next));
         words.map(read).ok_or(RingFault::NextOutOfRange { next, size: self.size.into() })
     }
 
@@ -252,8 +235,8 @@ impl Ring for Split {
     }
 
     #[inline(always)]
-    fn give_back(&mut self, memory: SplitMemory<'_>, chain: Chain, len: u32) {
-        let [id, written] = &memory.entries[self.place(self.used.get())];
+    fn give_back(&mut self, chain: Chain, len: u32) {
+        let [id, written] = &self.entries[self.place(self.used.get())];
         id.store(u32::from(chain.id).to_le(), Ordering::Relaxed);
         written.store(len.to_le(), Ordering::Relaxed);
         self.used.advance(1);
@@ -262,29 +245,29 @@ impl Ring for Split {
     }
 
     #[inline(always)]
-    fn give_back_written(&mut self, memory: SplitMemory<'_>, heads: &[Head], lens: &[u32]) {
+    fn give_back_written(&mut self, heads: &[Head], lens: &[u32]) {
         let each =
             |range: Range<usize>| heads[range.clone()].iter().map(|head| head.id).zip(lens[range].iter().copied());
-        self.give_back_all(memory, heads.len().min(lens.len()), each);
+        self.give_back_all(heads.len().min(lens.len()), each);
     }
 
     #[inline]
-    fn give_back_read(&mut self, memory: SplitMemory<'_>, chains: &[Chain]) {
+    fn give_back_read(&mut self, chains: &[Chain]) {
         match chains {
             // In order, one entry stands for all: it names the last (2.7.9).
             [_, .., last] if self.in_order => {
-                self.give_back(memory, *last, 0);
+                self.give_back(*last, 0);
                 self.used.advance(chains.len() - 1);
                 self.next.advance(chains.len() - 1);
             }
-            _ => self.give_back_all(memory, chains.len(), |range| chains[range].iter().map(|chain| (chain.id, 0))),
+            _ => self.give_back_all(chains.len(), |range| chains[range].iter().map(|chain| (chain.id, 0))),
         }
     }
 
     #[inline]
-    fn publish(&mut self, memory: SplitMemory<'_>) {
+    fn publish(&mut self) {
         if std::mem::take(&mut self.unpublished) {
-            memory.used[IDX].store(self.used.get().to_le(), Ordering::Release);
+            self.used_ring[IDX].store(self.used.get().to_le(), Ordering::Release);
             let entries = self.used.get().wrapping_sub(self.published.get());
             self.untold = self.untold.saturating_add(entries.into());
             self.published = self.used;
@@ -292,27 +275,27 @@ impl Ring for Split {
     }
 
     #[inline]
-    fn pending(&mut self, memory: SplitMemory<'_>) -> bool {
-        u16::from_le(memory.available[IDX].load(Ordering::Acquire)) != self.next.get()
+    fn pending(&mut self) -> bool {
+        u16::from_le(self.available_ring[IDX].load(Ordering::Acquire)) != self.next.get()
     }
 
-    fn arm(&mut self, memory: SplitMemory<'_>) {
-        self.own_wish(memory).ask(self.next.get());
+    fn arm(&mut self) {
+        self.own_wish().ask(self.next.get());
     }
 
-    fn disarm(&mut self, memory: SplitMemory<'_>) {
-        self.own_wish(memory).decline();
+    fn disarm(&mut self) {
+        self.own_wish().decline();
     }
 
     #[inline]
-    fn call_wanted(&mut self, memory: SplitMemory<'_>) -> bool {
+    fn call_wanted(&mut self) -> bool {
         let new = self.used.get();
         let untold = std::mem::take(&mut self.untold);
         let Some(told) = self.told.replace(new) else { return true };
         // More than an index counts: whatever the event is, unless it is the next entry, it was passed.
         let old = if untold > u16::MAX.into() { new.wrapping_add(1) } else { told };
-        let event = self.event_idx.then(|| &memory.available[RING + usize::from(self.size)]);
-        SplitWish { flags: &memory.available[0], event }.is_wanted(old, new)
+        let event = self.event_idx.then(|| &self.available_ring[RING + usize::from(self.size)]);
+        SplitWish { flags: &self.available_ring[0], event }.is_wanted(old, new)
     }
 
     #[inline]
@@ -325,8 +308,8 @@ impl Ring for Split {
         self.size
     }
 
-    fn room(&mut self, memory: SplitMemory<'_>) -> Option<usize> {
-        self.refresh(memory).ok()?;
+    fn room(&mut self) -> Option<usize> {
+        self.refresh().ok()?;
         Some(self.available.wrapping_sub(self.next.get()).into())
     }
 

@@ -28,9 +28,8 @@ fn small_frame(guest: &Guest) -> Piece {
     Piece::read(guest.place(&[0; 72]), 72)
 }
 
-fn call_wanted<R: Ring>(queue: &mut Transmit<R>, guest: &Guest) -> bool {
-    let memory = queue.ring.memory(&guest.memory).expect("a ring");
-    queue.ring.call_wanted(memory)
+fn call_wanted<R: Ring>(queue: &mut Transmit<R>) -> bool {
+    queue.ring.call_wanted()
 }
 
 /// A driver and its device at `begin`, which has been asked once whether to call.
@@ -38,7 +37,7 @@ fn started<D: Driver>(guest: &Guest, size: u16, features: u64, begin: u64) -> (D
     let mut driver = D::new(guest, size, features);
     driver.begin_at(guest, begin);
     let mut queue = transmit_queue(guest, &driver);
-    assert!(call_wanted(&mut queue, guest));
+    assert!(call_wanted(&mut queue));
     (driver, queue)
 }
 
@@ -64,8 +63,8 @@ fn calls_are_made_exactly_when_the_event_is_passed<D: Driver>() {
                     driver.ask_at(&guest, event);
                     let wanted = (old..new).contains(&event);
                     let case = format!("ring of {size}: {old} to {new}, event {event}");
-                    assert_eq!(call_wanted(&mut queue, &guest), wanted, "{case}");
-                    assert!(!call_wanted(&mut queue, &guest), "once only, {case}");
+                    assert_eq!(call_wanted(&mut queue), wanted, "{case}");
+                    assert!(!call_wanted(&mut queue), "once only, {case}");
                 }
             }
         }
@@ -86,7 +85,7 @@ fn calls_are_made_exactly_when_they_are_not_declined<D: Driver>() {
                     } else {
                         driver.ask_any(&guest)
                     }
-                    assert_eq!(call_wanted(&mut queue, &guest), count > 0 && !declined);
+                    assert_eq!(call_wanted(&mut queue), count > 0 && !declined);
                 }
             }
         }
@@ -105,7 +104,7 @@ fn a_driver_that_waits_while_the_ring_goes_round_is_called<D: Driver>() {
                 driver.ask_at(&guest, driver.taken_back());
                 circulate(&mut driver, &mut queue, &guest, size.into(), piece);
             }
-            assert!(call_wanted(&mut queue, &guest), "{laps} laps of {size}");
+            assert!(call_wanted(&mut queue), "{laps} laps of {size}");
         }
     }
 }
@@ -124,7 +123,7 @@ fn an_event_passed_laps_ago_is_not_forgotten<D: Driver>() {
                     circulate(&mut driver, &mut queue, &guest, size.into(), piece);
                     driver.all_used(&guest);
                 }
-                assert!(call_wanted(&mut queue, &guest), "ring of {size}, {laps} laps from {old}, event {event}");
+                assert!(call_wanted(&mut queue), "ring of {size}, {laps} laps from {old}, event {event}");
             }
         }
     }
@@ -145,7 +144,7 @@ fn one_that_is_asked_after_more_frames_than_an_index_counts_is_called<D: Driver>
         driver.all_used(&guest);
         driver.ask_at(&guest, driver.taken_back());
         circulate(&mut driver, &mut queue, &guest, SIZE.into(), piece);
-        assert!(call_wanted(&mut queue, &guest), "{first} frames and a lap of the index");
+        assert!(call_wanted(&mut queue), "{first} frames and a lap of the index");
     }
 }
 
@@ -156,21 +155,20 @@ fn kicks_are_asked_for_from_the_next_chain_on<D: Driver>() {
             let piece = small_frame(&guest);
             for begin in begins::<D>(size) {
                 let (mut driver, mut queue) = started::<D>(&guest, size, features, begin);
-                let memory = queue.ring.memory(&guest.memory).expect("a ring");
                 for count in 0..=u64::from(size) {
-                    queue.ring.arm(memory);
-                    assert!(!queue.ring.pending(memory));
+                    queue.ring.arm();
+                    assert!(!queue.ring.pending());
                     let from = driver.published();
                     for _ in 0..count {
                         driver.put(&guest, &[piece], 1).expect("room");
                     }
                     driver.publish(&guest);
                     assert_eq!(driver.kick_wanted(&guest, from), count > 0, "armed, ring of {size} from {begin}");
-                    assert_eq!(queue.ring.pending(memory), count > 0);
+                    assert_eq!(queue.ring.pending(), count > 0);
                     assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len() as u64, count);
                     driver.all_used(&guest);
                     // From here on no kick, until it is armed again.
-                    queue.ring.disarm(memory);
+                    queue.ring.disarm();
                     let from = driver.published();
                     circulate(&mut driver, &mut queue, &guest, 1, piece);
                     driver.all_used(&guest);
@@ -225,8 +223,8 @@ fn the_first_question_is_answered_with_a_call<D: Driver>() {
     let driver = D::new(&guest, 4, F_EVENT_IDX);
     driver.decline(&guest);
     let mut queue = transmit_queue(&guest, &driver);
-    assert!(call_wanted(&mut queue, &guest), "nobody knows what a predecessor published without asking");
-    assert!(!call_wanted(&mut queue, &guest));
+    assert!(call_wanted(&mut queue), "nobody knows what a predecessor published without asking");
+    assert!(!call_wanted(&mut queue));
 }
 
 #[test]
@@ -236,10 +234,10 @@ fn a_packed_driver_that_wants_any_call_or_none_gets_them_with_events_negotiated(
     let (mut driver, mut queue) = started::<PackedDriver>(&guest, 5, F_EVENT_IDX, 12);
     driver.ask_any(&guest);
     circulate(&mut driver, &mut queue, &guest, 2, piece);
-    assert!(call_wanted(&mut queue, &guest));
+    assert!(call_wanted(&mut queue));
     driver.decline(&guest);
     circulate(&mut driver, &mut queue, &guest, 2, piece);
-    assert!(!call_wanted(&mut queue, &guest));
+    assert!(!call_wanted(&mut queue));
 }
 
 #[test]
@@ -250,5 +248,5 @@ fn with_events_the_flags_of_a_split_ring_mean_nothing() {
     driver.ask_at(&guest, 0);
     driver.decline(&guest);
     circulate(&mut driver, &mut queue, &guest, 1, piece);
-    assert!(call_wanted(&mut queue, &guest));
+    assert!(call_wanted(&mut queue));
 }

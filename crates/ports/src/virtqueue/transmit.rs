@@ -9,7 +9,7 @@ use ringway_switch::{Accepts, Batch, DropReason, Offload};
 
 use super::fault::RingFault;
 use super::ring::{Chain, Descriptor, Head, INDIRECT, NEXT, RUN, Ring, WRITE, walk};
-use crate::copy::{LINE, ROW};
+use crate::copy::{FEW, LINE, ROW};
 use crate::gather::{Bounce, Gather, MAX_FRAME, Pieces};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 use crate::vhost_user::Taken;
@@ -86,10 +86,7 @@ impl<R: Ring> Transmit<R> {
     /// true when there was any. A note that does not agree with the ring means nothing.
     pub fn set_noted(&mut self, guest: &GuestMemory, noted: Option<Taken>) -> bool {
         let found = noted.as_ref().and_then(Taken::noted);
-        let chains = match (found, self.ring.memory(guest)) {
-            (Some(found), Some(memory)) => self.ring.take_over(memory, &mut guest.space(), found),
-            _ => Vec::new(),
-        };
+        let chains = found.map_or_else(Vec::new, |found| self.ring.take_over(&mut guest.space(), found));
         let any = !chains.is_empty();
         let before = std::mem::replace(&mut self.taken, chains);
         // A page that was lost is met again by the next collect.
@@ -129,11 +126,10 @@ impl<R: Ring> Transmit<R> {
         batch: &mut Batch<'m>,
         at: &mut R::At,
     ) -> Result<(), RingFault> {
-        let memory = self.ring.memory(guest).ok_or(RingFault::MemoryLost)?;
-        self.ring.refresh(memory)?;
+        self.ring.refresh()?;
         let mut space = guest.space();
         let mut heads = std::mem::take(&mut self.heads);
-        let result = self.take_runs(memory, &mut space, &mut heads, bounce, batch, at);
+        let result = self.take_runs(&mut space, &mut heads, bounce, batch, at);
         self.heads = heads;
         result
     }
@@ -141,7 +137,6 @@ impl<R: Ring> Transmit<R> {
     #[inline(always)]
     fn take_runs<'m>(
         &mut self,
-        memory: R::Memory<'_>,
         space: &mut Space<'m>,
         heads: &mut [Head],
         bounce: &'m Bounce,
@@ -155,15 +150,16 @@ impl<R: Ring> Transmit<R> {
             if want == 0 && room > 0 && !self.discard {
                 batch.note_more();
             }
-            self.ring.approach(memory, *at, want.min(self.expected));
-            let count = self.ring.gather(memory, *at, &mut heads[..want])?;
+            self.ring.approach(*at, want.min(self.expected));
+            let count = self.ring.gather(*at, &mut heads[..want])?;
             let heads = &heads[..count];
             let mut place = 0;
             loop {
                 let plain = match self.header {
                     _ if self.discard => 0,
-                    12 => self.take_plain::<12>(space, &heads[place..], batch),
-                    _ => self.take_plain::<10>(space, &heads[place..], batch),
+                    12 if heads.len() <= FEW => self.take_plain::<12, FEW>(space, &heads[place..], batch),
+                    12 => self.take_plain::<12, ROW>(space, &heads[place..], batch),
+                    _ => self.take_plain::<10, ROW>(space, &heads[place..], batch),
                 };
                 self.taken.extend(heads[place..][..plain].iter().map(|head| self.ring.alone(head)));
                 *at = self.ring.past(*at, plain);
@@ -176,7 +172,7 @@ impl<R: Ring> Transmit<R> {
                     self.take_one(space, head.first, batch)?;
                     self.ring.alone(&head)
                 } else {
-                    match self.take_chain(memory, *space, *at, head, bounce, batch, &mut steps)? {
+                    match self.take_chain(*space, *at, head, bounce, batch, &mut steps)? {
                         Some(chain) => chain,
                         None => return Ok(()),
                     }
@@ -204,9 +200,14 @@ impl<R: Ring> Transmit<R> {
     }
 
     /// Takes frames as long as each is in one descriptor of the region that was used last, and asks for nothing. Returns
-    /// how many.
+    /// how many. They are looked at in rows of `ROW`.
     #[inline(always)]
-    fn take_plain<'m, const HEADER: usize>(&self, space: &Space<'m>, heads: &[Head], batch: &mut Batch<'m>) -> usize {
+    fn take_plain<'m, const HEADER: usize, const ROW: usize>(
+        &self,
+        space: &Space<'m>,
+        heads: &[Head],
+        batch: &mut Batch<'m>,
+    ) -> usize {
         let longest = self.longest.saturating_add(HEADER);
         // Of each frame in a row first all that is in its descriptor, then what is behind the header.
         let mut row = [View::private(&mut []); ROW];
@@ -310,7 +311,6 @@ impl<R: Ring> Transmit<R> {
     #[allow(clippy::too_many_arguments)]
     fn take_chain<'m>(
         &self,
-        memory: R::Memory<'_>,
         mut space: Space<'m>,
         at: R::At,
         head: Head,
@@ -319,7 +319,7 @@ impl<R: Ring> Transmit<R> {
         steps: &mut u32,
     ) -> Result<Option<Chain>, RingFault> {
         let mut gather = Headed::new(self.header, bounce);
-        let chain = walk(&self.ring, memory, &mut space, at, head, |space, descriptor| {
+        let chain = walk(&self.ring, &mut space, at, head, |space, descriptor| {
             *steps += 1;
             let (address, len, flags) = (descriptor.address, descriptor.len(), descriptor.flags());
             if flags & WRITE != 0 {
@@ -374,10 +374,8 @@ impl<R: Ring> Transmit<R> {
             return Ok(());
         }
         self.expected = self.taken.len();
-        if let Some(memory) = self.ring.memory(guest) {
-            self.ring.give_back_read(memory, &self.taken);
-            self.ring.publish(memory);
-        }
+        self.ring.give_back_read(&self.taken);
+        self.ring.publish();
         self.taken.clear();
         if let Some(log) = &self.log {
             log.mark_all(self.ring.written())?;

@@ -16,11 +16,10 @@ impl<R: Ring> Transmit<R> {
     /// # Errors
     /// The ring is not as it must be.
     pub fn discard(&mut self, guest: &GuestMemory, most: usize, discarded: &mut Discarded) -> Result<(), RingFault> {
-        let memory = self.ring.memory(guest).ok_or(RingFault::MemoryLost)?;
-        self.ring.refresh(memory)?;
+        self.ring.refresh()?;
         let mut heads = std::mem::take(&mut self.heads);
         let mut at = self.ring.first();
-        let result = self.skip(memory, guest, &mut heads, &mut at, most, discarded);
+        let result = self.skip(guest, &mut heads, &mut at, most, discarded);
         self.heads = heads;
         if let Some(noted) = &self.noted {
             noted.note(self.ring.base(), self.ring.base_of(at));
@@ -42,14 +41,13 @@ impl<R: Ring> Transmit<R> {
         if self.discard {
             return Ok(());
         }
-        let memory = self.ring.memory(guest).ok_or(RingFault::MemoryLost)?;
-        self.ring.refresh(memory)?;
+        self.ring.refresh()?;
         let (mut heads, mut space) = (std::mem::take(&mut self.heads), guest.space());
         let mut at = self.ring.first();
         let result = loop {
             let room = most.saturating_sub(discarded.frames as usize);
             let want = RUN.min(room).min(self.taken.capacity() - self.taken.len());
-            let count = match self.ring.gather(memory, at, &mut heads[..want]) {
+            let count = match self.ring.gather(at, &mut heads[..want]) {
                 Ok(count) => count,
                 Err(fault) => break Err(fault),
             };
@@ -101,7 +99,6 @@ impl<R: Ring> Transmit<R> {
 
     fn skip(
         &mut self,
-        memory: R::Memory<'_>,
         guest: &GuestMemory,
         heads: &mut [Head],
         at: &mut R::At,
@@ -112,14 +109,14 @@ impl<R: Ring> Transmit<R> {
         loop {
             let room = most.saturating_sub(discarded.frames as usize);
             let want = RUN.min(room).min(self.taken.capacity() - self.taken.len());
-            let count = self.ring.gather(memory, *at, &mut heads[..want])?;
+            let count = self.ring.gather(*at, &mut heads[..want])?;
             for head in &heads[..count] {
                 let mut len = 0;
                 let chain = if head.first.flags() & (NEXT | WRITE | INDIRECT) == 0 {
                     len = u64::from(head.first.len());
                     self.ring.alone(head)
                 } else {
-                    walk(&self.ring, memory, &mut space, *at, *head, |_, descriptor| {
+                    walk(&self.ring, &mut space, *at, *head, |_, descriptor| {
                         steps += 1;
                         if descriptor.flags() & WRITE != 0 {
                             return Err(RingFault::WritableInTransmit);
