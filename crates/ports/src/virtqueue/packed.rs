@@ -7,7 +7,7 @@ use ringway_abi::suppression::PackedWish;
 use ringway_memory::{Kept, prefetch_read, prefetch_write};
 
 use super::fault::RingFault;
-use super::ring::{self, Addresses, Chain, Descriptor, Head, NEXT, Ring, WRITE};
+use super::ring::{self, Addresses, Chain, Descriptor, Head, KIND, Ring, WRITE};
 use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
 use crate::guest::{GuestMemory, Space};
 use crate::vhost_user::{Noted, Taken};
@@ -289,14 +289,14 @@ impl Ring for Packed {
     }
 
     #[inline(always)]
-    fn gather(&self, at: Place, heads: &mut [Head]) -> Result<usize, RingFault> {
+    fn gather(&self, at: Place, kind: u16, heads: &mut [Head]) -> Result<usize, RingFault> {
         // What lies in one piece, up to the ring's end: all of one lap.
         let descriptors = self.descriptors.get(at.slot()..).unwrap_or_default();
         let count = heads.len().min(descriptors.len());
         let (descriptors, heads) = (&descriptors[..count], &mut heads[..count]);
         let lap = Self::available_flags(at.wrap());
-        let odd = |flags: u16| (flags ^ lap) & (AVAIL | USED | NEXT);
-        // As many at a time as a line has, and where one of them is not available or has others behind it, one by one.
+        let odd = |flags: u16| (flags ^ (lap | kind)) & (AVAIL | USED | KIND);
+        // As many at a time as a line has, and where one of them is not available or of another kind, one by one.
         let mut done = 0;
         for (words, heads) in descriptors.as_chunks::<DESCRIPTORS_PER_LINE>().0.iter().zip(heads.as_chunks_mut().0) {
             let heads: &mut [Head; DESCRIPTORS_PER_LINE] = heads;
@@ -313,7 +313,7 @@ impl Ring for Packed {
             let rest = words[1].load(Ordering::Acquire);
             let first = Descriptor::packed(words[0].load(Ordering::Relaxed), rest);
             let odd = odd(first.flags());
-            if odd & !NEXT != 0 {
+            if odd & !KIND != 0 {
                 return Ok(done);
             }
             head.first = first;
@@ -347,12 +347,7 @@ impl Ring for Packed {
         }
     }
 
-    fn follow(
-        &self,
-        at: Place,
-        _descriptor: Descriptor,
-        steps: u16,
-    ) -> Result<Descriptor, RingFault> {
+    fn follow(&self, at: Place, _descriptor: Descriptor, steps: u16) -> Result<Descriptor, RingFault> {
         // The descriptors of a chain follow each other and became available with its first (2.8.6).
         let words = &self.descriptors[self.advance(at, steps).slot()];
         Ok(Descriptor::packed(words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)))

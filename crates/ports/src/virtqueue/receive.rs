@@ -6,7 +6,7 @@ use ringway_memory::{HEAD_BYTES, Head as FirstBytes, View, prefetch_write};
 use ringway_switch::{DropReason, Frame, Offload};
 
 use super::fault::RingFault;
-use super::ring::{Chain, Head, INDIRECT, LONGEST_CHAIN, NEXT, RUN, Ring, WRITE, walk};
+use super::ring::{Chain, Head, LONGEST_CHAIN, RUN, Ring, WRITE, plain, walk};
 use crate::copy::{self, FEW, ROW, Source, prefetch};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 use crate::vhost_user::Taken;
@@ -143,7 +143,7 @@ impl<R: Ring> Receive<R> {
         let mut want = RUN;
         while frames.size_hint().1 != Some(0) {
             let most = frames.size_hint().1.unwrap_or(RUN);
-            let count = self.ring.gather(self.ring.first(), &mut heads[..want.min(most).min(RUN)])?;
+            let count = self.ring.gather(self.ring.first(), WRITE, &mut heads[..want.min(most).min(RUN)])?;
             if count == 0 {
                 return Ok(());
             }
@@ -188,6 +188,7 @@ impl<R: Ring> Receive<R> {
         tally: &mut Tally,
     ) -> usize {
         let longest = self.longest;
+        let heads = plain(heads, WRITE);
         // Of each frame in a row its buffer, cut to the bytes that are written, and its own first bytes.
         let mut buffers = [View::private(&mut []); ROW];
         let mut firsts = [&NO_BYTES; ROW];
@@ -201,7 +202,7 @@ impl<R: Ring> Receive<R> {
                 else {
                     break;
                 };
-                if head.first.flags() & (NEXT | INDIRECT | WRITE) != WRITE || frame.len() > longest {
+                if frame.len() > longest {
                     break;
                 }
                 (*place, *first, *written) = (buffer, frame.head(), len as u32);

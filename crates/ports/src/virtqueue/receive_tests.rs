@@ -299,9 +299,7 @@ fn room_is_what_the_driver_has_put_there<D: Driver>() {
     let mut driver = D::new(&guest, 32, 0);
     let mut queue = receive_queue(&guest, &driver, false);
     let buffer = buffers(&guest, &[100]);
-    let room = |queue: &mut Receive<D::Device>| {
-        queue.ring.room()
-    };
+    let room = |queue: &mut Receive<D::Device>| queue.ring.room();
     let (mut there, mut most) = (0, 0);
     for step in 0..300 {
         for _ in 0..step * 7 % (33 - there) {

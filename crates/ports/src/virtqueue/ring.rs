@@ -18,6 +18,8 @@ pub const INDIRECT: u16 = 4;
 /// Most descriptors of one chain, direct and indirect: what QEMU and Linux take, too. A ring may have more.
 pub const LONGEST_CHAIN: u32 = 1024;
 const DESCRIPTOR_BYTES: u32 = 16;
+/// What says what kind of chain begins with a descriptor: one that is alone and direct has `WRITE` or none of them.
+pub const KIND: u16 = NEXT | WRITE | INDIRECT;
 
 /// Where a ring's three parts are, as guest physical addresses. Packed: descriptors, driver's and device's event suppression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +66,12 @@ impl Descriptor {
     #[inline(always)]
     pub fn flags(self) -> u16 {
         (self.rest >> 48) as u16
+    }
+
+    /// What of its flags is not as it is of a direct descriptor that is alone, to be read (`kind` is 0) or written (`WRITE`).
+    #[inline(always)]
+    pub fn unlike(self, kind: u16) -> u16 {
+        (self.flags() ^ kind) & KIND
     }
 
     /// Split: the descriptor that follows. Packed: the buffer's id.
@@ -122,12 +130,13 @@ pub trait Ring: Send + 'static {
     /// The first chain that was not given back yet.
     fn first(&self) -> Self::At;
 
-    /// The first descriptors of the chains from `at` on, as of the last [`Ring::refresh`]: as many as there are and as
-    /// fit. Fewer at the ring's end, and where a chain has several descriptors: it is then the last of them.
+    /// The first descriptors of the chains from `at` on, as of the last [`Ring::refresh`]: as many as there are and as fit.
+    /// Fewer at the ring's end, and where a chain is not one direct descriptor of the `kind` that [`Descriptor::unlike`] asks
+    /// for: it is then the last of them, and the only one that is not.
     ///
     /// # Errors
     /// There is no such descriptor as the first chain begins with.
-    fn gather(&self, at: Self::At, heads: &mut [Head]) -> Result<usize, RingFault>;
+    fn gather(&self, at: Self::At, kind: u16, heads: &mut [Head]) -> Result<usize, RingFault>;
 
     /// Starts to bring near what about so many chains from `at` on are in, if there are any, where giving them back writes there.
     fn approach(&self, at: Self::At, chains: usize) {
@@ -140,19 +149,14 @@ pub trait Ring: Send + 'static {
     /// There is no such descriptor.
     fn head(&self, at: Self::At) -> Result<Option<Head>, RingFault> {
         let mut heads = [Head::default()];
-        Ok((self.gather(at, &mut heads)? > 0).then_some(heads[0]))
+        Ok((self.gather(at, 0, &mut heads)? > 0).then_some(heads[0]))
     }
 
     /// The direct descriptor after `descriptor`, which has `NEXT`. `steps` is how many were followed before.
     ///
     /// # Errors
     /// There is no such descriptor.
-    fn follow(
-        &self,
-        at: Self::At,
-        descriptor: Descriptor,
-        steps: u16,
-    ) -> Result<Descriptor, RingFault>;
+    fn follow(&self, at: Self::At, descriptor: Descriptor, steps: u16) -> Result<Descriptor, RingFault>;
 
     /// An entry of an indirect table.
     fn entry(&self, address: u64, rest: u64) -> Descriptor;
@@ -233,6 +237,15 @@ pub trait Ring: Send + 'static {
 
     /// Whether indirect tables were negotiated.
     fn may_indirect(&self) -> bool;
+}
+
+/// Those of gathered heads that are of the `kind` asked for: all, or all but the last.
+#[inline(always)]
+pub fn plain(heads: &[Head], kind: u16) -> &[Head] {
+    match heads {
+        [others @ .., last] if last.first.unlike(kind) != 0 => others,
+        _ => heads,
+    }
 }
 
 /// The chains from the first that was not given back up to the place that is `until`, if that is one.

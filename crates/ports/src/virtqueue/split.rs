@@ -7,7 +7,7 @@ use ringway_abi::suppression::SplitWish;
 use ringway_memory::{Kept, prefetch_read};
 
 use super::fault::RingFault;
-use super::ring::{self, Addresses, Chain, Descriptor, Head, NEXT, Ring};
+use super::ring::{self, Addresses, Chain, Descriptor, Head, KIND, NEXT, Ring};
 use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
 use crate::guest::{GuestMemory, Space};
 use crate::vhost_user::Noted;
@@ -108,11 +108,7 @@ impl Split {
     /// Gives back `count` chains, at most as many as the ring has entries: `chains` says what the used ring calls them and how
     /// many bytes were written.
     #[inline(always)]
-    fn give_back_all<C: Iterator<Item = (u16, u32)>>(
-        &mut self,
-        count: usize,
-        chains: impl Fn(Range<usize>) -> C,
-    ) {
+    fn give_back_all<C: Iterator<Item = (u16, u32)>>(&mut self, count: usize, chains: impl Fn(Range<usize>) -> C) {
         let mut done = 0;
         let (before, from) = self.entries.split_at(self.place(self.used.get()));
         // In one piece up to the ring's end, the others from its beginning.
@@ -165,19 +161,30 @@ impl Ring for Split {
     }
 
     #[inline(always)]
-    fn gather(&self, at: u16, heads: &mut [Head]) -> Result<usize, RingFault> {
+    fn gather(&self, at: u16, kind: u16, heads: &mut [Head]) -> Result<usize, RingFault> {
         let there = usize::from(self.available.wrapping_sub(at));
         let start = RING + self.place(at);
         // What lies in one piece, up to the ring's end.
         let entries = self.available_ring.get(start..RING + usize::from(self.size)).unwrap_or_default();
-        let (count, descriptors) = (there.min(heads.len()).min(entries.len()), &self.descriptors);
+        let (mut count, descriptors) = (there.min(heads.len()).min(entries.len()), &self.descriptors);
+        let mut unlike = 0;
+        let wanted = u64::from(kind) << 32;
         for (step, (entry, head)) in entries[..count].iter().zip(heads.iter_mut()).enumerate() {
             let id = u16::from_le(entry.load(Ordering::Relaxed));
-            match descriptors.get(usize::from(id)) {
-                Some(words) => *head = Head { first: read(words), id },
-                None if step == 0 => return Err(RingFault::HeadOutOfRange { head: id, size: self.size }),
-                None => return Ok(step),
-            }
+            let Some(words) = descriptors.get(usize::from(id)) else {
+                if step == 0 {
+                    return Err(RingFault::HeadOutOfRange { head: id, size: self.size });
+                }
+                count = step;
+                break;
+            };
+            let [address, rest] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+            unlike |= u64::from_le(rest) ^ wanted;
+            *head = Head { first: Descriptor::split(address, rest), id };
+        }
+        if unlike & u64::from(KIND) << 32 != 0 {
+            // Those behind it are gathered again.
+            return Ok(heads[..count].iter().take_while(|head| head.first.unlike(kind) == 0).count() + 1);
         }
         // What the next call will read. Four descriptors share a line where the driver uses them in order.
         let ahead = entries.len().min(there).min(2 * count);
@@ -190,12 +197,7 @@ impl Ring for Split {
         Ok(count)
     }
 
-    fn follow(
-        &self,
-        _at: u16,
-        descriptor: Descriptor,
-        _steps: u16,
-    ) -> Result<Descriptor, RingFault> {
+    fn follow(&self, _at: u16, descriptor: Descriptor, _steps: u16) -> Result<Descriptor, RingFault> {
         let next = descriptor.tail();
         let words = self.descriptors.get(usize::from(next));
         words.map(read).ok_or(RingFault::NextOutOfRange { next, size: self.size.into() })

@@ -8,7 +8,7 @@ use ringway_memory::{View, prefetch_read};
 use ringway_switch::{Accepts, Batch, DropReason, Offload};
 
 use super::fault::RingFault;
-use super::ring::{Chain, Descriptor, Head, INDIRECT, NEXT, RUN, Ring, WRITE, walk};
+use super::ring::{Chain, Descriptor, Head, RUN, Ring, WRITE, plain, walk};
 use crate::copy::{FEW, LINE, ROW};
 use crate::gather::{Bounce, Gather, MAX_FRAME, Pieces};
 use crate::guest::{DirtyLog, GuestMemory, Space};
@@ -144,14 +144,14 @@ impl<R: Ring> Transmit<R> {
         at: &mut R::At,
     ) -> Result<(), RingFault> {
         let mut steps = 0;
+        self.ring.approach(*at, self.most.min(self.expected));
         loop {
             let room = if self.discard { RUN } else { batch.room() };
             let want = RUN.min(room).min(self.most - self.taken.len());
             if want == 0 && room > 0 && !self.discard {
                 batch.note_more();
             }
-            self.ring.approach(*at, want.min(self.expected));
-            let count = self.ring.gather(*at, &mut heads[..want])?;
+            let count = self.ring.gather(*at, 0, &mut heads[..want])?;
             let heads = &heads[..count];
             let mut place = 0;
             loop {
@@ -168,7 +168,7 @@ impl<R: Ring> Transmit<R> {
                 if !self.discard && batch.room() == 0 {
                     return Ok(());
                 }
-                let chain = if head.first.flags() & (NEXT | WRITE | INDIRECT) == 0 {
+                let chain = if head.first.unlike(0) == 0 {
                     self.take_one(space, head.first, batch)?;
                     self.ring.alone(&head)
                 } else {
@@ -191,11 +191,10 @@ impl<R: Ring> Transmit<R> {
     }
 
     /// Whether there may be chains at `at`, behind those that were gathered when `want` were asked for: fewer are all there
-    /// are, unless a chain of several descriptors or the ring's end came between.
+    /// are, unless a chain of another kind or the ring's end came between.
     #[inline(always)]
     fn may_be_more(&self, at: R::At, heads: &[Head], want: usize) -> bool {
-        let is_chain = |head: &Head| head.first.flags() & NEXT != 0;
-        let is_early = self.ring.is_start(at) || heads.last().is_some_and(is_chain);
+        let is_early = self.ring.is_start(at) || heads.last().is_some_and(|last| last.first.unlike(0) != 0);
         !heads.is_empty() && (heads.len() == want || is_early)
     }
 
@@ -211,12 +210,13 @@ impl<R: Ring> Transmit<R> {
         let longest = self.longest.saturating_add(HEADER);
         // Of each frame in a row first all that is in its descriptor, then what is behind the header.
         let mut row = [View::private(&mut []); ROW];
+        let heads = plain(heads, 0);
         let mut taken = 0;
         loop {
             let mut found = 0;
             for (head, whole) in heads[taken..].iter().zip(&mut row) {
                 let Some(view) = space.near(head.first.address, head.first.len()) else { break };
-                if head.first.flags() & (NEXT | WRITE | INDIRECT) != 0 || view.len() > longest {
+                if view.len() > longest {
                     break;
                 }
                 // Header and frame have two lines or more.

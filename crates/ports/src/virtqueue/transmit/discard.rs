@@ -8,7 +8,7 @@ use crate::copy::{ROW, prefetch};
 use crate::gather::begins_with;
 use crate::guest::{GuestMemory, Space};
 use crate::virtqueue::RingFault;
-use crate::virtqueue::ring::{Head, INDIRECT, NEXT, RUN, Ring, WRITE, walk};
+use crate::virtqueue::ring::{Head, RUN, Ring, WRITE, walk};
 
 impl<R: Ring> Transmit<R> {
     /// Takes frames until `discarded` stands at `most` frames, or there are no more. The next release gives them back.
@@ -47,7 +47,7 @@ impl<R: Ring> Transmit<R> {
         let result = loop {
             let room = most.saturating_sub(discarded.frames as usize);
             let want = RUN.min(room).min(self.taken.capacity() - self.taken.len());
-            let count = match self.ring.gather(at, &mut heads[..want]) {
+            let count = match self.ring.gather(at, 0, &mut heads[..want]) {
                 Ok(count) => count,
                 Err(fault) => break Err(fault),
             };
@@ -76,7 +76,7 @@ impl<R: Ring> Transmit<R> {
         for row in heads.chunks(ROW) {
             let mut wholes = [None; ROW];
             for (head, whole) in row.iter().zip(&mut wholes) {
-                let plain = head.first.flags() & (NEXT | WRITE | INDIRECT) == 0;
+                let plain = head.first.unlike(0) == 0;
                 let (address, len) = (head.first.address, head.first.len());
                 *whole = space.near(address, len).or_else(|| space.view(address, len)).filter(|_| plain);
                 whole.inspect(|whole| prefetch(*whole, |line| prefetch_read(line)));
@@ -109,10 +109,10 @@ impl<R: Ring> Transmit<R> {
         loop {
             let room = most.saturating_sub(discarded.frames as usize);
             let want = RUN.min(room).min(self.taken.capacity() - self.taken.len());
-            let count = self.ring.gather(*at, &mut heads[..want])?;
+            let count = self.ring.gather(*at, 0, &mut heads[..want])?;
             for head in &heads[..count] {
                 let mut len = 0;
-                let chain = if head.first.flags() & (NEXT | WRITE | INDIRECT) == 0 {
+                let chain = if head.first.unlike(0) == 0 {
                     len = u64::from(head.first.len());
                     self.ring.alone(head)
                 } else {
