@@ -38,6 +38,10 @@ const DEVICE_LOOK_EVERY: Duration = Duration::from_micros(20);
 const CLOCK_EVERY: u32 = 16;
 /// Rounds that find nothing before others are let onto the core between two of them: a few hundred nanoseconds.
 const EMPTY_ROUNDS: u32 = 64;
+/// A round that moves more is followed by others of a burst. Those of a packed ring are seen while their driver is still writing
+/// descriptors into the same lines, so for a moment they are left alone: so many pauses after each empty round.
+const FEW_FRAMES: u64 = 4;
+const BURST_PAUSES: u32 = 4;
 /// Frames that may move between two readings.
 const FRAMES_PER_READING: u64 = 32;
 /// How long a poller that ends tries to make its pending calls.
@@ -184,8 +188,8 @@ impl Poller {
         let mut last_device_look = last;
         // Since the clock was read last.
         let (mut rounds, mut frames, mut called) = (0, 0, 0);
-        // Since frames were moved last.
-        let mut empty = 0u32;
+        // Since frames were moved last, and whether these were a burst.
+        let (mut empty, mut burst) = (0u32, false);
         while !self.shared.stop.load(Ordering::Relaxed) {
             let returned = self.waiting_for_input && self.state.has_returned();
             if self.shared.topology.version() != self.version || returned {
@@ -194,7 +198,7 @@ impl Poller {
             let moved = self.round();
             (rounds, frames) = (rounds + 1, frames + moved);
             if moved > 0 {
-                empty = 0;
+                (empty, burst) = (0, moved > FEW_FRAMES);
                 add(&self.state.account.passes, 1);
                 // Reading the clock takes as long as moving a frame.
                 if rounds < CLOCK_EVERY && frames < FRAMES_PER_READING && !self.devices && !self.resting {
@@ -204,9 +208,8 @@ impl Poller {
                 // The instruction that makes room for another thread of the core takes longer than a round: an answer that is
                 // just coming is not kept waiting by it.
                 empty = empty.saturating_add(1);
-                if empty > EMPTY_ROUNDS {
-                    std::hint::spin_loop();
-                }
+                let pauses = if burst { BURST_PAUSES } else { (empty > EMPTY_ROUNDS).into() };
+                (0..pauses).for_each(|_| std::hint::spin_loop());
                 let may_sleep = self.idle == Idle::Sleep;
                 if rounds < CLOCK_EVERY && frames == 0 && !may_sleep && !self.devices && !self.resting {
                     continue;

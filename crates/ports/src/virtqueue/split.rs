@@ -114,9 +114,8 @@ impl Split {
         // In one piece up to the ring's end, the others from its beginning.
         for piece in [from, before] {
             let until = count.min(done + piece.len());
-            for ([id, written], (chain, len)) in piece[..until - done].iter().zip(chains(done..until)) {
-                id.store(u32::from(chain).to_le(), Ordering::Relaxed);
-                written.store(len.to_le(), Ordering::Relaxed);
+            for (entry, (chain, len)) in piece[..until - done].iter().zip(chains(done..until)) {
+                put(entry, chain, len);
             }
             done = until;
         }
@@ -238,9 +237,7 @@ impl Ring for Split {
 
     #[inline(always)]
     fn give_back(&mut self, chain: Chain, len: u32) {
-        let [id, written] = &self.entries[self.place(self.used.get())];
-        id.store(u32::from(chain.id).to_le(), Ordering::Relaxed);
-        written.store(len.to_le(), Ordering::Relaxed);
+        put(&self.entries[self.place(self.used.get())], chain.id, len);
         self.used.advance(1);
         self.next.advance(1);
         self.unpublished = true;
@@ -322,6 +319,17 @@ impl Ring for Split {
     #[inline]
     fn may_indirect(&self) -> bool {
         self.indirect
+    }
+}
+
+/// Writes a used entry, unless it is there already, as it is lap after lap where a driver uses its buffers in turn: its line then
+/// stays with whoever reads it.
+#[inline(always)]
+fn put([id, written]: &[AtomicU32; 2], chain: u16, len: u32) {
+    for (word, value) in [(id, u32::from(chain).to_le()), (written, len.to_le())] {
+        if word.load(Ordering::Relaxed) != value {
+            word.store(value, Ordering::Relaxed);
+        }
     }
 }
 
