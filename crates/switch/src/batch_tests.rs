@@ -112,3 +112,53 @@ fn a_rejected_frame_is_not_forwarded_and_counts_at_its_source() {
     batch.truncate(1);
     assert_eq!((batch.len(), batch.bytes()), (1, 60));
 }
+
+#[test]
+fn a_row_of_frames_is_filled_as_one_after_the_other_is() {
+    let memory = Mapping::private(64 << 10).expect("memory");
+    // All short; some long; one too short.
+    for lengths in [
+        [14, 31, 32, 33, 60, 64, 65, 128],
+        [60, 60, 1514, 60, 129, 60, 60, 60],
+        [60, 60, 128, 60, 60, 13, 60, 60],
+    ] {
+        let mut batch = BatchStorage::new(7).into_batch();
+        let rows: Vec<_> = (0..8).map(|at| memory.view(at * 2048, lengths[at]).expect("room")).collect();
+        for (number, row) in rows.iter().enumerate() {
+            assert!(row.write(&frame(mac(1), mac(0), row.len().max(14), number as u32)[..row.len()]));
+        }
+        let expected = lengths.iter().take(7).take_while(|&&len| len >= 14).count();
+        assert_eq!((batch.fill(&rows), batch.len()), (expected, expected), "no more than there is room for");
+        assert_eq!(batch.bytes(), lengths[..expected].iter().sum::<usize>() as u64);
+        for (index, &len) in lengths[..expected].iter().enumerate() {
+            let sent = frame(mac(1), mac(0), len, index as u32);
+            assert_eq!(batch.frame_len(index), len);
+            assert_eq!(batch.head(index)[..len.min(128)], sent[..len.min(128)], "{len} bytes");
+        }
+    }
+}
+
+#[test]
+fn frames_are_placed_together_as_far_as_all_of_their_addresses_agree() {
+    let memory = Mapping::private(4096).expect("memory");
+    for (odd, byte) in (0..20).flat_map(|odd| (0..12).map(move |byte| (odd, byte))) {
+        let mut batch = BatchStorage::new(20).into_batch();
+        for number in 0..20 {
+            let mut bytes = frame(mac(1), mac(0), 60, number as u32);
+            bytes[byte] ^= u8::from(number == odd) << 7;
+            let place = memory.view(number * 64, 60).expect("room");
+            assert!(place.write(&bytes));
+            batch.push(place, 60);
+        }
+        let mut asked = 0;
+        batch.place(|source, destination| {
+            asked += 1;
+            if (source, destination) == (mac(0), mac(1)) { Destination::Port(1) } else { Destination::Flood }
+        });
+        for index in 0..20 {
+            let expected = if index == odd { Destination::Flood } else { Destination::Port(1) };
+            assert_eq!(batch.destination(index), expected, "frame {index}, byte {byte} of frame {odd} is different");
+        }
+        assert!(asked <= 3, "asked {asked} times");
+    }
+}
