@@ -117,11 +117,9 @@ fn a_rejected_frame_is_not_forwarded_and_counts_at_its_source() {
 fn a_row_of_frames_is_filled_as_one_after_the_other_is() {
     let memory = Mapping::private(64 << 10).expect("memory");
     // All short; some long; one too short.
-    for lengths in [
-        [14, 31, 32, 33, 60, 64, 65, 128],
-        [60, 60, 1514, 60, 129, 60, 60, 60],
-        [60, 60, 128, 60, 60, 13, 60, 60],
-    ] {
+    for lengths in
+        [[14, 31, 32, 33, 60, 64, 65, 128], [60, 60, 1514, 60, 129, 60, 60, 60], [60, 60, 128, 60, 60, 13, 60, 60]]
+    {
         let mut batch = BatchStorage::new(7).into_batch();
         let rows: Vec<_> = (0..8).map(|at| memory.view(at * 2048, lengths[at]).expect("room")).collect();
         for (number, row) in rows.iter().enumerate() {

@@ -131,8 +131,8 @@ pub trait Ring: Send + 'static {
     fn first(&self) -> Self::At;
 
     /// The first descriptors of the chains from `at` on, as of the last [`Ring::refresh`]: as many as there are and as fit.
-    /// Fewer at the ring's end, and where a chain is not one direct descriptor of the `kind` that [`Descriptor::unlike`] asks
-    /// for: it is then the last of them, and the only one that is not.
+    /// Fewer at the ring's end, and where a chain is not one direct descriptor, to be read (`kind` is 0) or written
+    /// (`WRITE`): it is then the last of them, and the only one that is not.
     ///
     /// # Errors
     /// There is no such descriptor as the first chain begins with.
