@@ -162,10 +162,9 @@ fn send<R: Ring>(guest: &Guest, mut queue: Transmit<R>, mut ring: R, choices: &[
             return;
         }
         // The rest of the device's side, with a ring of its own on the same memory.
-        let memory = ring.memory(&guest.memory).expect("a ring");
-        ring.arm(memory);
-        let _ = (ring.pending(memory), ring.call_wanted(memory), ring.base());
-        ring.disarm(memory);
+        ring.arm();
+        let _ = (ring.pending(), ring.call_wanted(), ring.base());
+        ring.disarm();
         queue.note_ring();
         disturb(guest, choice);
     }
