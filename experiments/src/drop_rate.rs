@@ -28,8 +28,11 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         // Its sender floods a thousand times what it may send.
         let keys = vec![String::from("ingress = { rate = \"1Mbit\" }")];
         let limited = Settings { keys, ..session.settings() };
+        let keys = vec![String::new(), String::from("egress = { rate = \"1Mbit\" }")];
+        let receiver_limited = Settings { keys, ..session.settings() };
         for (series, settings, load) in [
             ("drops: above a limit", limited, load.clone()),
+            ("drops: above the receiver's limit", receiver_limited, load.clone()),
             ("drops: isolated", Settings { isolated: true, ..map.clone() }, isolated),
             ("drops: unknown in map", map, unknown),
         ] {

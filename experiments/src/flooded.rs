@@ -2,9 +2,9 @@
 //!
 //! Figures 6 and 7: the frames for 1, 2, 4 and 64 ports in turn, as fast as they go. Figures 8 and 9: 1 Gbit/s, as the paper's
 //! generator sends, to one port whose client sleeps until it is called, without a limit and with 24,000 frames a second: calls,
-//! and how long the poller is busy; and the same with other limits. Figure 10 has instructions for each frame, in place of which
-//! stands the poller's time for each frame that was sent, calls and sleep included; `limit_cost` under callgrind gives
-//! instructions.
+//! and how long the poller is busy; beside them a sender that sends so many by itself; and the same with other limits. Figure
+//! 10 has instructions for each frame, in place of which stands the poller's time for each frame that was sent, calls and sleep
+//! included; `limit_cost` under callgrind gives instructions.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -93,6 +93,7 @@ struct Limited {
     // Ports go before their network.
     ports: [ProcessEndpoint; 2],
     frames: Frames,
+    rate: Rate,
     daemon: Daemon,
     /// Where the poller's time is noted.
     series: &'static str,
@@ -106,6 +107,7 @@ impl Limited {
         mut daemon: Daemon,
         cores: Cores,
         size: usize,
+        rate: Rate,
         (series, x, busy): (&'static str, usize, Beside),
     ) -> io::Result<Limited> {
         let mut ports = daemon.attach(2)?;
@@ -115,17 +117,16 @@ impl Limited {
         let spec = FrameSpec { size, source, destinations, ..FrameSpec::default() };
         let frames = Frames::new(&spec).map_err(io::Error::other)?;
         let ports = <[ProcessEndpoint; 2]>::try_from(ports).map_err(|_| io::Error::other("a port is missing"))?;
-        Ok(Limited { ports, frames, daemon, series, x, busy, cores })
+        Ok(Limited { ports, frames, rate, daemon, series, x, busy, cores })
     }
 
     /// Sends for `span` and receives meanwhile: how many frames were sent. Two threads share the generator's core.
     fn run(&mut self, span: Duration) -> io::Result<u64> {
         let [sender, receiver] = &mut self.ports;
-        let rate = Rate::Frames((OFFERED / 8 / self.frames.size()) as u64);
         let options = TxOptions {
             limits: Limits { frames: None, duration: Some(span) },
             batch: 32,
-            rate,
+            rate: self.rate,
             ..TxOptions::default()
         };
         let over = &AtomicBool::new(false);
@@ -242,16 +243,18 @@ fn limited(
         let egress = format!("egress = {{ frames = \"{limit}pps\" }}");
         let ingress = |excess| format!("ingress = {{ frames = \"{limit}pps\", on_excess = \"{excess}\" }}");
         // The first port sends.
-        for (series, keys) in [
-            ("without limit", [String::new(), String::new()]),
-            (RINGWAY, [String::new(), egress]),
-            ("dropped at the sender", [ingress("drop"), String::new()]),
-            ("waits at the sender", [ingress("wait"), String::new()]),
+        let (no, flood) = (String::new, Rate::Frames((OFFERED / 8 / size) as u64));
+        for (series, keys, rate) in [
+            ("without limit", [no(), no()], flood),
+            (RINGWAY, [no(), egress], flood),
+            ("dropped at the sender", [ingress("drop"), no()], flood),
+            ("waits at the sender", [ingress("wait"), no()], flood),
+            ("sent by itself as the limit is", [no(), no()], Rate::Frames(limit as u64)),
         ] {
             let settings = Settings { keys: keys.into(), idle: "adaptive", ..session.settings() };
             let noted = (series, place, busy.clone());
             let daemon = Daemon::start(cores, &settings);
-            lineup.add(series, place, daemon.and_then(|daemon| Limited::new(daemon, cores, size, noted)));
+            lineup.add(series, place, daemon.and_then(|daemon| Limited::new(daemon, cores, size, rate, noted)));
         }
     }
     let heading = |(name, source): (&str, &'static str), title, y| Heading {
