@@ -336,6 +336,53 @@ fn a_storm_is_held_back_and_what_goes_to_one_station_is_not() {
 }
 
 #[test]
+fn the_largest_limit_is_none_and_the_least_holds_at_once() {
+    let daemon = Daemon::start(&config(&["ingress = { rate = \"400Gbit\", burst = \"1GiB\" }", ""]));
+    let _receiver = client(&daemon, 2, address(1), &[]);
+    let _flooder = client(&daemon, 1, address(2), &[1514]);
+    until("it is as good as none", || rate(&daemon, "p2") > 400e6);
+    // Nothing of what the bucket held passes.
+    daemon.ok(&["port", "set", "p1", "ingress={rate=\"8kbit\",burst=\"1514B\"}"]);
+    let bytes = || count(&daemon.port("p2"), "out", "bytes");
+    let (before, began) = (bytes(), Instant::now());
+    let passed = |before: u64| bytes() - before;
+    until("some frames were paid for", || {
+        let passed = passed(before);
+        assert!(passed <= 3 * 1514 + began.elapsed().as_secs() * 1000 + 1000, "{passed} bytes");
+        passed > 0 && began.elapsed() > Duration::from_secs(2)
+    });
+    daemon.ok(&["port", "set", "p1", "ingress={rate=\"400Gbit\",burst=\"1GiB\"}"]);
+    until("it is as good as none again", || rate(&daemon, "p2") > 400e6);
+}
+
+#[test]
+fn a_switch_that_stood_still_lets_no_more_than_a_burst_through() {
+    const RATE: u64 = 1000;
+    let daemon = Daemon::start(&config(&["ingress = { frames = \"1kpps\", frames_burst = 10 }", ""]));
+    let mut receiver = daemon.attach("lan0:p2").unwrap();
+    send(&mut receiver, &frame([0xff; 6], 2, 60));
+    let _flooder = client(&daemon, 1, address(2), &[60]);
+    let mut drain = || receiver.rx().drain(512, |_| {}) as u64;
+    until("frames arrive", || drain() > 0);
+    for _ in 0..3 {
+        daemon.signal(rustix::process::Signal::STOP);
+        let stopped = Instant::now();
+        until("its clock is two seconds ahead", || {
+            while drain() > 0 {}
+            stopped.elapsed() > Duration::from_secs(2)
+        });
+        let (mut frames, goes_on) = (0, Instant::now());
+        daemon.signal(rustix::process::Signal::CONT);
+        until("frames arrive again", || {
+            frames += drain();
+            frames > 10
+        });
+        let most = 10 + 1 + RATE * (goes_on.elapsed().as_millis() as u64 + 1) / 1000;
+        assert!(frames <= most, "{frames} frames where {most} may pass");
+    }
+}
+
+#[test]
 fn a_wrong_limit_is_refused_with_what_would_be_right() {
     let daemon = Daemon::start(&config(&[""]));
     for (keys, right) in [

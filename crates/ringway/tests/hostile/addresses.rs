@@ -1,12 +1,18 @@
 //! Floods of source addresses: the table keeps what is others', and a guard lets none of them in.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ringway_abi::Slot;
 use serde_json::Value;
 
-use crate::attacker::{Attacker, EVIL, PEER};
-use crate::scene::Scene;
+use crate::attacker::{Attacker, EVIL, PEER, Side};
+use crate::scene::{Scene, StopOnDrop};
 use crate::support::until;
 
 const MILLION: u64 = 1_000_000;
+/// How long a client changes its frames while they are judged, at least.
+const RACE: Duration = Duration::from_millis(1500);
 
 /// A number that looks like chance, the same in every run (SplitMix64, Steele and others, 2014).
 fn mixed(number: u64) -> u64 {
@@ -104,6 +110,58 @@ fn a_guard_lets_none_of_a_million_sources_in_and_counts_each() {
     assert_eq!(scene.daemon.port("peer")["out"]["frames"], before, "none arrived");
     assert_eq!(known(&scene, "peer"), 1, "nobody takes the peer's address");
     hears_no_bystander(&scene, &mut peer);
+    drop((evil, peer));
+    scene.end();
+}
+
+#[test]
+fn a_frame_that_changes_while_it_is_judged_arrives_as_what_it_was_judged_to_be() {
+    let scene = Scene::start_with(
+        "[switch.lan0]\n[port.evil]\nswitch = \"lan0\"\nkind = \"process\"\nmac = [\"02:ee:00:00:00:01\"]\n\
+         ip = [\"10.77.0.1\"]\n",
+    );
+    let (evil, mut peer) = introduce(&scene);
+    let ipv4 = [0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2, 0, 9, 0, 9];
+    let mut truth = [&PEER[..], &EVIL, &ipv4].concat();
+    truth.resize(60, 0);
+    let [mut other_mac, mut other_ip] = [truth.clone(), truth.clone()];
+    other_mac[6..12].copy_from_slice(&PEER);
+    other_ip[29] = 254;
+    let layout = *evil.port.layout();
+    let slots = layout.shape.tx_slots;
+    for at in 0..slots {
+        let buffer = layout.first_tx_buffer(0, at);
+        evil.write_buffer(buffer, &truth);
+        evil.set_slot(Side::Tx, at, Slot { buffer, len: 60, flags: 0 });
+    }
+    let lies = || [scene.drops("evil", "spoofed_mac"), scene.drops("evil", "spoofed_ip")];
+    let (stop, mut head, mut heard) = (AtomicBool::new(false), 0, 0);
+    std::thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for frame in [&other_mac, &truth, &other_ip, &truth] {
+                    (0..slots).for_each(|at| evil.write_buffer(layout.first_tx_buffer(0, at), frame));
+                }
+            }
+        });
+        let began = Instant::now();
+        until("some were told from the others", || {
+            for _ in 0..1000 {
+                head = (head + slots - 1) % slots;
+                evil.publish(head);
+                peer.port.rx().drain(512, |frame| {
+                    if frame.get(12..14) == Some(&[8, 0]) {
+                        assert_eq!((&frame[6..12], &frame[26..30]), (&EVIL[..], &[10, 77, 0, 1][..]), "a lie arrived");
+                        heard += 1;
+                    }
+                });
+                std::thread::yield_now();
+            }
+            began.elapsed() > RACE && heard > 0 && lies().iter().all(|&lies| lies > 0)
+        });
+    });
+    println!("{heard} heard, {:?} were lies", lies());
     drop((evil, peer));
     scene.end();
 }
