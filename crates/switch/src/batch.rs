@@ -1,16 +1,18 @@
 //! Frames on their way through one pass.
 
 mod frame;
+mod judge;
+mod place;
 
 use ringway_memory::{HEAD_BYTES, Head, View, read_heads, recycled};
 
 pub(crate) use self::frame::AllFrames;
 use self::frame::{EMPTY, Entry, More};
 pub use self::frame::{Frame, InTurn};
+pub use self::place::Destination;
 use crate::counters::DropReason;
-use crate::mac::Mac;
 use crate::offload::{self, Accepts, Offload};
-use crate::policy::{Class, Exhausted, Judging};
+use crate::policy::{Class, Exhausted};
 
 /// Most frames in a batch.
 pub const MAX_BATCH: usize = 1024;
@@ -24,50 +26,6 @@ const MAX_BYTES: u64 = 2 << 20;
 const SEGMENT_COST: u64 = 512;
 /// Longest frame that any port takes, in bytes.
 const LONGEST: u64 = (64 << 10) + 128;
-/// Frames whose heads are compared together.
-const ROW: usize = 8;
-/// After so many rows that were not alike, frames are looked at one by one.
-const MOST_UNLIKE: usize = 2;
-
-/// Where a frame goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Destination {
-    /// One port, by its index in the switch.
-    Port(u16),
-    /// Every port but the source.
-    Flood,
-    /// Nowhere, counted at the source.
-    Drop(DropReason),
-}
-
-/// A [`Destination`] in one word, to be copied and compared once per frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Packed(u32);
-
-impl Packed {
-    const FLOOD: u32 = 1 << 16;
-    const DROP: u32 = 2 << 16;
-    /// Decided before forwarding.
-    const REJECTED: u32 = 6 << 16;
-
-    #[inline]
-    const fn new(destination: Destination) -> Packed {
-        match destination {
-            Destination::Port(port) => Packed(port as u32),
-            Destination::Flood => Packed(Self::FLOOD),
-            Destination::Drop(reason) => Packed(Self::DROP | reason as u32),
-        }
-    }
-
-    #[inline]
-    fn unpack(self) -> Destination {
-        match self.0 & !0xffff {
-            0 => Destination::Port(self.0 as u16),
-            Self::FLOOD => Destination::Flood,
-            _ => Destination::Drop(DropReason::ALL[(self.0 & 0xffff) as usize]),
-        }
-    }
-}
 
 /// Frames collected from one port: of each a private copy of its first 128 bytes, its length, and views of the rest,
 /// which is still in the client's memory.
@@ -463,119 +421,6 @@ impl<'m> Batch<'m> {
         &self.parts.heads[index].0
     }
 
-    /// Rejects the frames that may not pass by their first bytes: all of a frame, or 128. Frames that are like one that
-    /// passed are not looked at one by one.
-    #[inline]
-    pub(crate) fn judge(&mut self, judging: &mut Judging<'_>) {
-        let count = self.parts.count;
-        let (rows, others) = self.parts.heads[..count].as_chunks::<ROW>();
-        let (entries, other_entries) = self.parts.entries[..count].as_chunks_mut::<ROW>();
-        let first = self.parts.heads[0].0.first_chunk();
-        let (mut unlike, mut alike) = (0, true);
-        for (heads, entries) in rows.iter().zip(entries) {
-            if unlike < MOST_UNLIKE
-                && let (true, same) = judging.are_like(heads)
-                && frame::begin_with(entries, judging.looked_at())
-            {
-                // The one that they are like was compared with the first.
-                (unlike, alike) = (0, alike & same);
-            } else {
-                unlike += 1;
-                self.parts.rejected |= judge_each(heads, entries, judging);
-                alike = alike && heads.iter().all(|head| head.0.first_chunk::<MIN_FRAME>() == first);
-            }
-        }
-        self.parts.rejected |= judge_each(others, other_entries, judging);
-        self.parts.alike = alike && others.iter().all(|head| head.0.first_chunk() == first);
-    }
-
-    /// Gives every frame the VLAN that `classify` finds in its first bytes, which it may change: what is delivered is what
-    /// is there then. Rejects those that have none. Frames without tags are in `untagged`, if that is one.
-    #[inline]
-    pub(crate) fn classify(
-        &mut self,
-        untagged: Option<Class>,
-        classify: impl FnMut(&mut [u8; HEAD_BYTES], usize) -> Result<Class, DropReason>,
-    ) {
-        // Most sources send no tags at all.
-        let heads = &self.parts.heads[..if self.parts.alike { 1 } else { self.parts.count }];
-        let (rows, others) = heads.as_chunks::<ROW>();
-        let has_tag = |head: &Head| Class::has_tag(&head.0);
-        let tagged = rows.iter().any(|row| row.iter().any(has_tag)) || others.iter().any(has_tag);
-        self.parts.class = untagged.filter(|_| !tagged);
-        if self.parts.class.is_none() {
-            self.classify_each(classify);
-        }
-    }
-
-    #[inline(never)]
-    fn classify_each(&mut self, mut classify: impl FnMut(&mut [u8; HEAD_BYTES], usize) -> Result<Class, DropReason>) {
-        let mut one = None;
-        let mut several = false;
-        let frames = self
-            .parts
-            .heads
-            .iter_mut()
-            .zip(&mut self.parts.entries[..])
-            .zip(&mut self.parts.classes)
-            .take(self.parts.count);
-        for ((head, entry), place) in frames {
-            if self.parts.rejected && entry.destination.0 >= Packed::REJECTED {
-                continue;
-            }
-            match classify(&mut head.0, entry.more.head_len(entry.len)) {
-                Ok(class) => {
-                    several |= *one.get_or_insert(class) != class;
-                    *place = class;
-                }
-                Err(reason) => {
-                    entry.destination = Packed(Packed::REJECTED | reason as u32);
-                    self.parts.rejected = true;
-                }
-            }
-        }
-        self.parts.class = one.filter(|_| !several);
-    }
-
-    /// The VLAN of every frame that is not rejected, where they are in one and alike.
-    #[inline]
-    pub(crate) fn only_class(&self) -> Option<Class> {
-        self.parts.class
-    }
-
-    /// The VLAN of frame `index`, where the switch has any.
-    #[inline]
-    pub(crate) fn class(&self, index: usize) -> Class {
-        self.parts.class.unwrap_or(self.parts.classes[index])
-    }
-
-    /// Where frame `index` goes.
-    #[inline]
-    #[must_use]
-    pub fn destination(&self, index: usize) -> Destination {
-        self.parts.entries[index].destination.unpack()
-    }
-
-    /// Drops frame `index` before forwarding, which leaves it alone.
-    pub fn reject(&mut self, index: usize, reason: DropReason) {
-        self.parts.entries[index].destination = Packed(Packed::REJECTED | reason as u32);
-        (self.parts.rejected, self.parts.together) = (true, false);
-    }
-
-    /// Whether frame `index` was rejected.
-    #[inline]
-    #[must_use]
-    pub fn is_rejected(&self, index: usize) -> bool {
-        self.parts.rejected && self.parts.entries[index].destination.0 >= Packed::REJECTED
-    }
-
-    /// Whether some frame was rejected.
-    #[inline]
-    #[must_use]
-    pub fn has_rejected(&self) -> bool {
-        self.parts.rejected
-    }
-
     /// Takes the frames from `len` on out of the batch.
     pub fn truncate(&mut self, len: usize) {
         while self.parts.count > len {
@@ -589,117 +434,6 @@ impl<'m> Batch<'m> {
     #[must_use]
     pub fn frame_len(&self, index: usize) -> usize {
         self.parts.entries[index].len as usize
-    }
-
-    /// Decides where every frame goes, from its source and destination. A frame with the addresses of the one before goes
-    /// where that one goes, without asking again.
-    #[inline]
-    pub fn place(&mut self, mut decide: impl FnMut(Mac, Mac) -> Destination) {
-        if self.parts.rejected {
-            return self.place_others(decide);
-        }
-        let count = self.parts.count;
-        if self.parts.alike && count > 0 {
-            let head = &self.parts.heads[0].0;
-            let destination = Packed::new(decide(Mac::source(head), Mac::destination(head)));
-            self.parts.entries[..count].iter_mut().for_each(|entry| entry.destination = destination);
-            self.parts.together = true;
-            return;
-        }
-        let (mut last, mut decided, alike) = (((0, 0), None), 0, self.begin_alike());
-        if alike > 0 {
-            let head = &self.parts.heads[0].0;
-            let destination = Packed::new(decide(Mac::source(head), Mac::destination(head)));
-            self.parts.entries[..alike].iter_mut().for_each(|entry| entry.destination = destination);
-            (last, decided) = ((Mac::both(head), Some(destination)), 1);
-        }
-        for (head, entry) in self.parts.heads[alike..count].iter().zip(&mut self.parts.entries[alike..count]) {
-            let addresses = Mac::both(&head.0);
-            entry.destination = match last {
-                (before, Some(destination)) if before == addresses => destination,
-                _ => {
-                    decided += 1;
-                    Packed::new(decide(Mac::source(&head.0), Mac::destination(&head.0)))
-                }
-            };
-            last = (addresses, Some(entry.destination));
-        }
-        self.parts.together = decided == 1;
-    }
-
-    /// How many frames from the first on have its addresses: a number of whole rows.
-    #[inline]
-    fn begin_alike(&self) -> usize {
-        let (rows, _) = self.parts.heads[..self.parts.count].as_chunks::<ROW>();
-        let Some([first, ..]) = rows.first() else { return 0 };
-        let words = |head: &Head| [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| head.0[at + byte])));
-        let first = words(first);
-        let is_like = |row: &&[Head; ROW]| {
-            let unlike = row.iter().fold([0; 2], |all, head| {
-                let words = words(head);
-                [all[0] | words[0] ^ first[0], all[1] | words[1] ^ first[1]]
-            });
-            // Twelve bytes.
-            unlike[0] | unlike[1] << 32 == 0
-        };
-        ROW * rows.iter().take_while(is_like).count()
-    }
-
-    /// The same for the frames that were not rejected.
-    #[cold]
-    fn place_others(&mut self, mut decide: impl FnMut(Mac, Mac) -> Destination) {
-        for (head, entry) in self.parts.heads.iter().zip(&mut self.parts.entries[..]).take(self.parts.count) {
-            if entry.destination.0 < Packed::REJECTED {
-                entry.destination = Packed::new(decide(Mac::source(&head.0), Mac::destination(&head.0)));
-            }
-        }
-    }
-
-    /// As [`Batch::place`], with the VLAN of each frame, which is 0 where the switch has none.
-    #[inline]
-    pub(crate) fn place_in(&mut self, vlans: bool, mut decide: impl FnMut(u16, Mac, Mac) -> Destination) {
-        match self.parts.class {
-            _ if !vlans => self.place(|source, destination| decide(0, source, destination)),
-            Some(class) => self.place(|source, destination| decide(class.vlan(), source, destination)),
-            None => self.place_mixed(decide),
-        }
-    }
-
-    #[inline(never)]
-    fn place_mixed(&mut self, mut decide: impl FnMut(u16, Mac, Mac) -> Destination) {
-        let mut last = (((0, 0), 0), None);
-        for ((head, entry), class) in
-            self.parts.heads.iter().zip(&mut self.parts.entries[..]).zip(&self.parts.classes).take(self.parts.count)
-        {
-            if self.parts.rejected && entry.destination.0 >= Packed::REJECTED {
-                continue;
-            }
-            let key = (Mac::both(&head.0), class.vlan());
-            entry.destination = match last {
-                (before, Some(destination)) if before == key => destination,
-                _ => Packed::new(decide(class.vlan(), Mac::source(&head.0), Mac::destination(&head.0))),
-            };
-            last = (key, Some(entry.destination));
-        }
-    }
-
-    /// Decides where frame `index` goes.
-    #[inline]
-    pub fn set_destination(&mut self, index: usize, destination: Destination) {
-        self.parts.together = false;
-        self.parts.entries[index].destination = Packed::new(destination);
-    }
-
-    /// The destination of frame `first` and the index after the last of the frames that follow it there without a
-    /// gap; `None` after the last frame.
-    #[inline]
-    pub(crate) fn run(&self, first: usize) -> Option<(Destination, usize)> {
-        let (entry, others) = self.parts.entries[..self.parts.count].get(first..)?.split_first()?;
-        if self.parts.together {
-            return Some((entry.destination.unpack(), self.parts.count));
-        }
-        let more = others.iter().take_while(|other| other.destination == entry.destination).count();
-        Some((entry.destination.unpack(), first + 1 + more))
     }
 
     /// All of it went to a port that was given so many frames and refused the others.
@@ -722,17 +456,4 @@ impl<'m> Batch<'m> {
     pub fn frame(&self, index: usize) -> Frame<'_, 'm> {
         Frame { batch: self, entry: &self.parts.entries[index], head: &self.parts.heads[index] }
     }
-}
-
-/// Rejects those of the frames that may not pass; whether there are any.
-#[inline(always)]
-fn judge_each(heads: &[Head], entries: &mut [Entry], judging: &mut Judging<'_>) -> bool {
-    let mut rejected = false;
-    for (head, entry) in heads.iter().zip(entries) {
-        if let Err(reason) = judging.judge(&head.0, entry.more.head_len(entry.len)) {
-            entry.destination = Packed(Packed::REJECTED | reason as u32);
-            rejected = true;
-        }
-    }
-    rejected
 }

@@ -5,7 +5,8 @@ use std::slice;
 
 use ringway_memory::{Head, View};
 
-use super::{Batch, Destination, Packed};
+use super::Batch;
+use super::place::{Destination, Packed};
 use crate::counters::DropReason;
 use crate::offload::{self, Offload};
 use crate::policy::Class;

@@ -1,0 +1,190 @@
+//! Where the frames of a batch go.
+
+use ringway_memory::Head;
+
+use super::Batch;
+use crate::counters::DropReason;
+use crate::mac::Mac;
+
+/// Frames whose addresses are compared together.
+const ROW: usize = 8;
+
+/// Where a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// One port, by its index in the switch.
+    Port(u16),
+    /// Every port but the source.
+    Flood,
+    /// Nowhere, counted at the source.
+    Drop(DropReason),
+}
+
+/// A [`Destination`] in one word, to be copied and compared once per frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Packed(pub(super) u32);
+
+impl Packed {
+    const FLOOD: u32 = 1 << 16;
+    const DROP: u32 = 2 << 16;
+    /// Decided before forwarding.
+    pub(super) const REJECTED: u32 = 6 << 16;
+
+    #[inline]
+    pub(super) const fn new(destination: Destination) -> Packed {
+        match destination {
+            Destination::Port(port) => Packed(port as u32),
+            Destination::Flood => Packed(Self::FLOOD),
+            Destination::Drop(reason) => Packed(Self::DROP | reason as u32),
+        }
+    }
+
+    #[inline]
+    pub(super) fn unpack(self) -> Destination {
+        match self.0 & !0xffff {
+            0 => Destination::Port(self.0 as u16),
+            Self::FLOOD => Destination::Flood,
+            _ => Destination::Drop(DropReason::ALL[(self.0 & 0xffff) as usize]),
+        }
+    }
+}
+
+impl Batch<'_> {
+    /// Where frame `index` goes.
+    #[inline]
+    #[must_use]
+    pub fn destination(&self, index: usize) -> Destination {
+        self.parts.entries[index].destination.unpack()
+    }
+
+    /// Drops frame `index` before forwarding, which leaves it alone.
+    pub fn reject(&mut self, index: usize, reason: DropReason) {
+        self.parts.entries[index].destination = Packed(Packed::REJECTED | reason as u32);
+        (self.parts.rejected, self.parts.together) = (true, false);
+    }
+
+    /// Whether frame `index` was rejected.
+    #[inline]
+    #[must_use]
+    pub fn is_rejected(&self, index: usize) -> bool {
+        self.parts.rejected && self.parts.entries[index].destination.0 >= Packed::REJECTED
+    }
+
+    /// Whether some frame was rejected.
+    #[inline]
+    #[must_use]
+    pub fn has_rejected(&self) -> bool {
+        self.parts.rejected
+    }
+
+    /// Decides where every frame goes, from its source and destination. A frame with the addresses of the one before goes
+    /// where that one goes, without asking again.
+    #[inline]
+    pub fn place(&mut self, mut decide: impl FnMut(Mac, Mac) -> Destination) {
+        if self.parts.rejected {
+            return self.place_others(decide);
+        }
+        let count = self.parts.count;
+        if self.parts.alike && count > 0 {
+            let head = &self.parts.heads[0].0;
+            let destination = Packed::new(decide(Mac::source(head), Mac::destination(head)));
+            self.parts.entries[..count].iter_mut().for_each(|entry| entry.destination = destination);
+            self.parts.together = true;
+            return;
+        }
+        let (mut last, mut decided, alike) = (((0, 0), None), 0, self.begin_alike());
+        if alike > 0 {
+            let head = &self.parts.heads[0].0;
+            let destination = Packed::new(decide(Mac::source(head), Mac::destination(head)));
+            self.parts.entries[..alike].iter_mut().for_each(|entry| entry.destination = destination);
+            (last, decided) = ((Mac::both(head), Some(destination)), 1);
+        }
+        for (head, entry) in self.parts.heads[alike..count].iter().zip(&mut self.parts.entries[alike..count]) {
+            let addresses = Mac::both(&head.0);
+            entry.destination = match last {
+                (before, Some(destination)) if before == addresses => destination,
+                _ => {
+                    decided += 1;
+                    Packed::new(decide(Mac::source(&head.0), Mac::destination(&head.0)))
+                }
+            };
+            last = (addresses, Some(entry.destination));
+        }
+        self.parts.together = decided == 1;
+    }
+
+    /// How many frames from the first on have its addresses: a number of whole rows.
+    #[inline]
+    fn begin_alike(&self) -> usize {
+        let (rows, _) = self.parts.heads[..self.parts.count].as_chunks::<ROW>();
+        let Some([first, ..]) = rows.first() else { return 0 };
+        let words = |head: &Head| [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|byte| head.0[at + byte])));
+        let first = words(first);
+        let is_like = |row: &&[Head; ROW]| {
+            let unlike = row.iter().fold([0; 2], |all, head| {
+                let words = words(head);
+                [all[0] | words[0] ^ first[0], all[1] | words[1] ^ first[1]]
+            });
+            // Twelve bytes.
+            unlike[0] | unlike[1] << 32 == 0
+        };
+        ROW * rows.iter().take_while(is_like).count()
+    }
+
+    /// The same for the frames that were not rejected.
+    #[cold]
+    fn place_others(&mut self, mut decide: impl FnMut(Mac, Mac) -> Destination) {
+        for (head, entry) in self.parts.heads.iter().zip(&mut self.parts.entries[..]).take(self.parts.count) {
+            if entry.destination.0 < Packed::REJECTED {
+                entry.destination = Packed::new(decide(Mac::source(&head.0), Mac::destination(&head.0)));
+            }
+        }
+    }
+
+    /// As [`Batch::place`], with the VLAN of each frame, which is 0 where the switch has none.
+    #[inline]
+    pub(crate) fn place_in(&mut self, vlans: bool, mut decide: impl FnMut(u16, Mac, Mac) -> Destination) {
+        match self.parts.class {
+            _ if !vlans => self.place(|source, destination| decide(0, source, destination)),
+            Some(class) => self.place(|source, destination| decide(class.vlan(), source, destination)),
+            None => self.place_mixed(decide),
+        }
+    }
+
+    #[inline(never)]
+    fn place_mixed(&mut self, mut decide: impl FnMut(u16, Mac, Mac) -> Destination) {
+        let mut last = (((0, 0), 0), None);
+        for ((head, entry), class) in
+            self.parts.heads.iter().zip(&mut self.parts.entries[..]).zip(&self.parts.classes).take(self.parts.count)
+        {
+            if self.parts.rejected && entry.destination.0 >= Packed::REJECTED {
+                continue;
+            }
+            let key = (Mac::both(&head.0), class.vlan());
+            entry.destination = match last {
+                (before, Some(destination)) if before == key => destination,
+                _ => Packed::new(decide(class.vlan(), Mac::source(&head.0), Mac::destination(&head.0))),
+            };
+            last = (key, Some(entry.destination));
+        }
+    }
+
+    /// Decides where frame `index` goes.
+    #[inline]
+    pub fn set_destination(&mut self, index: usize, destination: Destination) {
+        self.parts.together = false;
+        self.parts.entries[index].destination = Packed::new(destination);
+    }
+
+    /// The destination of frame `first` and the index after the last of the frames that follow it there without a
+    /// gap; `None` after the last frame.
+    #[inline]
+    pub(crate) fn run(&self, first: usize) -> Option<(Destination, usize)> {
+        let (entry, others) = self.parts.entries[..self.parts.count].get(first..)?.split_first()?;
+        if self.parts.together {
+            return Some((entry.destination.unpack(), self.parts.count));
+        }
+        let more = others.iter().take_while(|other| other.destination == entry.destination).count();
+        Some((entry.destination.unpack(), first + 1 + more))
+    }
+}
