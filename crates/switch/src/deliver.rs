@@ -307,7 +307,10 @@ impl Lists {
         let (congestion, before) = (member.port.congestion(), member.port.counters().given_and_lost());
         let shared = congestion.is_on(now.nanoseconds);
         if shared {
-            let (bytes, most) = congestion.most(from, output.room(frames.clone()), now.nanoseconds);
+            let room = output.room(frames.clone());
+            // One that stands still costs the others as little as may be.
+            let (bytes, most) =
+                if let Some((0, _)) = room { (0, 0) } else { congestion.most(from, room, now.nanoseconds) };
             let turn = policy::first(frames.clone().map(|frame| frame.len()), bytes, most);
             if turn.refused > 0 {
                 refuse(&frames, turn.frames, DropReason::ReceiverFull, member, switch.watch(port));

@@ -139,3 +139,18 @@ fn one_that_sends_now_and_then_holds_up_nobody() {
     assert!(bytes[0] > 0);
     assert!(idle < 100, "{idle} of 5,000 steps without a frame to take: {bytes:?}");
 }
+
+#[test]
+fn a_receiver_that_stands_still_is_not_given_anything_until_it_has_room() {
+    let mut lan = Plan::new(2).learning();
+    lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
+    lan.sink(0, |kept| kept.room = 4);
+    for (batch, deliveries, lost) in [(0, vec![4], 4), (1, vec![4], 12), (2, vec![4, 4], 16)] {
+        if batch == 2 {
+            lan.sink(0, |kept| kept.frames.clear());
+        }
+        lan.send(1, &[(); 8].map(|()| frame(mac(0), mac(1), 60, 0)));
+        assert_eq!(lan.sink(0, |kept| kept.deliveries.clone()), deliveries, "batch {batch}");
+        assert_eq!(lan.dropped(0, DropReason::ReceiverFull), lost);
+    }
+}
