@@ -165,25 +165,22 @@ impl Ring for Split {
         let start = RING + self.place(at);
         // What lies in one piece, up to the ring's end.
         let entries = self.available_ring.get(start..RING + usize::from(self.size)).unwrap_or_default();
-        let (mut count, descriptors) = (there.min(heads.len()).min(entries.len()), &self.descriptors);
-        let mut unlike = 0;
-        let wanted = u64::from(kind) << 32;
+        let (count, descriptors) = (there.min(heads.len()).min(entries.len()), &self.descriptors);
+        let kinds = [u64::from(kind) << 32, u64::from(KIND) << 32];
         for (step, (entry, head)) in entries[..count].iter().zip(heads.iter_mut()).enumerate() {
             let id = u16::from_le(entry.load(Ordering::Relaxed));
             let Some(words) = descriptors.get(usize::from(id)) else {
                 if step == 0 {
                     return Err(RingFault::HeadOutOfRange { head: id, size: self.size });
                 }
-                count = step;
-                break;
+                return Ok(step);
             };
             let [address, rest] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
-            unlike |= u64::from_le(rest) ^ wanted;
             *head = Head { first: Descriptor::split(address, rest), id };
-        }
-        if unlike & u64::from(KIND) << 32 != 0 {
-            // Those behind it are gathered again.
-            return Ok(heads[..count].iter().take_while(|head| head.first.unlike(kind) == 0).count() + 1);
+            // No further: those behind it would be gathered again after each of its like.
+            if u64::from_le(rest) & kinds[1] != kinds[0] {
+                return Ok(step + 1);
+            }
         }
         // What the next call will read. Four descriptors share a line where the driver uses them in order.
         let ahead = entries.len().min(there).min(2 * count);
