@@ -19,7 +19,7 @@ SANITIZE = RUSTC_BOOTSTRAP=1 $(CARGO) test --target $(HOST) $(addprefix -p ,$(SA
 FUZZ_SECONDS ?= 6
 FUZZ_TARGETS := ring split_ring packed_ring attach pcap offload guard vhost_message vfio_message e1000_rings e1000_registers stream
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
-  dpdk librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
+  dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
   tshark prometheus python3-prometheus-client curl
 
 .PHONY: all build demo deps test check unit loom asan tsan fuzz smoke bench install guests nightly clean

@@ -1,5 +1,5 @@
-//! DPDK's testpmd (Debian package dpdk) as a cross-connect of two vhost-user ports: no switching, whatever comes in at one
-//! goes out at the other (`io` mode), copied twice.
+//! DPDK's testpmd (Debian package dpdk-dev, in older releases dpdk) as a cross-connect of two vhost-user ports: no switching,
+//! whatever comes in at one goes out at the other (`io` mode), copied twice.
 
 use std::fs::{self, File};
 use std::io;
@@ -70,7 +70,7 @@ pub(super) fn command(lcores: &str, huge_pages: bool) -> io::Result<Command> {
     let program = find_program("dpdk-testpmd").ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::NotFound,
-            "dpdk-testpmd is not installed (Debian: apt-get install dpdk librte-meta-net librte-meta-mempool)",
+            "dpdk-testpmd is not installed (Debian: apt-get install dpdk dpdk-dev librte-meta-net librte-meta-mempool)",
         )
     })?;
     // Line by line, or what it writes to a file comes when it ends.
