@@ -121,12 +121,20 @@ impl Output for Out {
         match &mut self.receiver {
             Receiver::E1000(ring, settings) => {
                 let (mut received, tail) = (Received::default(), self.tail.load(Ordering::Acquire));
-                ring.deliver(memory, frames, settings, tail, &mut received, |_, _| ()).expect("a good driver");
+                match frames.in_turn() {
+                    Some(frames) => ring.deliver(memory, frames, settings, tail, &mut received, |_, _| ()),
+                    None => ring.deliver(memory, frames, settings, tail, &mut received, |_, _| ()),
+                }
+                .expect("a good driver");
                 counters.add_out(received.traffic.frames, received.bytes);
             }
             Receiver::Packed(ring) => {
                 let mut tally = Tally::default();
-                ring.deliver(memory, frames, &mut tally).expect("a good driver");
+                match frames.in_turn() {
+                    Some(frames) => ring.deliver(memory, frames, &mut tally),
+                    None => ring.deliver(memory, frames, &mut tally),
+                }
+                .expect("a good driver");
                 counters.add_out(tally.frames, tally.bytes);
             }
             Receiver::Nobody => {}

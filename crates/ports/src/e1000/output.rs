@@ -42,7 +42,10 @@ impl Output for E1000Output {
             counters.drop_out(DropReason::ReceiverDown, frames.count() as u64);
             return Ok(());
         }
-        let received = self.device.receive(&mut side, frames);
+        let received = match frames.in_turn() {
+            Some(frames) => self.device.receive(&mut side, frames),
+            None => self.device.receive(&mut side, frames),
+        };
         counters.add_out(received.traffic.frames + received.held, received.bytes + received.held_bytes);
         for (reason, lost) in [
             (DropReason::ReceiverFiltered, received.filtered),
@@ -75,7 +78,11 @@ pub(super) enum Left {
 impl Device {
     /// Gives frames to the guest, and notes what that causes. Frames without descriptors wait for them, and those after them.
     #[inline]
-    fn receive<'b, 'm: 'b>(&self, side: &mut OutputSide, frames: impl Iterator<Item = Frame<'b, 'm>>) -> Received {
+    fn receive<'b, 'm: 'b>(
+        &self,
+        side: &mut OutputSide,
+        frames: impl Iterator<Item = Frame<'b, 'm>> + Clone,
+    ) -> Received {
         let (mut earlier, mut now) = (Received::default(), Received::default());
         let tail = side.tail(&self.page);
         let mut result = side.start(&self.page, tail);

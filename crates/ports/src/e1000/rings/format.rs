@@ -87,10 +87,19 @@ impl Format {
     #[inline(always)]
     pub(super) fn only(self, status: Status, len: usize) -> u64 {
         let word = match self {
-            Format::Legacy { .. } => len as u64 | (status.bits | LAST) << 32,
-            _ => status.bits | LAST | (len as u64) << 32,
+            Format::Legacy { .. } => (status.bits | LAST) << 32,
+            _ => status.bits | LAST,
         };
-        word | u64::from(status.tag) << 48
+        self.with_len(word | u64::from(status.tag) << 48, len)
+    }
+
+    /// The second word of a descriptor like one with no bytes, with `len` of them.
+    #[inline(always)]
+    pub(super) fn with_len(self, none: u64, len: usize) -> u64 {
+        none | match self {
+            Format::Legacy { .. } => len as u64,
+            _ => (len as u64) << 32,
+        }
     }
 
     /// Writes a descriptor back whose only buffer was filled: first what is behind the word that the driver looks at.

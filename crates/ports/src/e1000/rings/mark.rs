@@ -1,57 +1,79 @@
-//! What is remembered of a frame that was taken, in one word: what the statistics need, and where the next one begins.
+//! What is remembered of frames that were taken: what the statistics need, and where the next one begins.
 
 use ringway_memory::HEAD_BYTES;
 use ringway_switch::Frame;
 
 use super::traffic::{Group, Traffic};
 
-/// From the lowest bits up: bytes (20), group (2), the descriptor after it (16), and of a frame to be cut the bytes of its
-/// headers (8) and of a segment (16).
+/// A frame, or several in a row that are alike and take a descriptor each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Mark(u64);
-
-const GROUP: u32 = 20;
-const NEXT: u32 = 22;
-const HEADER: u32 = 38;
-const SIZE: u32 = 46;
+pub(super) struct Mark {
+    /// Bytes of each.
+    len: u32,
+    frames: u16,
+    /// The descriptor after the last; the ring's size for its first one.
+    next: u16,
+    group: Group,
+    /// Of a frame to be cut the bytes of its headers and of a segment.
+    header: u8,
+    size: u16,
+}
 
 impl Mark {
-    pub(super) const NONE: Mark = Mark(0);
+    pub(super) const NONE: Mark = Mark { len: 0, frames: 0, next: 0, group: Group::None, header: 0, size: 0 };
 
     /// Of a frame that is not to be cut.
     #[inline(always)]
     pub(super) fn whole(head: &[u8; HEAD_BYTES], len: usize, next: u32) -> Mark {
-        Mark(len as u64 | (Group::of(head) as u64) << GROUP | u64::from(next) << NEXT)
+        Mark { len: len as u32, frames: 1, next: next as u16, group: Group::of(head), ..Mark::NONE }
+    }
+
+    /// Of frames to one station each, before descriptor `next`.
+    #[inline(always)]
+    pub(super) fn alike(frames: usize, len: usize, next: u32) -> Mark {
+        Mark { len: len as u32, frames: frames as u16, next: next as u16, ..Mark::NONE }
     }
 
     pub(super) fn of(frame: &Frame<'_, '_>, next: u32) -> Mark {
-        let Mark(word) = Mark::whole(&frame.head().0, frame.len(), next);
-        let cut = frame.offload().filter(|offload| offload.gso_size > 0);
-        Mark(word | cut.map_or(0, |cut| u64::from(cut.hdr_len) << HEADER | u64::from(cut.gso_size) << SIZE))
+        let whole = Mark::whole(&frame.head().0, frame.len(), next);
+        match frame.offload().filter(|offload| offload.gso_size > 0) {
+            None => whole,
+            Some(cut) => Mark { header: cut.hdr_len as u8, size: cut.gso_size, ..whole },
+        }
     }
 
-    /// The descriptor after the frame; the ring's size for its first one.
+    /// The descriptor after the frames; the ring's size for its first one.
     pub(super) fn next(self) -> u32 {
-        (self.0 >> NEXT & 0xffff) as u32
+        self.next.into()
     }
 
-    /// Counts the frame, or what it is cut into.
+    /// How many there are.
+    pub(super) fn frames(self) -> usize {
+        self.frames.into()
+    }
+
+    /// The first `frames` of them, if there are more.
+    pub(super) fn first(self, frames: usize) -> Mark {
+        let fewer = self.frames - self.frames.min(frames.try_into().unwrap_or(u16::MAX));
+        Mark { frames: self.frames - fewer, next: self.next - fewer, ..self }
+    }
+
+    /// Counts the frames, or what one is cut into.
     #[inline(always)]
     pub(super) fn count(self, traffic: &mut Traffic) {
-        let (len, group) = ((self.0 & 0xf_ffff) as usize, Group::from_bits(self.0 >> GROUP));
-        match (self.0 >> SIZE) as usize {
-            0 => traffic.add(group, len, 1),
-            size => self.count_segments(group, len, size, traffic),
+        match self.size {
+            0 => traffic.add(self.group, self.len as usize, self.frames.into()),
+            _ => self.count_segments(traffic),
         }
     }
 
     #[cold]
-    fn count_segments(self, group: Group, len: usize, size: usize, traffic: &mut Traffic) {
-        let header = (self.0 >> HEADER & 0xff) as usize;
-        let payload = len - header;
-        traffic.add(group, header + size, (payload / size) as u64);
+    fn count_segments(self, traffic: &mut Traffic) {
+        let (header, size) = (usize::from(self.header), usize::from(self.size));
+        let payload = self.len as usize - header;
+        traffic.add(self.group, header + size, (payload / size) as u64);
         if !payload.is_multiple_of(size) {
-            traffic.add(group, header + payload % size, 1);
+            traffic.add(self.group, header + payload % size, 1);
         }
     }
 }

@@ -6,19 +6,22 @@ mod sums;
 
 use std::sync::atomic::Ordering;
 
-use ringway_memory::{View, prefetch_write};
+use ringway_memory::{HEAD_BYTES, Head, View, prefetch_write};
 use ringway_switch::{Accepts, Frame};
 
 use super::descriptor::{Table, Words, prefetch_run};
 use super::fault::RingFault;
 use super::filter::Filters;
-use super::format::{Format, Status};
+use super::format::{Format, NO_SUMS, Status};
 use super::traffic::{Group, Traffic};
-use crate::copy::{self, ROW, prefetch};
+use crate::copy::{self, FEW, ROW, prefetch};
 use crate::guest::{GuestMemory, Space};
 
 /// Shortest frame of the wire without its frame check sequence: shorter ones are padded.
 const SHORTEST: usize = 60;
+
+/// Where a row has no frame.
+static NO_BYTES: Head = Head([0; HEAD_BYTES]);
 
 /// What the registers say of reception.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -115,16 +118,14 @@ impl Receive {
     pub fn deliver<'b, 'm: 'b>(
         &mut self,
         writable: &GuestMemory,
-        frames: impl Iterator<Item = Frame<'b, 'm>>,
+        mut frames: impl Iterator<Item = Frame<'b, 'm>> + Clone,
         settings: &ReceiveSettings,
         tail: u32,
         received: &mut Received,
         mut left: impl FnMut(&Frame<'b, 'm>, &mut Received),
     ) -> Result<(), RingFault> {
-        let mut frames = frames;
-        let mut next = frames.next();
-        let result = self.give(writable, &mut next, &mut frames, settings, tail, received);
-        for frame in next.into_iter().chain(frames) {
+        let result = self.give(writable, &mut frames, settings, tail, received);
+        for frame in frames {
             left(&frame, received);
         }
         result
@@ -134,8 +135,7 @@ impl Receive {
     fn give<'b, 'm: 'b>(
         &mut self,
         writable: &GuestMemory,
-        next: &mut Option<Frame<'b, 'm>>,
-        frames: &mut impl Iterator<Item = Frame<'b, 'm>>,
+        frames: &mut (impl Iterator<Item = Frame<'b, 'm>> + Clone),
         settings: &ReceiveSettings,
         tail: u32,
         received: &mut Received,
@@ -146,27 +146,32 @@ impl Receive {
         let mut space = writable.space();
         let mut result = Ok(());
         while self.head != tail {
+            received.skip_unwanted(frames, settings);
             let end = if tail > self.head { tail } else { self.table.count() };
             let run = &words[self.head as usize..end as usize];
             let mut given = 0;
             if let Some(buffer) = self.format.single() {
-                given = self.give_plain(run, &space, buffer, next, frames, settings, received);
+                given = match frames.size_hint().1 {
+                    Some(..=FEW) => self.give_plain::<FEW>(run, &space, buffer, frames, settings, received),
+                    _ => self.give_plain::<ROW>(run, &space, buffer, frames, settings, received),
+                };
                 self.head = self.table.after(self.head, given as u32);
             }
-            let Some(frame) = *next else { break };
-            if given < run.len() {
-                if received.judge(&frame, settings) {
-                    match self.give_pieces(words, writable, &mut space, &frame, settings, tail, received) {
-                        Ok(true) => {}
-                        Ok(false) => break,
-                        Err(fault) => {
-                            result = Err(fault);
-                            break;
-                        }
+            if given == run.len() {
+                continue;
+            }
+            let Some(frame) = frames.clone().next() else { break };
+            if received.judge(&frame, settings) {
+                match self.give_pieces(words, writable, &mut space, &frame, settings, tail, received) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(fault) => {
+                        result = Err(fault);
+                        break;
                     }
                 }
-                *next = frames.next();
             }
+            frames.next();
         }
         if let Some((at, word)) = self.held.take() {
             self.format.write(&words[at as usize], word);
@@ -177,73 +182,123 @@ impl Receive {
         if writable.is_lost() { Err(RingFault::MemoryLost) } else { result }
     }
 
-    /// Gives frames to descriptors whose only buffers hold them, in the region that was used last, up to the first that does
-    /// not. Returns how many.
+    /// Gives frames to descriptors whose only buffers of `size` bytes hold them, in the region that was used last, up to the
+    /// first that does not or is not wanted, in rows of `ROW`. Returns how many.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments)]
-    fn give_plain<'b, 'm: 'b>(
+    fn give_plain<'b, 'm: 'b, const ROW: usize>(
         &mut self,
         run: &[Words],
         space: &Space<'_>,
         size: usize,
-        next: &mut Option<Frame<'b, 'm>>,
-        frames: &mut impl Iterator<Item = Frame<'b, 'm>>,
+        frames: &mut (impl Iterator<Item = Frame<'b, 'm>> + Clone),
         settings: &ReceiveSettings,
         received: &mut Received,
     ) -> usize {
         let fcs = if settings.strip_fcs { 0 } else { fcs::BYTES };
-        let mut writes = [None; ROW];
+        let longest = if size < SHORTEST + fcs { 0 } else { settings.longest.min(size - fcs) };
+        let mut buffers = [View::private(&mut []); ROW];
+        let mut firsts = [&NO_BYTES; ROW];
         let mut given = 0;
         loop {
             prefetch_run(&run[given..], |line| prefetch_write(line.cast_mut()));
-            let mut found = 0;
-            while found < ROW && given + found < run.len() {
-                let Some(frame) = *next else { break };
-                if !settings.filters.passes(&frame.head().0, frame.len()) {
-                    received.filtered += 1;
-                    *next = frames.next();
-                    continue;
-                }
-                let total = frame.len().max(SHORTEST) + fcs;
-                let address = u64::from_le(run[given + found][0].load(Ordering::Relaxed));
-                let is_tagged = settings.strip_tag && settings.filters.tag_of(&frame.head().0, frame.len()).is_some();
-                if frame.len() > settings.longest || total > size || is_tagged {
+            let row = frames.clone();
+            let mut all = Row { short: fcs == 0, ..Row::default() };
+            for (((words, buffer), first), frame) in
+                run[given..].iter().zip(&mut buffers).zip(&mut firsts).zip(frames.clone())
+            {
+                let (head, len) = (frame.head(), frame.len());
+                let is_tagged = settings.strip_tag && settings.filters.tag_of(&head.0, len).is_some();
+                if !settings.filters.passes(&head.0, len) || len > longest || is_tagged {
                     break;
                 }
-                let Some(buffer) = space.near(address, total as u32) else { break };
-                prefetch(buffer, prefetch_write);
-                writes[found] = Some((buffer, frame));
-                found += 1;
-                *next = frames.next();
+                let (address, total) = (u64::from_le(words[0].load(Ordering::Relaxed)), len.max(SHORTEST) + fcs);
+                let Some(room) = space.near(address, total as u32) else { break };
+                (*buffer, *first) = (room, head);
+                all.add(&frame);
             }
-            let writes = &writes[..found];
-            for write in writes {
-                let Some((buffer, frame)) = write else { break };
-                copy::touch(*buffer, frame);
+            if all.count > 0 {
+                frames.nth(all.count - 1);
             }
-            for write in writes {
-                let Some((buffer, frame)) = write else { break };
-                copy::write(*buffer, frame);
-                write_zeroes(*buffer, frame.len());
-                received.traffic.add(Group::of(&frame.head().0), frame.len().max(SHORTEST), 1);
-                received.bytes += frame.len() as u64;
-            }
-            for ((write, words), at) in writes.iter().zip(&run[given..]).zip(self.head + given as u32..) {
-                let Some((buffer, frame)) = write else { break };
-                let status = Status::new(sums::finish(*buffer, frame, settings, self.format), None);
-                if fcs > 0 {
-                    fcs::put(*buffer);
+            let (buffers, firsts) = (&buffers[..all.count], &firsts[..all.count]);
+            let words = &run[given..given + all.count];
+            if all.short {
+                copy::write_short_row::<0>(buffers, firsts);
+                let word = self.format.only(Status::new(NO_SUMS, None), 0);
+                let format = self.format;
+                self.give_back_row(words, given, buffers.iter().map(|buffer| format.with_len(word, buffer.len())));
+            } else {
+                buffers.iter().for_each(|buffer| prefetch(*buffer, prefetch_write));
+                buffers.iter().zip(row.clone()).for_each(|(buffer, frame)| copy::touch(*buffer, &frame));
+                for (buffer, frame) in buffers.iter().zip(row.clone()) {
+                    copy::write(*buffer, &frame);
+                    write_zeroes(*buffer, frame.len());
                 }
-                let word = self.format.only(status, buffer.len());
-                if self.held.is_none() {
-                    self.held = Some((at, word));
-                } else {
-                    self.format.write(words, word);
-                }
+                let format = self.format;
+                self.give_back_row(
+                    words,
+                    given,
+                    buffers.iter().zip(row.clone()).map(|(buffer, frame)| {
+                        let sums = sums::finish(*buffer, &frame, settings, format);
+                        if fcs > 0 {
+                            fcs::put(*buffer);
+                        }
+                        format.only(Status::new(sums, None), buffer.len())
+                    }),
+                );
             }
-            given += found;
-            if found < ROW {
+            all.count_in(row, received);
+            given += all.count;
+            if all.count < ROW {
                 return given;
+            }
+        }
+    }
+
+    /// Writes descriptors back, the first of which is `given` after the head: of the delivery's first only later.
+    #[inline(always)]
+    fn give_back_row(&mut self, words: &[Words], given: usize, second: impl Iterator<Item = u64>) {
+        let mut both = words.iter().zip(second);
+        if self.held.is_none() {
+            self.held = both.next().map(|(_, word)| (self.head + given as u32, word));
+        }
+        both.for_each(|(words, word)| self.format.write(words, word));
+    }
+}
+
+/// What the frames of a row have in common.
+#[derive(Clone, Copy, Default)]
+struct Row {
+    count: usize,
+    bytes: usize,
+    /// Of the last one.
+    len: usize,
+    /// They are of different lengths, unless this is 0.
+    uneven: usize,
+    /// Some are to a group, unless this is even.
+    groups: u8,
+    /// Nothing of them but their first bytes has to be written.
+    short: bool,
+}
+
+impl Row {
+    #[inline(always)]
+    fn add(&mut self, frame: &Frame<'_, '_>) {
+        let len = frame.len();
+        self.uneven |= if self.count == 0 { 0 } else { len ^ self.len };
+        self.groups |= frame.head().0[0];
+        self.short &= frame.is_short() && len >= SHORTEST;
+        (self.count, self.bytes, self.len) = (self.count + 1, self.bytes + len, len);
+    }
+
+    /// Counts these frames.
+    #[inline(always)]
+    fn count_in<'b, 'm: 'b>(&self, frames: impl Iterator<Item = Frame<'b, 'm>>, received: &mut Received) {
+        received.bytes += self.bytes as u64;
+        if self.uneven == 0 && self.groups & 1 == 0 {
+            received.traffic.add(Group::None, self.len.max(SHORTEST), self.count as u64);
+        } else {
+            for frame in frames.take(self.count) {
+                received.traffic.add(Group::of(&frame.head().0), frame.len().max(SHORTEST), 1);
             }
         }
     }
@@ -257,6 +312,19 @@ impl Received {
         self.filtered += u64::from(!wanted);
         self.long += u64::from(wanted && !fits);
         wanted && fits
+    }
+
+    /// Passes over frames that the guest does not want, up to one that it does; counts them.
+    #[inline(always)]
+    fn skip_unwanted<'b, 'm: 'b>(
+        &mut self,
+        frames: &mut (impl Iterator<Item = Frame<'b, 'm>> + Clone),
+        settings: &ReceiveSettings,
+    ) {
+        while frames.clone().next().is_some_and(|frame| !settings.filters.passes(&frame.head().0, frame.len())) {
+            frames.next();
+            self.filtered += 1;
+        }
     }
 
     /// Adds what became of others.

@@ -35,16 +35,6 @@ impl Group {
             _ => Group::Multicast,
         }
     }
-
-    /// As a number of two bits.
-    #[inline(always)]
-    pub(super) fn from_bits(bits: u64) -> Group {
-        match bits & 3 {
-            0 => Group::None,
-            1 => Group::Multicast,
-            _ => Group::Broadcast,
-        }
-    }
 }
 
 impl Traffic {

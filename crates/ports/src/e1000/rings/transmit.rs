@@ -1,5 +1,7 @@
 //! Frames from a driver: the transmit ring (SDM 3.3 and 3.4).
 
+use std::sync::atomic::Ordering;
+
 use ringway_memory::{View, prefetch_read};
 use ringway_switch::{Batch, Discarded, MAX_BATCH};
 
@@ -149,11 +151,17 @@ impl Transmit {
     /// Of the frames of the last collect, of which none was refused, takes only the first `frames`: the others are collected
     /// again.
     pub fn keep(&mut self, readable: &GuestMemory, frames: usize) {
-        if frames >= self.marked {
+        let mut left = frames;
+        let Some(cut) = self.marks[..self.marked].iter().position(|mark| {
+            let all = mark.frames() <= left;
+            left = left.saturating_sub(mark.frames() * usize::from(all));
+            !all
+        }) else {
             return;
-        }
-        self.marked = frames;
-        self.next = self.marks[..frames].last().map_or(self.head, |last| self.table.after(0, last.next()));
+        };
+        self.marks[cut] = self.marks[cut].first(left);
+        self.marked = cut + usize::from(left > 0);
+        self.next = self.marks[..self.marked].last().map_or(self.head, |last| self.table.after(0, last.next()));
         (self.incomplete, self.contexts) = (false, self.before);
         (self.segmented, self.failed) = (0, 0);
         // What was said before the frames that stay is said again after them.
@@ -191,14 +199,7 @@ impl Transmit {
         while self.next != self.tail && batch.room() > 0 && steps < MOST_STEPS {
             let end = if self.tail > self.next { self.tail } else { self.table.count() };
             let run = &words[self.next as usize..end as usize];
-            let (first, from) = (batch.len(), self.next);
-            let plain = take_plain(run, &space, &mut row, settings, batch);
-            self.next = self.table.after(self.next, plain as u32);
-            let marks = self.marks[self.marked..].iter_mut().zip(first..first + plain);
-            for ((mark, index), next) in marks.zip(from + 1..) {
-                *mark = Mark::whole(batch.head(index), batch.frame_len(index), next);
-            }
-            self.marked += plain;
+            let plain = self.take_plain(run, &space, &mut row, settings, batch);
             if plain == run.len() {
                 continue;
             }
@@ -223,6 +224,63 @@ impl Transmit {
             }
         }
         Ok(())
+    }
+
+    /// Takes frames as long as each is in one descriptor of the region that was used last, and asks for nothing. Returns how
+    /// many.
+    #[inline(always)]
+    fn take_plain<'m>(
+        &mut self,
+        run: &[Words],
+        space: &Space<'m>,
+        row: &mut [View<'m>; ROW],
+        settings: &TransmitSettings,
+        batch: &mut Batch<'m>,
+    ) -> usize {
+        let shortest = if settings.pad { SHORTEST } else { HEADER };
+        let mut taken = 0;
+        loop {
+            prefetch_run(&run[taken..], prefetch_read);
+            let (mut found, mut len, mut odd) = (0, 0, 0);
+            for (words, place) in run[taken..].iter().zip(row.iter_mut()) {
+                let descriptor = Transmitted::read(words);
+                let Some(view) = space.near(descriptor.address, descriptor.len()) else { break };
+                if !descriptor.is_plain() || view.len() < shortest || view.len() > settings.longest {
+                    break;
+                }
+                prefetch(view, |line| prefetch_read(line));
+                odd |= if found == 0 { 0 } else { len ^ view.len() };
+                len = view.len();
+                *place = view;
+                found += 1;
+            }
+            let first = batch.len();
+            let filled = batch.fill(&row[..found]);
+            self.next += filled as u32;
+            self.mark_row(batch, first, filled, (odd == 0).then_some(len));
+            taken += filled;
+            if filled < ROW {
+                self.next = self.table.after(self.next, 0);
+                return taken;
+            }
+        }
+    }
+
+    /// Remembers the last `count` frames of the batch, from `first` on, whose descriptors are before `self.next`. All may
+    /// have `len` bytes.
+    #[inline(always)]
+    fn mark_row(&mut self, batch: &Batch<'_>, first: usize, count: usize, len: Option<usize>) {
+        let groups = (first..first + count).fold(0, |groups, index| groups | batch.head(index)[0]) & 1;
+        if let (0, Some(len), 1..) = (groups, len, count) {
+            self.marks[self.marked] = Mark::alike(count, len, self.next);
+            self.marked += 1;
+            return;
+        }
+        let marks = self.marks[self.marked..].iter_mut().zip(first..first + count);
+        for ((mark, index), next) in marks.zip(self.next - count as u32 + 1..) {
+            *mark = Mark::whole(batch.head(index), batch.frame_len(index), next);
+        }
+        self.marked += count;
     }
 
     /// Takes a frame of any kind.
@@ -310,13 +368,13 @@ impl Transmit {
             return if writable.is_lost() { Err(RingFault::MemoryLost) } else { Ok(completed) };
         }
         let words = self.table.words(writable)?;
-        let (mut reported, mut all) = (0, IDE);
+        let (mut any, mut all) = (0, IDE);
         let mut report = |words: &[Words]| {
-            for words in words {
-                let word = u64::from_le(words[1].load(std::sync::atomic::Ordering::Relaxed));
-                if word & RS != 0 {
-                    words[1].store((word | TX_DONE).to_le(), std::sync::atomic::Ordering::Release);
-                    (reported, all) = (reported + 1, all & word);
+            for [_, word] in words {
+                let before = u64::from_le(word.load(Ordering::Relaxed));
+                if before & RS != 0 {
+                    word.store((before | TX_DONE).to_le(), Ordering::Release);
+                    (any, all) = (RS, all & before);
                 }
             }
         };
@@ -327,7 +385,7 @@ impl Transmit {
             report(&words[from..]);
             report(&words[..to]);
         }
-        (completed.reported, completed.delay) = (reported > 0, reported > 0 && all != 0);
+        (completed.reported, completed.delay) = (any != 0, any != 0 && all != 0);
         self.head = self.next;
         if writable.is_lost() { Err(RingFault::MemoryLost) } else { Ok(completed) }
     }
@@ -376,42 +434,5 @@ impl Transmit {
         }
         self.incomplete = at == tail && slots > 0;
         Ok(())
-    }
-}
-
-/// Takes frames as long as each is in one descriptor of the region that was used last, and asks for nothing. Returns how
-/// many.
-#[inline(always)]
-fn take_plain<'m>(
-    run: &[Words],
-    space: &Space<'m>,
-    row: &mut [View<'m>; ROW],
-    settings: &TransmitSettings,
-    batch: &mut Batch<'m>,
-) -> usize {
-    let shortest = if settings.pad { SHORTEST } else { HEADER };
-    let mut taken = 0;
-    loop {
-        prefetch_run(&run[taken..], prefetch_read);
-        let mut found = 0;
-        for (words, place) in run[taken..].iter().zip(row.iter_mut()) {
-            let descriptor = Transmitted::read(words);
-            let len = descriptor.len() as usize;
-            let Some(view) = space.near(descriptor.address, descriptor.len()) else { break };
-            if !descriptor.is_plain() || len < shortest || len > settings.longest {
-                break;
-            }
-            prefetch(view, |line| prefetch_read(line));
-            *place = view;
-            found += 1;
-        }
-        if found == 0 {
-            return taken;
-        }
-        let filled = batch.fill(&row[..found]);
-        taken += filled;
-        if filled < ROW {
-            return taken;
-        }
     }
 }

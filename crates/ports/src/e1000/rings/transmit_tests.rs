@@ -39,6 +39,39 @@ fn legacy_and_data_descriptors_carry_frames_in_order_over_many_laps() {
 }
 
 #[test]
+fn frames_that_have_to_wait_come_again_and_are_counted_when_they_go() {
+    let guest = Guest::new();
+    let (mut ring, mut transmit) = start(&guest, 256);
+    // Rows of frames alike, rows of others, one in two descriptors, and the ring's end.
+    let lens = [&[60; 150][..], &[61, 1514, 60, 300], &[90; 90], &[14; 5]].concat();
+    for keep in [0, 1, 63, 64, 65, 151, 153, 200, 248] {
+        let sent: Vec<Vec<u8>> = (0..).zip(&lens).map(|(seed, &len)| frame(len, seed)).collect();
+        for (number, frame) in sent.iter().enumerate() {
+            if number == 151 {
+                ring.put(&guest, guest.place(&frame[..99]), 99 | DATA);
+                ring.send(&guest, &frame[99..], DATA | LAST);
+            } else {
+                ring.send(&guest, frame, LAST);
+            }
+        }
+        let (bounce, mut batch) = (super::Bounce::default(), ringway_switch::BatchStorage::new(256).into_batch());
+        transmit.collect(&guest.memory, &bounce, ring.tail, &TX, &mut batch).expect("fine");
+        assert_eq!(batch.len(), sent.len());
+        drop(batch);
+        transmit.keep(&guest.memory, keep);
+        let first = transmit.release(&guest.memory).expect("fine").traffic;
+        let second = collect(&mut transmit, &guest, ring.tail).expect("fine");
+        let (went, waited) = sent.split_at(keep);
+        for (traffic, frames) in [(first, went), (second.completed.traffic, waited)] {
+            let bytes: usize = frames.iter().map(Vec::len).sum();
+            assert_eq!((traffic.frames, traffic.bytes), (frames.len() as u64, bytes as u64), "{keep}");
+        }
+        assert!(bytes(second) == waited, "{keep}");
+        assert_eq!(transmit.head(), ring.tail);
+    }
+}
+
+#[test]
 fn a_frame_in_any_number_of_descriptors_is_one_frame() {
     let guest = Guest::new();
     let (mut ring, mut transmit) = start(&guest, 256);
