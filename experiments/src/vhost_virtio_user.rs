@@ -35,7 +35,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
             name: format!("virtio-user-{rings}"),
             title: format!("Frames of 64 bytes that testpmd's virtio-user pair circulates, {rings} rings"),
             source: "VPE, section 5.1, between virtual machines",
-            x: Axis { label: "in order", unit: "1: accepted", logarithmic: false },
+            x: Axis { label: "in order", unit: "1: accepted, the default", logarithmic: false },
             y: RATE,
         };
         figures.push(session.measure("virtio-user", heading, lineup)?);

@@ -28,7 +28,7 @@ const BUFFERS: usize = 16384;
 pub struct Rings {
     /// Packed rings rather than split ones.
     pub packed: bool,
-    /// Accept use in order, if the device offers it.
+    /// Accept use in order, if the device offers it: testpmd's default.
     pub in_order: bool,
     /// Descriptors of each ring.
     pub size: usize,
