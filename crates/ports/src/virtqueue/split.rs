@@ -15,6 +15,8 @@ use crate::vhost_user::Noted;
 /// Before the available ring's entries: flags and index.
 const IDX: usize = 1;
 const RING: usize = 2;
+/// Chains that are gathered before their kinds are looked at.
+const LOOKED_AT: usize = 8;
 
 /// A started split ring. Its chains are given back in the order in which they came, so one index would do for what was
 /// taken and what was given back; there are two because a driver may have been served by somebody else before.
@@ -166,21 +168,32 @@ impl Ring for Split {
         // What lies in one piece, up to the ring's end.
         let entries = self.available_ring.get(start..RING + usize::from(self.size)).unwrap_or_default();
         let (count, descriptors) = (there.min(heads.len()).min(entries.len()), &self.descriptors);
-        let kinds = [u64::from(kind) << 32, u64::from(KIND) << 32];
-        for (step, (entry, head)) in entries[..count].iter().zip(heads.iter_mut()).enumerate() {
-            let id = u16::from_le(entry.load(Ordering::Relaxed));
-            let Some(words) = descriptors.get(usize::from(id)) else {
-                if step == 0 {
+        let wanted = u64::from(kind) << 32;
+        // Few at a time: those behind a chain of another kind are gathered again.
+        let mut done = 0;
+        for (entries, heads) in entries[..count].chunks(LOOKED_AT).zip(heads.chunks_mut(LOOKED_AT)) {
+            let (mut unlike, mut unknown) = (0, None);
+            for (step, (entry, head)) in entries.iter().zip(heads.iter_mut()).enumerate() {
+                let id = u16::from_le(entry.load(Ordering::Relaxed));
+                let Some(words) = descriptors.get(usize::from(id)) else {
+                    unknown = Some((step, id));
+                    break;
+                };
+                let [address, rest] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+                unlike |= u64::from_le(rest) ^ wanted;
+                *head = Head { first: Descriptor::split(address, rest), id };
+            }
+            if unlike & u64::from(KIND) << 32 != 0 {
+                return Ok(done + heads.iter().take_while(|head| head.first.unlike(kind) == 0).count() + 1);
+            }
+            match unknown {
+                None => {}
+                Some((step, id)) if done + step == 0 => {
                     return Err(RingFault::HeadOutOfRange { head: id, size: self.size });
                 }
-                return Ok(step);
-            };
-            let [address, rest] = words.each_ref().map(|word| word.load(Ordering::Relaxed));
-            *head = Head { first: Descriptor::split(address, rest), id };
-            // No further: those behind it would be gathered again after each of its like.
-            if u64::from_le(rest) & kinds[1] != kinds[0] {
-                return Ok(step + 1);
+                Some((step, _)) => return Ok(done + step),
             }
+            done += entries.len();
         }
         // What the next call will read. Four descriptors share a line where the driver uses them in order.
         let ahead = entries.len().min(there).min(2 * count);
