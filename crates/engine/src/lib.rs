@@ -21,6 +21,8 @@ mod engine;
 #[cfg(not(loom))]
 mod looks;
 #[cfg(not(loom))]
+mod manners;
+#[cfg(not(loom))]
 mod pacing;
 #[cfg(not(loom))]
 mod poller;
@@ -36,6 +38,8 @@ pub use call::{Called, call, watch_calls};
 pub use clock::{nanoseconds, seconds};
 #[cfg(not(loom))]
 pub use engine::{Engine, EngineSettings, Idle, PollerReading, Topology};
+#[cfg(not(loom))]
+pub use manners::wait_for_turns;
 pub use published::Published;
 #[cfg(not(loom))]
 pub use source::{Attached, Signal, Source};

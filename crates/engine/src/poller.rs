@@ -21,6 +21,7 @@ use rustix::thread::CpuSet;
 use crate::clock;
 use crate::engine::{EngineSettings, Idle, PollerState, Shared, Topology};
 use crate::looks::look_interval;
+use crate::manners::wait_for_turns;
 use crate::pacing::Pacing;
 use crate::source::Attached;
 use crate::timer::Timer;
@@ -128,7 +129,10 @@ pub(crate) fn spawn(
     let (idle, batch, pacing, core) = (settings.idle, settings.batch, settings.pacing, state.core);
     let (started, start) = std::sync::mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("poller{}", state.number)).spawn(move || {
-        let pinned = core.map_or(Ok(()), pin);
+        let pinned = core.map(pin).unwrap_or_else(|| {
+            wait_for_turns();
+            Ok(())
+        });
         let failed = pinned.is_err();
         if started.send(pinned).is_err() || failed {
             return;

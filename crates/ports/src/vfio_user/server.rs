@@ -59,6 +59,7 @@ impl Server {
         let interrupted = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         interrupts.wake_by(interrupted.try_clone()?);
         let thread = Thread::start(&settings.label, move |stop| {
+            ringway_engine::wait_for_turns();
             PortThread { listener, function, interrupts, observer, stop, blocked, interrupted }.run();
         })?;
         Ok(Server { _thread: thread })

@@ -1,6 +1,7 @@
 //! A port as its front ends see it: over its socket, by our own client and by somebody else's.
 
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use vfio_user::Client;
@@ -68,6 +69,14 @@ fn an_independent_client_can_do_everything_it_knows() {
     drop(client);
     served.card.wait_for(|event| *event == Happened::Connected(false));
     assert!(!served.card.interrupts.trigger(3));
+}
+
+#[test]
+fn a_ports_own_thread_interrupts_nobody_who_runs() {
+    let served = Served::new();
+    let _front = Raw::connect(&served.socket);
+    served.card.wait_for(|event| *event == Happened::Connected(true));
+    assert_eq!(served.card.policy.load(Ordering::Relaxed), libc::SCHED_BATCH);
 }
 
 #[test]

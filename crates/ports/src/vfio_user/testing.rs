@@ -5,6 +5,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -53,6 +54,8 @@ pub struct Card {
     news: Condvar,
     pub area: OwnedFd,
     pub interrupts: Arc<Interrupts>,
+    /// Scheduling policy of the thread that served it last.
+    pub policy: AtomicI32,
 }
 
 pub fn config() -> ConfigSpace {
@@ -71,7 +74,8 @@ impl Card {
         let state =
             State { registers: vec![0; BAR as usize], config: config(), memory: Dma::default(), happened: Vec::new() };
         let (area, interrupts) = (memfd(BAR), Arc::default());
-        Arc::new(Card { state: Mutex::new(state), news: Condvar::new(), area, interrupts })
+        let policy = AtomicI32::new(-1);
+        Arc::new(Card { state: Mutex::new(state), news: Condvar::new(), area, interrupts, policy })
     }
 
     fn note(&self, event: Happened) {
@@ -175,6 +179,8 @@ impl Function for Card {
     }
 
     fn connected(&self, on: bool) {
+        // SAFETY: asks for the calling thread.
+        self.policy.store(unsafe { libc::sched_getscheduler(0) }, Ordering::Relaxed);
         self.note(Happened::Connected(on));
     }
 }

@@ -1,0 +1,39 @@
+//! What pollers do to others on their processors. One test: it finds the poller's thread by its name.
+
+#![cfg(not(loom))]
+
+mod support;
+
+use ringway_engine::{Engine, EngineSettings, wait_for_turns};
+
+/// The scheduling policy of this process's only thread of this name (proc_pid_stat(5), field 41).
+fn policy(name: &str) -> i32 {
+    let threads = std::fs::read_dir("/proc/self/task").expect("threads").filter_map(Result::ok);
+    let mut found =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok()).filter_map(|stat| {
+            let (before, after) = stat.rsplit_once(')')?;
+            let policy = after.split_whitespace().nth(38)?.parse().ok()?;
+            before.ends_with(&format!("({name}")).then_some(policy)
+        });
+    let policy = found.next().unwrap_or_else(|| panic!("no thread is called {name}"));
+    assert_eq!(found.next(), None, "several threads are called {name}");
+    policy
+}
+
+#[test]
+fn a_poller_without_a_core_of_its_own_interrupts_nobody_who_runs_and_any_other_policy_stays() {
+    for (cores, expected) in [(Vec::new(), libc::SCHED_BATCH), (support::cpus(1), libc::SCHED_OTHER)] {
+        let engine = Engine::start(&EngineSettings { cores, ..EngineSettings::default() }).expect("a poller");
+        assert_eq!(policy("poller0"), expected);
+        drop(engine);
+    }
+    let chosen = std::thread::spawn(|| {
+        let parameters = libc::sched_param { sched_priority: 0 };
+        // SAFETY: as everywhere; a thread may always become idler.
+        unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) };
+        wait_for_turns();
+        // SAFETY: asks for the calling thread.
+        unsafe { libc::sched_getscheduler(0) }
+    });
+    assert_eq!(chosen.join().expect("a thread"), libc::SCHED_IDLE);
+}
