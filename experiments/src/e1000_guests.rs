@@ -36,6 +36,10 @@ const ROWS: [(&str, Kind, u32); 10] = [
     ("ringway e1000e, mapped, unmoderated", Kind::Mapped, 0),
 ];
 
+/// What a guest's driver puts into a ring that is not full before it is done, while the switch works and while it stands still.
+const FILLED: [(&str, bool); 2] =
+    [("ringway e1000e, mapped, to fill", true), ("ringway e1000e, mapped, to fill, switch stopped", false)];
+
 /// Which way frames go, and what a window gives.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -182,6 +186,12 @@ fn table(
             let run = with_any(&station, |station| Run { series, station, way, throttle, x, beside });
             lineup.add(series, cpus, run);
         }
+        if way == Way::Transmit {
+            let station = Station::boot(session, Kind::Mapped, cpus);
+            for (series, served) in FILLED {
+                lineup.add(series, cpus, with_any(&station, |station| Filled { station, served }));
+            }
+        }
         if session.options.quick {
             break;
         }
@@ -252,5 +262,29 @@ impl Contestant for Run {
         drop(station);
         self.note(&counted);
         Ok(counted.frames / 1e3)
+    }
+}
+
+/// A ring that a guest's kernel fills, in thousand frames per second.
+struct Filled {
+    station: Shared,
+    served: bool,
+}
+
+impl Contestant for Filled {
+    fn resume(&mut self) -> io::Result<()> {
+        self.station.borrow_mut().resume()
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.station.borrow_mut().hold()
+    }
+
+    fn minds_the_distance(&self) -> bool {
+        false
+    }
+
+    fn window(&mut self, _: Duration) -> io::Result<f64> {
+        Ok(self.station.borrow_mut().fill(SIZE, self.served)? / 1e3)
     }
 }

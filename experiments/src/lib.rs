@@ -45,6 +45,7 @@ mod vhost_notifications;
 mod vhost_utilisation;
 mod vhost_virtio_user;
 pub mod vm;
+mod vm_alone;
 mod vm_nics;
 mod vm_pacing;
 mod vm_receive;

@@ -1,0 +1,82 @@
+//! How fast a guest's driver fills a ring whose device does nothing: what no device can exceed.
+
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+use ringway_guests::Error;
+use ringway_traffic::Mac;
+
+use crate::network::Network as _;
+use crate::placement::unpin;
+use crate::vm_nics::{SINK, Station};
+
+/// Frames that are put into a ring of 256, which drivers call full when 52 are left: the driver needs no interrupt.
+const FRAMES: u32 = 200;
+/// Times in one window.
+const TIMES: usize = 8;
+/// The guest begins so many seconds after it was told to: the switch has answered all that its driver asked before, and stands still.
+const AFTER: &str = "0.1";
+/// Until the switch stands still, and then until the guest is done.
+const HALF: Duration = Duration::from_millis(50);
+const DONE: Duration = Duration::from_millis(200);
+/// It may be slower.
+const WITHIN: Duration = Duration::from_secs(10);
+
+impl Station {
+    /// Most frames per second that the guest's kernel puts into its ring, one at a time, while the switch stands still or serves it.
+    /// The ring's registers have to be mapped, as nobody answers.
+    ///
+    /// # Errors
+    /// The guest does not do so.
+    pub fn fill(&mut self, size: usize, served: bool) -> io::Result<f64> {
+        unpin(self.cores)?;
+        let failed = |error: Error| io::Error::other(error);
+        let sink = Mac::local(SINK);
+        let setup = format!(
+            "cd /proc/net/pktgen; [ -e eth0 ] || echo add_device eth0 >kpktgend_0; echo pkt_size {size} >eth0; \
+             echo count {FRAMES} >eth0; echo dst_mac {sink} >eth0"
+        );
+        self.guest.ok(&setup).map_err(failed)?;
+        let mut rates = Vec::with_capacity(TIMES);
+        for _ in 0..TIMES {
+            let begun = self.guest.ok(&format!("(sleep {AFTER}; echo start >/proc/net/pktgen/pgctrl) &"));
+            thread::sleep(HALF);
+            if let Some(daemon) = self.daemon.as_mut().filter(|_| !served) {
+                daemon.hold()?;
+            }
+            thread::sleep(DONE);
+            // Nobody may ask the guest before: a driver that happens to read a register waits for the answer.
+            if let Some(daemon) = &mut self.daemon {
+                daemon.resume()?;
+            }
+            let told = begun.and_then(|_| {
+                self.guest.until("grep -q 'Result: OK' /proc/net/pktgen/eth0", WITHIN)?;
+                self.guest.ok("cat /proc/net/pktgen/eth0")
+            });
+            rates.extend(rate(&told.map_err(failed)?));
+        }
+        // What it can do at all: the others were interrupted by something.
+        rates.into_iter().reduce(f64::max).ok_or_else(|| io::Error::other("pktgen tells no rate"))
+    }
+}
+
+/// Frames per second by what pktgen says it took (Linux, Documentation/networking/pktgen.rst), without the time that it waited:
+/// `Result: OK: 25324(c1320+d24004) usec, 200 (60byte,0frags)`.
+fn rate(told: &str) -> Option<f64> {
+    let (_, busy) = told.split_once("(c")?;
+    let busy: f64 = busy.split_once('+')?.0.parse().ok()?;
+    Some(f64::from(FRAMES) / busy * 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_that_pktgen_waited_does_not_count() {
+        let told = "Params: count 200\nResult: OK: 50000(c1000+d49000) usec, 200 (60byte,0frags)\n  4000pps";
+        assert_eq!(rate(told), Some(200_000.0));
+        assert_eq!(rate("Result: Idle"), None);
+    }
+}
