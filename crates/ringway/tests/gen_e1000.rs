@@ -55,7 +55,7 @@ fn what_the_device_cannot_do_is_told() {
     let daemon = daemon("model = \"e1000e\"\nregisters = \"trapped\"");
     let socket = daemon.runtime_dir().join("vm1.sock").display().to_string();
     for (mode, wanted) in [
-        ("csb", "offers no communication status block"),
+        ("csb", "offers no communication status block (csb = true would)"),
         ("mapped", "lets no ring registers be mapped (registers = \"mapped\" would)"),
     ] {
         let said = gen_says(&["rx", "--e1000", &socket, "--e1000-mode", mode]);

@@ -93,7 +93,9 @@ impl Nic {
         };
         let subsystem = registers.config(SUBSYSTEM)?;
         if options.mode == E1000Mode::Csb && subsystem != PARAVIRTUAL {
-            let what = format!("offers no communication status block: its subsystem is {subsystem:04x}, not 1101");
+            let what = format!(
+                "offers no communication status block (csb = true would): its subsystem is {subsystem:04x}, not 1101"
+            );
             return Err(lacks(what));
         }
         if options.mode == E1000Mode::Mapped {
