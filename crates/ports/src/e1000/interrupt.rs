@@ -167,6 +167,7 @@ impl Causes {
     /// 13.3.27, and drivers do not).
     pub(super) fn read(&mut self) -> u32 {
         self.take_sent();
+        self.sent.seen();
         if self.known & OTHER == 0 {
             let causes = std::mem::take(&mut self.icr);
             self.settle_lines();

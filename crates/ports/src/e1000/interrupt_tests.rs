@@ -221,9 +221,21 @@ fn a_guest_that_was_found_waiting_is_told_sooner_until_it_goes_on_sending() {
     told(&mut causes, &[0, 1_900_000], 2_000_000);
     told(&mut causes, &[3_000_000, 4_000_000], 5_000_000);
     told(&mut causes, &[6_000_000, 6_200_000], 6_500_000);
-    told(&mut causes, &[7_000_000], 7_300_000);
-    causes.sent(SentNews { descriptors: 200, ..REPORTED }, 0, 0, || 8_000_000);
-    assert_eq!((causes.settle(8_000_000), causes.read()), (raise(1), TXDW));
+    told(&mut causes, &[7_000_000, 7_040_000], 7_090_000);
+    told(&mut causes, &[7_200_000], 7_250_000);
+    causes.sent(REPORTED, 0, 0, || 7_300_000);
+    assert_eq!(causes.settle(7_350_000), raise(1));
+    causes.sent(REPORTED, 0, 0, || 7_360_000);
+    assert_eq!(causes.settle(7_400_000), at(7_660_000), "it sent before it had looked");
+    assert_eq!((causes.settle(7_660_000), causes.read()), (Raise::default(), TXDW));
+    told(&mut causes, &[7_700_000], 7_750_000);
+    causes.sent(SentNews { descriptors: 200, ..REPORTED }, 0, 0, || 7_800_000);
+    assert_eq!((causes.settle(7_800_000), causes.read()), (raise(1), TXDW));
+    told(&mut causes, &[7_900_000], 7_950_000);
+    for (descriptors, now) in [(1, 8_000_000), (1, 8_040_000), (198, 8_080_000)] {
+        causes.sent(SentNews { descriptors, ..REPORTED }, 0, 0, || now);
+    }
+    assert_eq!((causes.settle(8_080_000), causes.read()), (raise(1), TXDW));
     told(&mut causes, &[9_000_000], 11_000_000);
     causes.set_patience(100_000);
     told(&mut causes, &[12_000_000], 12_100_000);

@@ -15,6 +15,8 @@ const UNUSED: u32 = 56;
 
 /// A guest that has sent nothing for so long, in nanoseconds, when it is told, may have waited for that.
 const SILENCE: u64 = 300_000;
+/// One that did so again needs no longer silence than this.
+const PAUSE: u64 = 50_000;
 
 /// The interval that ITR or an EITR asks for, in nanoseconds.
 pub(super) fn throttle_interval(register: u32) -> u64 {
@@ -107,8 +109,10 @@ pub(super) struct Patience {
     within: u64,
     /// When there was the first of what waits, and the last.
     since: Option<[u64; 2]>,
-    /// The guest sent nothing any more when the time was over.
-    waited: bool,
+    /// After so long a silence the guest is told, as it was found waiting; 0 if it was not.
+    silence: u64,
+    /// It was told, and has not looked yet. Who sends meanwhile does not wait for it.
+    unseen: bool,
     /// There was enough, or the time is over.
     over: bool,
     descriptors: u32,
@@ -131,11 +135,17 @@ impl Patience {
         if self.within == 0 {
             return Delayed::No;
         }
+        if std::mem::take(&mut self.unseen) && self.silence > 0 {
+            self.silence = SILENCE;
+        }
         self.descriptors = self.descriptors.saturating_add(descriptors);
         self.bytes = self.bytes.saturating_add(bytes);
         let enough = self.descriptors >= enough(ring) || self.bytes >= ENOUGH_BYTES;
-        self.waited &= !enough;
         if self.over || enough {
+            // One that combines tail writes sends as much at once, and waits then.
+            if enough && self.since.is_some_and(|[first, _]| now().saturating_sub(first) >= PAUSE) {
+                self.silence = 0;
+            }
             (self.since, self.over) = (None, true);
             return Delayed::No;
         }
@@ -148,14 +158,19 @@ impl Patience {
     pub(super) fn due(&self) -> Option<u64> {
         let [first, last] = self.since?;
         let end = first.saturating_add(self.within);
-        Some(if self.waited { end.min(last.saturating_add(SILENCE)) } else { end })
+        Some(if self.silence > 0 { end.min(last.saturating_add(self.silence)) } else { end })
     }
 
     /// Ends the wait if it has been long enough; true then.
     pub(super) fn expire(&mut self, now: u64) -> bool {
         let Some([_, last]) = self.since.filter(|_| self.due().is_some_and(|due| due <= now)) else { return false };
-        (self.since, self.over) = (None, true);
-        self.waited = now.saturating_sub(last) >= SILENCE;
+        (self.since, self.over, self.unseen) = (None, true, true);
+        let silence = now.saturating_sub(last);
+        self.silence = match self.silence {
+            0 if silence >= SILENCE => SILENCE,
+            known if known > 0 && silence >= known => PAUSE,
+            _ => 0,
+        };
         true
     }
 
@@ -164,9 +179,15 @@ impl Patience {
         self.since.is_some()
     }
 
+    /// The guest looks at what it was told.
+    pub(super) fn seen(&mut self) {
+        self.unseen = false;
+    }
+
     /// What waited has become a cause, or never will.
     pub(super) fn stop(&mut self) {
-        *self = Patience { within: self.within, waited: self.waited, ..Patience::default() };
+        let Patience { within, silence, unseen, .. } = *self;
+        *self = Patience { within, silence, unseen, ..Patience::default() };
     }
 }
 
