@@ -17,6 +17,8 @@ const ALL_TURNS: usize = 4096;
 const TURN_BYTES: usize = 64 * 1514;
 /// At most so many frames are taken when a window is over.
 const MOST_LEFT: usize = 4096;
+/// A window that ends later than this by more lacks what came meanwhile.
+const LATE: Duration = Duration::from_millis(2);
 /// Windows are longer than those of other experiments by this factor: 40 ms become a second.
 const LONGER: u32 = 25;
 
@@ -26,8 +28,9 @@ const FIRST: u32 = SENDER + 2;
 /// What is told of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Told {
-    /// How far the rate at the receiver is from this one (bits per second), in percent of it.
-    Error(f64),
+    /// How far the rate at the receiver is from this one (bits per second), in percent of it. Where no frame came for as long
+    /// as a burst lasts, a limit gives less by what it is: such a window does not count, nor one that ended late.
+    Error(f64, Duration),
     /// Jain's index of the senders' bytes.
     Fairness,
     /// Bytes of the first sender for each of the second.
@@ -50,6 +53,9 @@ pub struct Flood<N: Network> {
     network: N,
     told: Told,
     cores: Cores,
+    /// The longest time without a frame in the last window, and how late it ended.
+    quiet: Duration,
+    late: Duration,
     /// Some buffers have never been touched: until they have, the sender is slow.
     fresh: bool,
 }
@@ -79,7 +85,7 @@ impl<N: Network> Flood<N> {
             let frames = frames.collect::<Result<_, _>>().map_err(io::Error::other)?;
             senders.push(Sender { port, frames, next: 0 });
         }
-        Ok(Flood { receiver, senders, network, told, cores, fresh: true })
+        Ok(Flood { receiver, senders, network, told, cores, quiet: Duration::ZERO, late: Duration::ZERO, fresh: true })
     }
 
     /// Sends and receives for `span`: bytes by sender. Nothing is left in the receiver's ring: of what came while this thread stood
@@ -88,7 +94,10 @@ impl<N: Network> Flood<N> {
         let mut bytes = vec![0; self.senders.len()];
         let turn = (ALL_TURNS / self.senders.len()).min(TURN);
         let start = Instant::now();
-        while start.elapsed() < span {
+        let (mut now, mut last) = (Duration::ZERO, Duration::ZERO);
+        self.quiet = Duration::ZERO;
+        while now < span {
+            let before = now;
             for sender in &mut self.senders {
                 let mut sent = 0;
                 for _ in 0..sender.port.tx_room().min(turn) {
@@ -104,9 +113,15 @@ impl<N: Network> Flood<N> {
                 if sent > 0 {
                     sender.port.tx_flush();
                 }
-                receive(&mut self.receiver, &mut bytes);
+                if receive(&mut self.receiver, &mut bytes) > 0 {
+                    // They may have come at any time since the last look.
+                    last = before;
+                }
             }
+            now = start.elapsed();
+            self.quiet = self.quiet.max(now - last);
         }
+        self.late = now - span;
         let mut turns = MOST_LEFT / TURN;
         while turns > 0 && receive(&mut self.receiver, &mut bytes) > 0 {
             turns -= 1;
@@ -139,6 +154,10 @@ impl<N: Network> Contestant for Flood<N> {
         false
     }
 
+    fn was_held_up(&self) -> bool {
+        matches!(self.told, Told::Error(_, burst) if self.quiet >= burst || self.late >= LATE)
+    }
+
     fn window(&mut self, span: Duration) -> io::Result<f64> {
         pin(self.cores.generator)?;
         let span = span * LONGER;
@@ -152,7 +171,7 @@ impl<N: Network> Contestant for Flood<N> {
             return Err(io::Error::other("no frame got through"));
         }
         Ok(match self.told {
-            Told::Error(bits) => (sum * 8.0 / start.elapsed().as_secs_f64() / bits - 1.0) * 100.0,
+            Told::Error(bits, _) => (sum * 8.0 / start.elapsed().as_secs_f64() / bits - 1.0) * 100.0,
             Told::Fairness => {
                 let squares: f64 = bytes.iter().map(|&bytes| (bytes as f64).powi(2)).sum();
                 sum * sum / (bytes.len() as f64 * squares)

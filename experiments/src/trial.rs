@@ -46,6 +46,12 @@ pub trait Contestant {
         true
     }
 
+    /// Whether something kept the last window from being one: the generator or what is under test did not run for long enough to
+    /// change the figure. Asked after each.
+    fn was_held_up(&self) -> bool {
+        false
+    }
+
     /// Runs the load for about `span`, after a short warm-up of its own; returns the figure in the unit of the y axis.
     ///
     /// # Errors
@@ -172,6 +178,7 @@ fn sample(
         let after = (around.probe)()?;
         let class = Class::of(before, after);
         let was_alone = lost <= MOST_PREEMPTIONS || !entry.contestant.needs_its_core();
+        let was_alone = was_alone && !entry.contestant.was_held_up();
         if class != Class::Mixed && was_alone {
             let (series, crossing_ns) = (entry.series.clone(), [before, after]);
             outcome.samples.push(Sample { series, x: entry.x, round, class, crossing_ns, value });
