@@ -1,5 +1,5 @@
 //! What a frame costs the switch between two process ports: forwarded without limits, forwarded within limits both ways,
-//! with a source guard, and with both; and refused at its sender or at its receiver.
+//! with a source guard, and with both; captured at its sender or at its receiver; and refused at either.
 //!
 //! `cargo run --release -p ringway-ports --example limit_cost` shows times; with the arguments `MODE SIZE BATCHES` under
 //! `valgrind --tool=callgrind --toggle-collect='*limit_cost*turn*'` it gives instructions: with two numbers of batches, both
@@ -8,15 +8,18 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, TX_CLIENT};
 use ringway_abi::layout::netmap_ring::SLOTS;
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Shape, Slot};
+use ringway_capture::{Capture, Options, Reader, Selection};
 use ringway_ports::process::{self, ClientEnds};
 use ringway_switch::policy::{Bucket, Checks, Egress, Guard, Limit, Policy, Prefix, Rates};
-use ringway_switch::{Input, Mac, MacTable, Member, Owner, Passed, Port, Spreads, Switch, Time, Workspace, pass};
+use ringway_switch::{
+    Input, Mac, MacTable, Member, Owner, Passed, Port, Spreads, Switch, Tap, Time, Watch, Workspace, pass,
+};
 
 const SHAPE: Shape = Shape {
     tx_rings: 1,
@@ -30,7 +33,8 @@ const SHAPE: Shape = Shape {
 const BATCH: u32 = 256;
 const SENDER: [u8; 6] = [2, 0, 0, 0, 0, 0];
 const CHECKS: Checks = Checks { mac: true, ip: true, dhcp: true, ra: true };
-const MODES: [&str; 6] = ["forward", "limited", "guarded", "guarded-limited", "dropped-in", "dropped-out"];
+const MODES: [&str; 8] =
+    ["forward", "limited", "guarded", "guarded-limited", "captured-in", "captured-out", "dropped-in", "dropped-out"];
 
 fn limit(rate: u64) -> Limit {
     Limit::new(Rates {
@@ -52,6 +56,20 @@ fn policies(mode: &str) -> [Option<Policy>; 2] {
         "dropped-out" => [None, Some(output(8_000))],
         _ => [None, None],
     }
+}
+
+/// A capture of the port that `mode` names, and what reads it.
+fn capture(mode: &str) -> Option<(u16, Arc<Capture>, Reader)> {
+    let port = match mode {
+        "captured-in" => 0,
+        "captured-out" => 1,
+        _ => return None,
+    };
+    let (program, interface) = (String::from("limit_cost"), String::from("p"));
+    let (selection, drops, snaplen) = (Selection::Both, true, 1 << 16);
+    let options = Options { program, interface, selection, drops, snaplen, count: None, buffer: 4 << 20 };
+    let (capture, reader) = Capture::start(&options).expect("a capture");
+    Some((port, capture, reader))
 }
 
 fn doorbell(ends: &ClientEnds) -> &[AtomicU32] {
@@ -94,21 +112,36 @@ fn measure(mode: &str, len: usize, turns: u32) -> f64 {
     fill(&ends[0], len);
     let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
     table.learn(Mac::new([2, 0, 0, 0, 0, 1]), Owner::new(1, 0), 1, |_| true);
-    let switch = Switch::new("lan0", members, table, Box::new(ringway_switch::Learning), Spreads::default());
+    let mut captured = capture(mode);
+    let watches = captured.iter().map(|(port, capture, _)| {
+        let taps = vec![Arc::clone(capture) as Arc<dyn Tap>];
+        (*port, Watch { taps, ..Watch::default() })
+    });
+    let switch = Switch::new("lan0", members, table, Box::new(ringway_switch::Learning), Spreads::default())
+        .with_watches(watches);
+    let (mut file, mut seen) = (Vec::new(), 0);
     let mut work = Workspace::new(BATCH as usize);
-    let (began, mut frames) = (Instant::now(), 0);
+    let (mut spent, mut frames) = (Duration::ZERO, 0);
     for number in 0..turns {
         // A client that had 256 more ready, and one that has taken what it was given.
         doorbell(&ends[0])[TX_CLIENT + INDEX].store((number + 1) * BATCH % SHAPE.tx_slots, Ordering::Release);
         let nanoseconds = 1_000_000_000 + u64::from(number) * 200_000;
         let now = Time { nanoseconds, ..Time::at_second(1) };
+        let began = Instant::now();
         let passed = turn(&switch, &mut *inputs[0], &mut work, &now);
+        spent += began.elapsed();
         assert!(passed.fault.is_none() && !passed.receiver_fault);
         frames += passed.frames;
+        if let Some((_, _, reader)) = &mut captured {
+            file.clear();
+            assert!(reader.read(&mut file, usize::MAX));
+            seen = reader.counts().captured;
+        }
         let given = doorbell(&ends[1])[ringway_abi::doorbell::RX_SWITCH + INDEX].load(Ordering::Acquire);
         doorbell(&ends[1])[RX_CLIENT + INDEX].store(given, Ordering::Release);
     }
-    let each = began.elapsed().as_nanos() as f64 / frames as f64;
+    let each = spent.as_nanos() as f64 / frames as f64;
+    assert!(captured.is_none() || seen == frames, "{mode}: {seen} of {frames} frames seen");
     let counters = switch.member(1).expect("a port").port.counters().read();
     println!("{mode:12} {len:5} bytes: {frames} frames, {} delivered, {each:.2} ns each", counters.out_frames);
     each

@@ -2,9 +2,13 @@
 
 mod support;
 
+use std::sync::{Arc, Mutex};
+
 use ringway_abi::Shape;
+use ringway_abi::offload::PREFIX_BYTES;
 use ringway_abi::slot::NS_MOREFRAG;
-use ringway_switch::{Discarded, PortFault};
+use ringway_switch::policy::{Bucket, Excess, Limit, Policy, Rates};
+use ringway_switch::{Discarded, DropReason, Member, PortFault, Seen, Tap, Watch};
 use support::{Client, Lan, frame};
 
 fn lan(slots: u32) -> Lan {
@@ -136,4 +140,68 @@ fn any_frame_that_is_not_like_the_others_ends_them_wherever_it_is() {
         assert_eq!(discard(&mut lan.clients[0], 200).map(|(frames, _)| frames), Ok(140 - u64::from(odd)));
         lan.clients[0].set_tx(0, at, slot);
     }
+}
+
+#[test]
+fn what_waits_for_its_rate_arrives_byte_for_byte_whatever_its_length() {
+    for offload in [false, true] {
+        let shape = Shape { tx_slots: 64, rx_slots: 64, buffer_size: 2112, offload, ..Shape::default() };
+        let waits = |member: Member| {
+            let mut limit = Limit::new(Rates { bits: None, frames: Some(Bucket::new(1, 40)) });
+            limit.excess = Excess::Wait;
+            let policy = Policy { ingress: Some(Arc::new(limit)), ..Policy::default() };
+            Member { policy: (member.owner.index() == 0).then_some(policy), ..member }
+        };
+        let mut lan = Lan::of(2, shape).changed(waits, []);
+        let prefix = if offload { PREFIX_BYTES } else { 0 };
+        let sent: Vec<_> = (0..80u32)
+            .map(|number| {
+                let len = [60, 128, 129, 191, 192, 193, 900, 1514][number as usize % 8] + number as usize / 8;
+                [vec![0; prefix], frame(1, 0, len, number)].concat()
+            })
+            .collect();
+        // The first 40 pass at once; the others wait until they may.
+        for half in sent.chunks(40) {
+            for frame in half {
+                lan.clients[0].queue(0, frame, 2112);
+            }
+            lan.clients[0].publish(0);
+            assert_eq!(lan.pass(0).frames, 40);
+            assert!(lan.clients[1].receive(0) == half, "offloads: {offload}");
+            assert!(lan.pass(0).until.is_some());
+            lan.second += 1000;
+        }
+    }
+}
+
+/// Notes what came of the frames of a port.
+#[derive(Default)]
+struct Eye(Mutex<Vec<(usize, Option<DropReason>)>>);
+
+impl Tap for Eye {
+    fn see<'b, 'm: 'b>(&self, frames: &mut dyn Iterator<Item = Seen<'b, 'm>>) {
+        self.0.lock().unwrap().extend(frames.map(|seen| (seen.frame.len(), seen.dropped)));
+    }
+
+    fn ring(&self) {}
+}
+
+#[test]
+fn of_frames_that_a_watched_receiver_loses_each_is_told_apart() {
+    // 9 free slots of 128 bytes; a frame of 300 takes three, and one of 1,100 nine.
+    let shape = Shape { tx_slots: 256, rx_slots: 10, buffer_size: 128, ..Shape::default() };
+    let eye = Arc::new(Eye::default());
+    let watch = Watch { taps: vec![Arc::clone(&eye) as Arc<dyn Tap>], ..Watch::default() };
+    let mut lan = Lan::of(2, shape).changed(|member| member, [(1, watch)]);
+    let lens = [60, 1280, 60, 300, 60, 900, 60, 60, 300, 60];
+    for (number, len) in (0..).zip(lens) {
+        lan.clients[0].queue(0, &frame(1, 0, len, number), 128);
+    }
+    lan.clients[0].publish(0);
+    assert_eq!(lan.pass(0).frames, 10);
+    let (full, small) = (Some(DropReason::ReceiverFull), Some(DropReason::ReceiverTooSmall));
+    let fates = [None, small, None, None, None, full, None, None, full, None];
+    assert_eq!(*eye.0.lock().unwrap(), lens.into_iter().zip(fates).collect::<Vec<_>>());
+    assert_eq!((lan.dropped(1, DropReason::ReceiverFull), lan.dropped(1, DropReason::ReceiverTooSmall)), (2, 1));
+    assert_eq!(lan.clients[1].receive(0).iter().map(Vec::len).collect::<Vec<_>>(), [60, 60, 300, 60, 60, 60, 60]);
 }

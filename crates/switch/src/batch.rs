@@ -2,6 +2,7 @@
 
 mod frame;
 mod judge;
+mod losses;
 mod place;
 
 use ringway_memory::{HEAD_BYTES, Head, View, read_heads, recycled};
@@ -9,6 +10,7 @@ use ringway_memory::{HEAD_BYTES, Head, View, read_heads, recycled};
 pub(crate) use self::frame::AllFrames;
 use self::frame::{EMPTY, Entry, More};
 pub use self::frame::{Frame, InTurn};
+use self::losses::Losses;
 pub use self::place::Destination;
 use crate::counters::DropReason;
 use crate::offload::{self, Accepts, Offload};
@@ -54,6 +56,8 @@ struct Parts {
     together: bool,
     /// The source may have more, although there is room.
     more: bool,
+    /// It waited for its limit.
+    waited: bool,
     count: usize,
     limit: usize,
     /// With more bytes it is full.
@@ -67,6 +71,7 @@ struct Parts {
     drafted: usize,
     offloads: Vec<Offload>,
     refused: Refused,
+    losses: Losses,
 }
 
 /// Frames that did not make it into the batch, by reason.
@@ -99,6 +104,7 @@ impl BatchStorage {
             alike: false,
             together: false,
             more: false,
+            waited: false,
             count: 0,
             limit,
             max_bytes: MAX_BYTES,
@@ -108,6 +114,7 @@ impl BatchStorage {
             drafted: 0,
             offloads: Vec::with_capacity(limit),
             refused: Refused::NONE,
+            losses: Losses::new(limit),
         };
         // See `room`: a frame of most pieces may follow the last look, and one more piece per other frame.
         let rests = Vec::with_capacity(limit * 5 + usize::from(u8::MAX));
@@ -128,7 +135,7 @@ impl Parts {
     #[inline(always)]
     fn clear(&mut self) {
         (self.class, self.needs, self.rejected, self.more) = (None, Accepts::NOTHING, false, false);
-        (self.alike, self.together) = (false, false);
+        (self.alike, self.together, self.waited) = (false, false, false);
         (self.count, self.limit) = (0, self.entries.len());
         (self.max_bytes, self.longest) = (MAX_BYTES, 0);
         (self.bytes, self.extra, self.drafted) = (0, 0, 0);
@@ -187,6 +194,11 @@ impl<'m> Batch<'m> {
     #[inline]
     pub(crate) fn may_be_more(&self) -> bool {
         self.parts.more
+    }
+
+    /// Notes that the source waits for a limit with most of what it sends.
+    pub(crate) fn note_waited(&mut self) {
+        self.parts.waited = true;
     }
 
     /// Has the batch end before a frame that would begin after `bytes` bytes (at least 1) or `frames` frames.

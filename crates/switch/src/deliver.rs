@@ -50,6 +50,11 @@ impl<'b, 'm> Frames<'b, 'm> {
         Some(Self { all: self.all, order: alone.iter() })
     }
 
+    /// The batch that they are of.
+    pub(crate) fn all(&self) -> AllFrames<'b, 'm> {
+        self.all
+    }
+
     /// Each with its VLAN.
     pub(crate) fn classed(self) -> impl Iterator<Item = (Frame<'b, 'm>, Class)> {
         let all = self.all;

@@ -156,6 +156,12 @@ pub trait Output: Send {
     /// The client broke the rules.
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault>;
 
+    /// Whether `deliver` says of each frame that it drops that it does so ([`crate::Frame::lose`]). One that does not is given
+    /// frames one at a time where somebody wants to see which.
+    fn names_losses(&self) -> bool {
+        false
+    }
+
     /// Counts what became since of frames that counted as delivered. Called by the port's own poller when its input has news.
     fn count_late(&mut self, counters: &Counters) {
         let _ = counters;

@@ -198,6 +198,10 @@ pub(crate) struct Kept {
     pub(crate) accepts: Accepts,
     pub(crate) room: usize,
     pub(crate) fault: Option<PortFault>,
+    /// Those of senders that wait.
+    pub(crate) waited: usize,
+    /// It says which frames it loses.
+    pub(crate) names_losses: bool,
     /// Frames per delivery.
     pub(crate) deliveries: Vec<usize>,
     pub(crate) rings: usize,
@@ -207,7 +211,17 @@ impl Sink {
     fn new() -> Sink {
         let (frames, offloads, deliveries) = (Vec::new(), Vec::new(), Vec::new());
         let (accepts, room) = (Accepts::NOTHING, usize::MAX);
-        Sink(Arc::new(Mutex::new(Kept { frames, offloads, accepts, room, fault: None, deliveries, rings: 0 })))
+        Sink(Arc::new(Mutex::new(Kept {
+            frames,
+            offloads,
+            accepts,
+            room,
+            waited: 0,
+            names_losses: false,
+            fault: None,
+            deliveries,
+            rings: 0,
+        })))
     }
 
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Kept) -> T) -> T {
@@ -220,6 +234,10 @@ impl Output for Sink {
         self.with(|kept| kept.accepts)
     }
 
+    fn names_losses(&self) -> bool {
+        self.with(|kept| kept.names_losses)
+    }
+
     fn room(&mut self, _: Frames<'_, '_>) -> Option<(usize, usize)> {
         self.with(|kept| (kept.room < usize::MAX).then(|| (kept.room.saturating_sub(kept.frames.len()), kept.room)))
     }
@@ -230,6 +248,7 @@ impl Output for Sink {
             for frame in frames {
                 if kept.frames.len() >= kept.room {
                     counters.drop_out(DropReason::ReceiverFull, 1);
+                    frame.lose(DropReason::ReceiverFull);
                     continue;
                 }
                 let mut bytes = frame.head().0[..frame.head_len()].to_vec();
@@ -240,6 +259,7 @@ impl Output for Sink {
                 }
                 assert_eq!(bytes.len(), frame.len(), "head and rest are together the frame's length");
                 counters.add_out(1, frame.len() as u64);
+                kept.waited += usize::from(frame.has_waited());
                 kept.frames.push(bytes);
                 kept.offloads.push(frame.offload().copied());
             }

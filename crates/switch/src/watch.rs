@@ -77,10 +77,16 @@ impl Watch {
     #[cold]
     pub(crate) fn show(&self, batch: &Batch<'_>, from: &Member, switch: &Switch) {
         for tap in &self.taps {
-            tap.see(&mut (0..batch.len()).map(|index| Seen {
-                frame: batch.frame(index),
-                way: Way::In,
-                dropped: lost_on_the_way(batch, index, from, switch),
+            // Frames that follow each other to one port share their fate.
+            let mut last = None;
+            tap.see(&mut (0..batch.len()).map(|index| {
+                let destination = batch.destination(index);
+                let dropped = match last {
+                    Some((Destination::Port(port), fate)) if destination == Destination::Port(port) => fate,
+                    _ => lost_on_the_way(batch, index, from, switch),
+                };
+                last = Some((destination, dropped));
+                Seen { frame: batch.frame(index), way: Way::In, dropped }
             }));
         }
     }
@@ -135,25 +141,16 @@ fn lost_on_the_way(batch: &Batch<'_>, index: usize, from: &Member, switch: &Swit
 /// What a poller needs to serve watched ports, kept between passes.
 #[derive(Debug)]
 pub(crate) struct Watchers {
-    /// What came of the frames of one delivery, in order.
-    fates: Vec<Fate>,
     /// Mirror ports that were given frames in this pass.
     mirrors: Vec<u16>,
     /// All frames of a batch, in order.
     all: Vec<u16>,
 }
 
-/// What came of a delivered frame: none, or why it was lost.
-type Fate = Option<DropReason>;
-
 impl Watchers {
     /// For deliveries of up to `limit` frames.
     pub(crate) fn new(limit: usize) -> Watchers {
-        Watchers {
-            fates: Vec::with_capacity(limit),
-            mirrors: Vec::with_capacity(MAX_PORTS),
-            all: Vec::with_capacity(limit),
-        }
+        Watchers { mirrors: Vec::with_capacity(MAX_PORTS), all: Vec::with_capacity(limit) }
     }
 
     /// Gives frames to a port that is watched, whose output is locked, and to those that watch it. True when any broke the
@@ -228,7 +225,7 @@ impl Watchers {
     ) -> bool {
         match watch {
             Some(watch) if !watch.taps.is_empty() => {
-                let mut shown = Shown { output: &mut **output, taps: &watch.taps, fates: &mut self.fates };
+                let mut shown = Shown { output: &mut **output, taps: &watch.taps };
                 hand_over(batch, frames, member, &mut shown, finisher)
             }
             _ => hand_over(batch, frames, member, &mut **output, finisher),
@@ -240,7 +237,6 @@ impl Watchers {
 struct Shown<'a> {
     output: &'a mut dyn Output,
     taps: &'a [Arc<dyn Tap>],
-    fates: &'a mut Vec<Fate>,
 }
 
 impl Output for Shown<'_> {
@@ -249,20 +245,31 @@ impl Output for Shown<'_> {
     }
 
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
-        self.fates.clear();
-        let mut lost = counters.lost_out();
-        let mut result = Ok(());
-        let mut ones = frames.clone();
-        // An output says how many frames it lost, not which: so it is given one at a time.
-        while let Some(one) = ones.next_alone() {
-            let given = counters.out_frames();
-            result = result.and(self.output.deliver(one, counters));
-            let is_lost = counters.out_frames() == given;
-            self.fates.push(is_lost.then(|| counters.lost_since(&mut lost).unwrap_or(DropReason::ReceiverDown)));
-        }
+        frames.all().begin_losses();
+        let result = if self.output.names_losses() {
+            self.output.deliver(frames.clone(), counters)
+        } else {
+            self.deliver_singly(frames.clone(), counters)
+        };
         for tap in self.taps {
-            let fates = self.fates.iter();
-            tap.see(&mut frames.clone().zip(fates).map(|(frame, &dropped)| Seen { frame, way: Way::Out, dropped }));
+            tap.see(&mut frames.clone().map(|frame| Seen { frame, way: Way::Out, dropped: frame.loss() }));
+        }
+        frames.all().end_losses();
+        result
+    }
+}
+
+impl Shown<'_> {
+    /// An output that says how many frames it lost, but not which.
+    fn deliver_singly(&mut self, mut frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
+        let (mut lost, mut result) = (counters.lost_out(), Ok(()));
+        while let Some(one) = frames.next_alone() {
+            let given = counters.out_frames();
+            result = result.and(self.output.deliver(one.clone(), counters));
+            if counters.out_frames() == given {
+                let reason = counters.lost_since(&mut lost).unwrap_or(DropReason::ReceiverDown);
+                one.for_each(|frame| frame.lose(reason));
+            }
         }
         result
     }

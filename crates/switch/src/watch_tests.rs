@@ -129,14 +129,25 @@ fn frames_that_their_source_loses_are_seen_with_the_reason() {
 
 #[test]
 fn frames_that_a_receiver_has_no_room_for_are_seen_with_the_reason_and_each_is_told_apart() {
-    let eye = Arc::new(Eye::default());
-    let mut lan = watched(Plan::new(2), [(1, tapped(&eye))]);
-    lan.sink(1, |kept| kept.room = 2);
-    let sent: Vec<_> = (1..=4).map(|n| frame(mac(1), mac(0), 60, n)).collect();
-    lan.send(0, &sent);
-    let full = Some(DropReason::ReceiverFull);
-    assert_eq!(eye.numbers(), [(Way::Out, 1, None), (Way::Out, 2, None), (Way::Out, 3, full), (Way::Out, 4, full)]);
-    assert_eq!((lan.counters(1).out_frames, lan.dropped(1, DropReason::ReceiverFull)), (2, 2));
+    for names_losses in [false, true] {
+        let eye = Arc::new(Eye::default());
+        let mut lan = watched(Plan::new(2), [(1, tapped(&eye))]);
+        lan.sink(1, |kept| (kept.room, kept.names_losses) = (2, names_losses));
+        let sent: Vec<_> = (1..=4).map(|n| frame(mac(1), mac(0), 60, n)).collect();
+        lan.send(0, &sent);
+        let full = Some(DropReason::ReceiverFull);
+        let seen = [(Way::Out, 1, None), (Way::Out, 2, None), (Way::Out, 3, full), (Way::Out, 4, full)];
+        assert_eq!(eye.numbers(), seen);
+        assert_eq!((lan.counters(1).out_frames, lan.dropped(1, DropReason::ReceiverFull)), (2, 2));
+        let together = lan.sink(1, |kept| (kept.deliveries.len(), kept.room = 9).0 == 1);
+        assert_eq!(together, names_losses, "one that says which is given all of them at once");
+        lan.send(0, &sent);
+        assert_eq!(
+            eye.numbers(),
+            (1..=4).map(|n| (Way::Out, n, None)).collect::<Vec<_>>(),
+            "what was lost before is over"
+        );
+    }
 }
 
 #[test]

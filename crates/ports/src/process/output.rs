@@ -50,7 +50,8 @@ struct Tally {
 
 impl Tally {
     #[cold]
-    fn lose(&mut self, reason: DropReason) {
+    fn lose(&mut self, frame: &Frame<'_, '_>, reason: DropReason) {
+        frame.lose(reason);
         match reason {
             DropReason::ReceiverFull => self.full += 1,
             DropReason::ReceiverTooSmall => self.small += 1,
@@ -74,6 +75,10 @@ impl ProcessOutput {
 impl Output for ProcessOutput {
     fn accepts(&self) -> Accepts {
         if self.rings.iter().any(|ring| ring.ring.offload) { Accepts::EVERYTHING } else { Accepts::NOTHING }
+    }
+
+    fn names_losses(&self) -> bool {
+        true
     }
 
     fn room(&mut self, frames: Frames<'_, '_>) -> Option<(usize, usize)> {
@@ -203,7 +208,7 @@ impl RxRing {
         // have to come from the client's core before the frames can go there.
         let looks = (given.room(ring) as usize) < frames.size_hint().1.unwrap_or(usize::MAX);
         if looks && let Err(fault) = given.look(ring) {
-            frames.for_each(|_| tally.lose(DropReason::ReceiverDown));
+            frames.for_each(|frame| tally.lose(&frame, DropReason::ReceiverDown));
             return Err(fault);
         }
         let mut next = given.next;
@@ -224,7 +229,8 @@ impl RxRing {
             if PREFIX + frame.len() > ring.buffer_size as usize
                 && let Err(fault) = given.look(ring)
             {
-                std::iter::once(frame).chain(&mut frames).for_each(|_| tally.lose(DropReason::ReceiverDown));
+                let rest = std::iter::once(frame).chain(&mut frames);
+                rest.for_each(|frame| tally.lose(&frame, DropReason::ReceiverDown));
                 result = Err(fault);
                 break;
             }
@@ -235,7 +241,7 @@ impl RxRing {
                     tally.frames += 1;
                     tally.bytes += frame.len() as u64;
                 }
-                Err(reason) => tally.lose(reason),
+                Err(reason) => tally.lose(&frame, reason),
             }
         }
         if next != given.next {
@@ -263,6 +269,7 @@ fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
     let mut rooms = [View::private(&mut []); ROW];
     let mut firsts = [&NO_BYTES; ROW];
     let (mut given, mut bytes) = (0, 0);
+    let waited = frames.clone().next().is_some_and(|frame| frame.has_waited());
     loop {
         let (row, slots, mut found, mut all_short) = (frames.clone(), &slots[given..], 0, true);
         let places = rooms.iter_mut().zip(&mut firsts);
@@ -271,7 +278,9 @@ fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
             // A slot that cannot be filled stays as it is: the client finds its mistake there.
             let Some(buffer) = memory.buffer(slot).and_then(|all| all.sub(0, len)) else { break };
             if !frame.is_short() {
-                prefetch(buffer, prefetch_write);
+                if !waited {
+                    prefetch(buffer, prefetch_write);
+                }
                 all_short = false;
             }
             // Most slots said the same the last time around.
@@ -289,6 +298,11 @@ fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
         let (rooms, firsts) = (&rooms[..found], &firsts[..found]);
         if all_short && PREFIX == 0 {
             copy::write_short_row::<0>(rooms, firsts);
+        } else if waited {
+            if PREFIX > 0 {
+                rooms.iter().zip(row.clone()).for_each(|(room, frame)| _ = write_prefix(*room, &frame));
+            }
+            copy::write_waited_row::<PREFIX>(rooms, row);
         } else {
             for (room, frame) in rooms.iter().zip(row.clone()) {
                 room.behind(PREFIX).inspect(|room| copy::touch(*room, &frame));

@@ -30,6 +30,10 @@ impl Output for VhostOutput {
         accepts
     }
 
+    fn names_losses(&self) -> bool {
+        true
+    }
+
     fn room(&mut self, frames: Frames<'_, '_>) -> Option<(usize, usize)> {
         let mut side = self.device.output.lock();
         let enabled = side.queues.iter().flatten().filter(|queue| queue.is_enabled()).count();
@@ -46,7 +50,8 @@ impl Output for VhostOutput {
         let enabled = |queue: &&mut Option<_>| matches!(queue, Some(queue) if ReceiveQueue::is_enabled(queue));
         let many = queues.iter_mut().filter(enabled).count();
         if many == 0 || fault.is_some() || !accepts.contains(said) {
-            counters.drop_out(DropReason::ReceiverDown, frames.count() as u64);
+            counters.drop_out(DropReason::ReceiverDown, frames.len() as u64);
+            frames.for_each(|frame| frame.lose(DropReason::ReceiverDown));
             return Ok(());
         }
         let mut tally = Tally::default();

@@ -39,6 +39,18 @@ pub struct Tally {
     pub long: u64,
 }
 
+impl Tally {
+    #[cold]
+    fn lose(&mut self, frame: &Frame<'_, '_>, reason: DropReason) {
+        frame.lose(reason);
+        match reason {
+            DropReason::ReceiverTooSmall => self.small += 1,
+            DropReason::Oversize => self.long += 1,
+            _ => self.full += 1,
+        }
+    }
+}
+
 /// One receive queue.
 #[derive(Debug)]
 pub struct Receive<R> {
@@ -120,7 +132,8 @@ impl<R: Ring> Receive<R> {
         let result = self.give(guest.space(), &mut heads, &mut frames, tally);
         self.heads = heads;
         for frame in frames {
-            if self.is_too_long(&frame) { tally.long += 1 } else { tally.full += 1 }
+            let reason = if self.is_too_long(&frame) { DropReason::Oversize } else { DropReason::ReceiverFull };
+            tally.lose(&frame, reason);
         }
         self.ring.publish();
         if let Some(log) = &self.log {
@@ -158,7 +171,7 @@ impl<R: Ring> Receive<R> {
             // Where a chain is not as it must be, its frame is left over, too.
             let Some(frame) = frames.clone().next() else { return Ok(()) };
             if self.is_too_long(&frame) {
-                tally.long += 1;
+                tally.lose(&frame, DropReason::Oversize);
             } else {
                 // It may take several chains, or none.
                 match self.give_pieces(&mut space, self.ring.first(), head, frame)? {
@@ -166,8 +179,7 @@ impl<R: Ring> Receive<R> {
                         tally.frames += 1;
                         tally.bytes += frame.len() as u64;
                     }
-                    Some(DropReason::ReceiverTooSmall) => tally.small += 1,
-                    Some(_) => tally.full += 1,
+                    Some(reason) => tally.lose(&frame, reason),
                 }
             }
             frames.next();
@@ -193,6 +205,7 @@ impl<R: Ring> Receive<R> {
         let mut buffers = [View::private(&mut []); ROW];
         let mut firsts = [&NO_BYTES; ROW];
         let mut given = 0;
+        let waited = frames.clone().next().is_some_and(|frame| frame.has_waited());
         loop {
             let (row, mut found, mut all_short, mut odd_headers) = (frames.clone(), 0, true, 0);
             let places = buffers.iter_mut().zip(&mut firsts).zip(&mut self.lens[given..]);
@@ -219,6 +232,12 @@ impl<R: Ring> Receive<R> {
                 if odd_headers != 0 {
                     buffers.iter().for_each(|buffer| write_header::<HEADER>(*buffer, None));
                 }
+            } else if waited {
+                buffers
+                    .iter()
+                    .zip(row.clone())
+                    .for_each(|(buffer, frame)| write_header::<HEADER>(*buffer, frame.offload()));
+                copy::write_waited_row::<HEADER>(buffers, row);
             } else {
                 buffers.iter().for_each(|buffer| prefetch(*buffer, prefetch_write));
                 for (buffer, frame) in buffers.iter().zip(row.clone()) {

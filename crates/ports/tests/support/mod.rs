@@ -12,7 +12,7 @@ use ringway_memory::View;
 use ringway_ports::process::{self, ClientEnds};
 use ringway_switch::{
     CountersReading, DropReason, Input, Mac, MacMap, MacTable, Member, Owner, Passed, Port, PortFault, Spreads, Switch,
-    Time, Workspace, pass,
+    Time, Watch, Workspace, pass,
 };
 
 /// Station `n`, which is bound to port `n`.
@@ -139,6 +139,8 @@ pub struct Lan {
     switch: Switch,
     pub clients: Vec<Client>,
     work: Workspace,
+    /// Its clock.
+    pub second: u32,
 }
 
 impl Lan {
@@ -155,7 +157,7 @@ impl Lan {
         let forward = Box::new(MacMap::new(&members));
         let table = Arc::new(MacTable::new(64, 64, [1, 2]));
         let switch = Switch::new("lan0", members, table, forward, Spreads::default());
-        Lan { switch, clients, work: Workspace::new(256) }
+        Lan { switch, clients, work: Workspace::new(256), second: 1 }
     }
 
     /// Ports of the same shape.
@@ -163,9 +165,18 @@ impl Lan {
         Lan::new(&vec![shape; ports])
     }
 
+    /// The same ports with other members, and watched.
+    pub fn changed(self, change: impl Fn(Member) -> Member, watches: impl IntoIterator<Item = (u16, Watch)>) -> Lan {
+        let members: Vec<Member> = self.switch.members().cloned().map(change).collect();
+        let forward = Box::new(MacMap::new(&members));
+        let table = self.switch.table().clone();
+        let switch = Switch::new("lan0", members, table, forward, Spreads::default()).with_watches(watches);
+        Lan { switch, ..self }
+    }
+
     pub fn pass(&mut self, from: usize) -> Passed {
         let member = self.switch.member(from as u16).expect("a port");
-        pass(&self.switch, member, &mut *self.clients[from].input, &mut self.work, &Time::at_second(1))
+        pass(&self.switch, member, &mut *self.clients[from].input, &mut self.work, &Time::at_second(self.second))
     }
 
     pub fn counters(&self, port: usize) -> CountersReading {

@@ -100,6 +100,16 @@ impl<'b, 'm> AllFrames<'b, 'm> {
         InTurn { batch: self.batch, parts: self.entries[..count].iter().zip(&self.heads[..count]) }
     }
 
+    /// From now on it is noted which of them their receiver loses.
+    pub(crate) fn begin_losses(&self) {
+        self.batch.parts.losses.begin();
+    }
+
+    /// It is noted no longer.
+    pub(crate) fn end_losses(&self) {
+        self.batch.parts.losses.end();
+    }
+
     /// The VLAN of a frame, as [`Batch::class`].
     #[inline]
     pub(crate) fn class(&self, index: usize) -> Class {
@@ -155,6 +165,27 @@ impl<'b, 'm> Frame<'b, 'm> {
     #[must_use]
     pub fn head(&self) -> &'b Head {
         self.head
+    }
+
+    /// Whether its sender waits for a limit with most of its frames: then neither this frame nor the buffers of its receiver are
+    /// near.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_waited(&self) -> bool {
+        self.batch.parts.waited
+    }
+
+    /// Notes that its receiver has lost it, for those that are shown the receiver's frames. Each output says so that says that it
+    /// does ([`crate::Output::names_losses`]), besides counting it.
+    #[inline]
+    pub fn lose(&self, reason: DropReason) {
+        self.batch.parts.losses.note(self.head, reason);
+    }
+
+    /// Why its receiver has lost it, if that was noted since [`AllFrames::begin_losses`].
+    #[inline]
+    pub(crate) fn loss(&self) -> Option<DropReason> {
+        self.batch.parts.losses.of(self.head)
     }
 
     /// How many bytes of `head` are the frame's: at most 128.

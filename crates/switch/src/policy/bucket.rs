@@ -180,7 +180,7 @@ impl Bucket {
 }
 
 /// Time in nanoseconds whose gain is worth a visit.
-const WORTH: u64 = 4_000_000;
+const WORTH: u64 = 5_000_000;
 /// In nanoseconds.
 const SHORTEST_PAUSE: u64 = 20_000;
 

@@ -86,6 +86,8 @@ struct Account {
     frames: Share,
     /// Bytes and number of the frames that passed last.
     last: [AtomicU64; 2],
+    /// Since when what is more waits, in nanoseconds; 0: nothing does.
+    waits_since: AtomicU64,
 }
 
 /// What may pass now: frames as long as they began before `bytes` and `frames` were used up.
@@ -97,6 +99,8 @@ pub(crate) struct Grant {
     guaranteed: i64,
     lent: i64,
     lent_frames: i64,
+    /// For how long what it is for has waited, in nanoseconds.
+    pub(crate) waited: u64,
 }
 
 impl Grant {
@@ -164,6 +168,7 @@ impl Limit {
             guaranteed,
             lent: lent.unwrap_or(0),
             lent_frames: lent_frames.unwrap_or(0),
+            ..Grant::default()
         }
     }
 
@@ -197,6 +202,24 @@ impl Limit {
         if let Some(bucket) = &shared.frames {
             bucket.settle(grant.lent_frames - frame_cost);
             bucket.clock().served(&self.account.frames, self.weight, frame_cost, bucket);
+        }
+    }
+
+    /// What there is has to wait from now on, if it does not already.
+    pub(crate) fn begin_wait(&self, now: u64) {
+        if self.account.waits_since.load(Ordering::Relaxed) == 0 {
+            self.account.waits_since.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// What there is may pass: for how long it has waited.
+    pub(crate) fn end_wait(&self, now: u64) -> u64 {
+        match self.account.waits_since.load(Ordering::Relaxed) {
+            0 => 0,
+            since => {
+                self.account.waits_since.store(0, Ordering::Relaxed);
+                now.saturating_sub(since)
+            }
         }
     }
 

@@ -67,6 +67,24 @@ fn what_is_more_than_a_port_may_send_is_dropped_and_counted_at_it() {
 }
 
 #[test]
+fn receivers_are_told_of_batches_whose_sender_has_waited_and_of_no_others() {
+    let waited = |excess| {
+        let mut lan = ingress(bytes(3000, excess));
+        let mut passes = Vec::new();
+        // Three pass at once, one a second later and the last with one that comes then; nothing waits any more.
+        for (numbers, seconds) in [(0..5, 0), (5..5, 1), (5..6, 9), (6..7, 9)] {
+            put(&mut lan, mac(1), 1001, numbers);
+            lan.now += seconds;
+            lan.pass(0);
+            passes.push(lan.sink(1, |kept| (std::mem::take(&mut kept.waited), std::mem::take(&mut kept.frames).len())));
+        }
+        passes
+    };
+    assert_eq!(waited(Excess::Wait), [(0, 3), (1, 1), (2, 2), (0, 1)]);
+    assert_eq!(waited(Excess::Drop), [(0, 3), (0, 0), (0, 1), (0, 1)]);
+}
+
+#[test]
 fn what_waits_stays_with_its_sender_and_comes_in_order() {
     let mut lan = ingress(bytes(3000, Excess::Wait));
     put(&mut lan, mac(1), 1001, 0..5);

@@ -7,6 +7,9 @@ use crate::switch::{Member, Switch};
 use crate::time::Time;
 use crate::watch::Watch;
 
+/// What has waited for so long, in nanoseconds, is near no more.
+const FAR: u64 = 1_000_000;
+
 /// What a pass may take from a port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Turn {
@@ -25,14 +28,20 @@ impl Policy {
     #[inline]
     pub(crate) fn turn(&self, now: &Time) -> Turn {
         let Some(limit) = &self.ingress else { return Turn::Free };
-        let grant = limit.open(now.nanoseconds);
+        let mut grant = limit.open(now.nanoseconds);
         if !grant.is_nothing() {
+            if limit.excess == Excess::Wait {
+                grant.waited = limit.end_wait(now.nanoseconds);
+            }
             return Turn::Limited(grant);
         }
         limit.settle(&grant, 0, 0);
         match limit.excess {
             Excess::Drop => Turn::Drop,
-            Excess::Wait => Turn::Wait(limit.resume_at(now.nanoseconds)),
+            Excess::Wait => {
+                limit.begin_wait(now.nanoseconds);
+                Turn::Wait(limit.resume_at(now.nanoseconds))
+            }
         }
     }
 
@@ -41,7 +50,12 @@ impl Policy {
         let Some(limit) = &self.ingress else { return };
         match limit.excess {
             Excess::Drop => batch.bound(u64::MAX, limit.frames_in(grant)),
-            Excess::Wait => batch.bound(grant.bytes, grant.frames),
+            Excess::Wait => {
+                batch.bound(grant.bytes, grant.frames);
+                if grant.waited >= FAR {
+                    batch.note_waited();
+                }
+            }
         }
     }
 
