@@ -159,7 +159,10 @@ impl Transmit {
         }) else {
             return;
         };
-        self.marks[cut] = self.marks[cut].first(left);
+        // Of the one at the cut nothing may be left: what is before it may be the ring's end.
+        if left > 0 {
+            self.marks[cut] = self.marks[cut].first(left);
+        }
         self.marked = cut + usize::from(left > 0);
         self.next = self.marks[..self.marked].last().map_or(self.head, |last| self.table.after(0, last.next()));
         (self.incomplete, self.contexts) = (false, self.before);
