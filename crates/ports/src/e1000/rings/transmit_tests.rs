@@ -72,6 +72,23 @@ fn frames_that_have_to_wait_come_again_and_are_counted_when_they_go() {
 }
 
 #[test]
+fn a_frame_of_several_descriptors_that_ends_with_the_ring_can_wait() {
+    let guest = Guest::new();
+    let mut ring = Ring { tail: 6, ..Ring::new(&guest, 8) };
+    let mut transmit = Transmit::start(ring.base, 8, 6).expect("a ring");
+    let sent = frame(200, 1);
+    ring.put(&guest, guest.place(&sent[..99]), 99 | DATA);
+    ring.send(&guest, &sent[99..], DATA | LAST);
+    let (bounce, mut batch) = (super::Bounce::default(), ringway_switch::BatchStorage::new(8).into_batch());
+    transmit.collect(&guest.memory, &bounce, ring.tail, &TX, &mut batch).expect("fine");
+    assert_eq!((ring.tail, batch.len()), (0, 1));
+    drop(batch);
+    transmit.keep(&guest.memory, 0);
+    assert_eq!(transmit.release(&guest.memory).expect("fine").descriptors, 0);
+    assert!(bytes(collect(&mut transmit, &guest, ring.tail).expect("fine")) == [sent]);
+}
+
+#[test]
 fn a_frame_in_any_number_of_descriptors_is_one_frame() {
     let guest = Guest::new();
     let (mut ring, mut transmit) = start(&guest, 256);
