@@ -121,7 +121,7 @@ fn moderated(
     source: &'static str,
 ) -> io::Result<Vec<Figure>> {
     let kinds = [(RINGWAY, Kind::E1000), ("ringway e1000e, mapped", Kind::Mapped), ("qemu e1000", Kind::QemuE1000)];
-    let stations = kinds.map(|(series, kind)| (series, Station::boot(session, kind, 1)));
+    let stations = kinds.map(|(series, kind)| (series, Station::boot(session, &[series], kind, 1)));
     let mut lineup = session.lineup();
     for most in session.places(places) {
         for (series, station) in &stations {
@@ -151,7 +151,7 @@ fn ladder(session: &Session) -> &'static [u64] {
 /// The cores cannot be used.
 pub fn overload(session: &mut Session) -> io::Result<Vec<Figure>> {
     let mut lineup = session.lineup();
-    let stations = ROWS.map(|(series, kind, throttle)| (series, throttle, Station::boot(session, kind, 1)));
+    let stations = ROWS.map(|(series, kind, throttle)| (series, throttle, Station::boot(session, &[series], kind, 1)));
     for offered in session.places(&[8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000]) {
         for (series, throttle, station) in &stations {
             let (way, x, beside) = (Way::Offered(offered as u64), offered as f64 / 1e3, Beside::default());
@@ -182,12 +182,12 @@ fn table(
     for cpus in [1, 2] {
         for (series, kind, throttle) in ROWS {
             let (x, beside) = (cpus as f64, beside.clone());
-            let station = Station::boot(session, kind, cpus);
+            let station = Station::boot(session, &[series], kind, cpus);
             let run = with_any(&station, |station| Run { series, station, way, throttle, x, beside });
             lineup.add(series, cpus, run);
         }
         if way == Way::Transmit {
-            let station = Station::boot(session, Kind::Mapped, cpus);
+            let station = Station::boot(session, &FILLED.map(|(series, _)| series), Kind::Mapped, cpus);
             for (series, served) in FILLED {
                 lineup.add(series, cpus, with_any(&station, |station| Filled { station, served }));
             }

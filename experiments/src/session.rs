@@ -1,5 +1,6 @@
 //! One run of `ringway bench`: what every experiment is given, and where its figures go.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +39,16 @@ pub struct Options {
     pub quick: bool,
     /// Rounds of A B A B ….
     pub pairs: usize,
+    /// The curves to measure; all when none is named.
+    pub only: Vec<String>,
+}
+
+impl Options {
+    /// Whether a curve of this name is to be measured. (The bare ring always is.)
+    #[must_use]
+    pub fn wants(&self, series: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|wanted| wanted == series)
+    }
 }
 
 /// One run.
@@ -89,14 +100,21 @@ impl<'a> Session<'a> {
     /// Starts collecting contestants for one figure.
     #[must_use]
     pub fn lineup(&self) -> Lineup {
-        Lineup { entries: Vec::new(), unavailable: Vec::new(), cores: self.cores }
+        let options = self.options.clone();
+        Lineup { entries: Vec::new(), unavailable: Vec::new(), left_out: BTreeSet::new(), cores: self.cores, options }
     }
 
     /// Measures all contestants in turn.
     ///
     /// # Errors
-    /// Ours could not be measured at all: the message says why.
+    /// Ours could not be measured at all, or no curve has a name that was asked for: the message says why.
     pub fn measure(&mut self, experiment: &str, heading: Heading, lineup: Lineup) -> io::Result<Figure> {
+        let is_empty = lineup.entries.iter().all(|entry| entry.series == ANCHOR) && lineup.unavailable.is_empty();
+        if is_empty && !lineup.left_out.is_empty() {
+            let (only, there_are) = (self.options.only.join("\", \""), Vec::from_iter(lineup.left_out).join("\", \""));
+            let message = format!("{}: no curve \"{only}\": there are \"{there_are}\"", heading.name);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
         let pace = if self.options.quick {
             Pace { pairs: 1, span: Duration::from_millis(4), budget: Duration::from_secs(10) }
         } else {
@@ -109,8 +127,9 @@ impl<'a> Session<'a> {
             progress: self.progress,
         };
         let outcome = trial::run(pace, &heading.name, lineup.entries, &mut around);
-        let command = format!("ringway bench {experiment} --pairs {}", self.options.pairs);
-        let command = if self.options.quick { format!("ringway bench {experiment} --quick") } else { command };
+        let only: String = self.options.only.iter().map(|series| format!(" --only \"{series}\"")).collect();
+        let command = format!("ringway bench {experiment}{only} --pairs {}", self.options.pairs);
+        let command = if self.options.quick { format!("ringway bench {experiment}{only} --quick") } else { command };
         Ok(Figure::new(heading, command, outcome, lineup.unavailable))
     }
 }
@@ -129,7 +148,10 @@ fn settled(crossing_ns: f64) -> f64 {
 pub struct Lineup {
     entries: Vec<Entry>,
     unavailable: Vec<Unavailable>,
+    /// Curves that nobody asked for.
+    left_out: BTreeSet<String>,
     cores: Cores,
+    options: Options,
 }
 
 impl Lineup {
@@ -145,6 +167,10 @@ impl Lineup {
 
     /// The same for a place that is no whole number.
     pub fn add_at<C: Contestant + 'static>(&mut self, series: &str, x: f64, contestant: io::Result<C>) {
+        if series != ANCHOR && !self.options.wants(series) {
+            self.left_out.insert(series.to_owned());
+            return;
+        }
         match contestant {
             Ok(contestant) => {
                 let contestant = Box::new(contestant);

@@ -129,11 +129,15 @@ pub struct Accesses {
 }
 
 impl Station {
-    /// Boots a guest with `cpus` processors. It stands still when this returns.
+    /// Boots a guest with `cpus` processors for one of these curves. It stands still when this returns.
     ///
     /// # Errors
-    /// The switch cannot be had; or something that guests are made of is missing, which the message names.
-    pub fn boot(session: &Session, kind: Kind, cpus: usize) -> io::Result<Shared> {
+    /// None of the curves is to be measured; the switch cannot be had; or something that guests are made of is missing, which
+    /// the message names.
+    pub fn boot(session: &Session, curves: &[&str], kind: Kind, cpus: usize) -> io::Result<Shared> {
+        if !curves.iter().any(|series| session.options.wants(series)) {
+            return Err(io::Error::other("not asked for"));
+        }
         let cores = session.cores;
         unpin(cores)?;
         let (mut daemon, mut end, mut kept) = (None, None, None);

@@ -27,6 +27,29 @@ fn an_experiment_that_does_not_exist_is_named_with_those_that_do() {
 }
 
 #[test]
+fn of_an_experiment_only_the_curves_that_are_named_are_measured() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        eprintln!("one processor only: nothing to measure");
+        return;
+    }
+    let output = bench(&["drop-rate", "--quick", "--only", "ringway, no such policy"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text.contains("\"ringway, no such policy\"") && text.contains("\"ringway\""), "{text}");
+
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let json = folder.path().join("bench.json");
+    let output = bench(&["drop-rate", "--quick", "--only", "ringway", "--json", json.to_str().expect("UTF-8")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).expect("a JSON file")).expect("JSON");
+    let figure = &report["figures"][0];
+    assert!(figure["command"].as_str().is_some_and(|command| command.contains("--only \"ringway\"")), "{figure:#}");
+    for point in figure["points"].as_array().expect("points") {
+        assert!(point["series"] == "ringway" || point["series"] == "anchor", "{point:#}");
+    }
+}
+
+#[test]
 fn a_quick_run_gives_every_promised_field_and_a_plot_per_figure() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         eprintln!("one processor only: nothing to measure");
