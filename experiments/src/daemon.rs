@@ -10,12 +10,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ringway_client::{Port, Shape};
-use ringway_traffic::{Mac, ProcessEndpoint};
+use ringway_traffic::{ProcessEndpoint, Split, VirtioOptions};
 
 use crate::child::Program;
 use crate::machine::Turns;
-use crate::network::{Network, SENDER, wait_for_fd};
-use crate::peers::vhost::VhostSwitch;
+use crate::network::{Network, wait_for_fd};
+use crate::peers::vhost::{Vhost, VhostSwitch};
 use crate::placement::Cores;
 use crate::scratch::Scratch;
 
@@ -23,10 +23,6 @@ use crate::scratch::Scratch;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The switch all ports are attached to.
 const SWITCH: &str = "bench";
-/// Names of the vhost-user ports.
-const VHOST_PORTS: [&str; 2] = ["vm0", "vm1"];
-/// Name of a third one, for a neighbour of theirs.
-const NEIGHBOUR: &str = "vm2";
 /// Names of the e1000 ports.
 const E1000_PORTS: [&str; 2] = ["nic0", "nic1"];
 /// Ring and buffer sizes of the ports that carry traffic.
@@ -57,20 +53,16 @@ pub struct Settings {
     pub batch: usize,
     /// Forwarding function.
     pub forwarding: &'static str,
-    /// Whether the first two ports are isolated from each other, with the generator's addresses bound to them.
-    pub isolated: bool,
-    /// Ring and buffer sizes.
+    /// Ring and buffer sizes of process ports.
     pub shape: Shape,
+    /// The drivers at vhost-user ports.
+    pub virtio: VirtioOptions,
     /// Whether rings are left alone where that helps: `adaptive` or `off`.
     pub pacing: &'static str,
-    /// Whether there are two vhost-user ports, which listen.
-    pub vhost_user: bool,
-    /// Further keys of these.
-    pub vhost_keys: &'static str,
-    /// Keys of the first process ports, port by port.
+    /// How many vhost-user ports there are, which listen.
+    pub vhost_user: usize,
+    /// Keys of the first of them, port by port; of the first process ports where there are none.
     pub keys: Vec<String>,
-    /// And a third.
-    pub neighbour: bool,
     /// Whether there are two e1000 ports: the keys of both.
     pub e1000: Option<&'static str>,
 }
@@ -81,50 +73,30 @@ impl Settings {
     pub fn spinning(program: PathBuf, cores: Cores) -> Settings {
         let core = Some(cores.switch);
         let (idle, forwarding, pacing) = ("spin", "learning", "adaptive");
-        let (isolated, vhost_user, neighbour, keys, e1000) = (false, false, false, Vec::new(), None);
-        let (batch, shape, vhost_keys) = (256, BUSY, "");
-        Settings {
-            program,
-            core,
-            idle,
-            batch,
-            forwarding,
-            isolated,
-            shape,
-            pacing,
-            vhost_user,
-            vhost_keys,
-            keys,
-            neighbour,
-            e1000,
-        }
+        let (vhost_user, keys, e1000) = (0, Vec::new(), None);
+        let (batch, shape, virtio) = (256, BUSY, VirtioOptions::default());
+        Settings { program, core, idle, batch, forwarding, shape, virtio, pacing, vhost_user, keys, e1000 }
     }
 
     fn toml(&self) -> String {
-        let Settings { core, idle, batch, forwarding, isolated, pacing, vhost_user, vhost_keys, neighbour, .. } = self;
+        let Settings { core, idle, batch, forwarding, pacing, vhost_user, .. } = self;
         let cores = core.map_or(String::new(), |core| core.to_string());
         let mut text = format!(
             "[engine]\ncores = [{cores}]\nidle = \"{idle}\"\nbatch = {batch}\npacing = \"{pacing}\"\n\n\
              [attach]\ncreate = \"switches\"\nmax_ports = 2048\n\n\
              [switch.{SWITCH}]\nforwarding = \"{forwarding}\"\n"
         );
-        if *isolated {
-            for number in 0..2 {
-                let mac = Mac::local(SENDER + number);
-                let _ = write!(
-                    text,
-                    "\n[port.p{number}]\nswitch = \"{SWITCH}\"\nkind = \"process\"\nisolated = true\nmac = [\"{mac}\"]\n"
-                );
-            }
-        }
-        for (number, keys) in self.keys.iter().enumerate() {
-            let _ = write!(text, "\n[port.p{number}]\nswitch = \"{SWITCH}\"\nkind = \"process\"\n{keys}\n");
-        }
-        if *vhost_user {
-            for name in VHOST_PORTS.into_iter().chain(neighbour.then_some(NEIGHBOUR)) {
-                let keys = format!("switch = \"{SWITCH}\"\nkind = \"vhost-user\"\nsocket = \"{name}.sock\"\n");
-                let _ = write!(text, "\n[port.{name}]\n{keys}{vhost_keys}\n");
-            }
+        for number in 0..self.keys.len().max(*vhost_user) {
+            let (name, kind) = match *vhost_user {
+                0 => (Daemon::port_name(number), String::from("kind = \"process\"")),
+                _ => {
+                    let name = VhostUser::port_name(number);
+                    let kind = format!("kind = \"vhost-user\"\nsocket = \"{name}.sock\"");
+                    (name, kind)
+                }
+            };
+            let keys = self.keys.get(number).map_or("", String::as_str);
+            let _ = write!(text, "\n[port.{name}]\nswitch = \"{SWITCH}\"\n{kind}\n{keys}\n");
         }
         for name in self.e1000.iter().flat_map(|_| E1000_PORTS) {
             let keys = self.e1000.unwrap_or_default();
@@ -145,6 +117,7 @@ pub struct Daemon {
     command: PathBuf,
     scratch: Scratch,
     shape: Shape,
+    vhost_user: usize,
     nics: bool,
     attached: usize,
 }
@@ -168,7 +141,8 @@ impl Daemon {
             return Err(io::Error::other(format!("{} run is not ready: {}", settings.program.display(), words.trim())));
         }
         let (command, nics) = (settings.program.clone(), settings.e1000.is_some());
-        Ok(Daemon { program, command, scratch, shape: settings.shape, nics, attached: 0 })
+        let &Settings { shape, vhost_user, .. } = settings;
+        Ok(Daemon { program, command, scratch, shape, vhost_user, nics, attached: 0 })
     }
 
     /// Attaches `count` ports of another shape, which carry nothing.
@@ -190,12 +164,6 @@ impl Daemon {
     #[must_use]
     pub fn nics(&self) -> [PathBuf; 2] {
         E1000_PORTS.map(|name| self.scratch.path("run").join(format!("{name}.sock")))
-    }
-
-    /// Where the third vhost-user port listens.
-    #[must_use]
-    pub fn neighbour(&self) -> PathBuf {
-        self.scratch.path("run").join(format!("{NEIGHBOUR}.sock"))
     }
 
     /// Changes a key of the e1000 ports, as `ringway port set` does.
@@ -279,7 +247,7 @@ impl Network for Daemon {
         self.program.resume()?;
         let first = self.attached;
         self.attached += count;
-        (first..self.attached).map(|number| self.attach_as(&format!("p{number}"), self.shape)).collect()
+        (first..self.attached).map(|number| self.attach_as(&Daemon::port_name(number), self.shape)).collect()
     }
 
     fn hold(&mut self) -> io::Result<()> {
@@ -292,8 +260,9 @@ impl Network for Daemon {
 }
 
 impl VhostSwitch for Daemon {
-    fn sockets(&self) -> [PathBuf; 2] {
-        VHOST_PORTS.map(|name| self.scratch.path("run").join(format!("{name}.sock")))
+    fn sockets(&self) -> Vec<PathBuf> {
+        let run = self.scratch.path("run");
+        (0..self.vhost_user).map(|number| run.join(format!("{}.sock", VhostUser::port_name(number)))).collect()
     }
 
     fn hold(&mut self) -> io::Result<()> {
@@ -302,5 +271,64 @@ impl VhostSwitch for Daemon {
 
     fn resume(&mut self) -> io::Result<()> {
         self.program.resume()
+    }
+}
+
+/// A daemon with vhost-user ports only, and a driver of ours at each.
+pub type VhostUser = Vhost<Daemon, Split>;
+
+/// A daemon of ours as a network, with ports of one kind.
+pub trait Ours: Network + Sized + 'static {
+    /// What its ports are called in titles, and what names of figures end with.
+    const PORTS: &'static str;
+    /// Likewise.
+    const SUFFIX: &'static str;
+
+    /// Name of a port, by its number.
+    #[must_use]
+    fn port_name(number: usize) -> String;
+
+    /// Starts one that will have so many ports.
+    ///
+    /// # Errors
+    /// As [`Daemon::start`].
+    fn with_ports(cores: Cores, settings: &Settings, ports: usize) -> io::Result<Self>;
+
+    /// The daemon itself.
+    fn daemon(&mut self) -> &mut Daemon;
+}
+
+impl Ours for Daemon {
+    const PORTS: &'static str = "process ports";
+    const SUFFIX: &'static str = "";
+
+    fn port_name(number: usize) -> String {
+        format!("p{number}")
+    }
+
+    fn with_ports(cores: Cores, settings: &Settings, _: usize) -> io::Result<Daemon> {
+        Daemon::start(cores, settings)
+    }
+
+    fn daemon(&mut self) -> &mut Daemon {
+        self
+    }
+}
+
+impl Ours for VhostUser {
+    const PORTS: &'static str = "vhost-user ports";
+    const SUFFIX: &'static str = "-vhost";
+
+    fn port_name(number: usize) -> String {
+        format!("vm{number}")
+    }
+
+    fn with_ports(cores: Cores, settings: &Settings, ports: usize) -> io::Result<VhostUser> {
+        let daemon = Daemon::start(cores, &Settings { vhost_user: ports, ..settings.clone() })?;
+        Ok(Vhost::new(daemon, settings.virtio.clone()))
+    }
+
+    fn daemon(&mut self) -> &mut Daemon {
+        self.switch()
     }
 }

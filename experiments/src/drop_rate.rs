@@ -4,24 +4,33 @@
 
 use std::io;
 
-use crate::daemon::{Daemon, Settings};
-use crate::network::{Destination, Forwarding, Load};
+use ringway_traffic::Mac;
+
+use crate::daemon::{Daemon, Ours, Settings, VhostUser};
+use crate::network::{Destination, Forwarding, Load, SENDER};
 use crate::report::{Axis, Figure, Heading, RATE};
 use crate::session::{RINGWAY, Session, one_to_one};
 
 const SIZES: [usize; 2] = [60, 1514];
 
-/// Measures the figure.
+/// Measures the figures.
 ///
 /// # Errors
 /// The cores cannot be used.
 pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
+    Ok(vec![figure::<Daemon>(session)?, figure::<VhostUser>(session)?])
+}
+
+fn figure<N: Ours>(session: &mut Session) -> io::Result<Figure> {
     let mut lineup = session.lineup();
     let cores = session.cores;
     for frame_len in SIZES {
         let load = one_to_one(frame_len);
         lineup.anchor(frame_len, frame_len);
-        lineup.ringway(RINGWAY, frame_len, &session.settings(), &load);
+        let start = |settings: &Settings, load| {
+            N::with_ports(cores, settings, 2).and_then(|network| Forwarding::new(network, cores, load))
+        };
+        lineup.add(RINGWAY, frame_len, start(&session.settings(), load.clone()));
         let unknown = Load { to: Destination::Unknown, ..load.clone() };
         let isolated = Load { to: Destination::Bound, ..load.clone() };
         let map = Settings { forwarding: "map", ..session.settings() };
@@ -30,23 +39,22 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         let limited = Settings { keys, ..session.settings() };
         let keys = vec![String::new(), String::from("egress = { rate = \"1Mbit\" }")];
         let receiver_limited = Settings { keys, ..session.settings() };
+        let apart = |number| format!("isolated = true\nmac = [\"{}\"]", Mac::local(SENDER + number));
         for (series, settings, load) in [
             ("drops: above a limit", limited, load.clone()),
             ("drops: above the receiver's limit", receiver_limited, load.clone()),
-            ("drops: isolated", Settings { isolated: true, ..map.clone() }, isolated),
+            ("drops: isolated", Settings { keys: vec![apart(0), apart(1)], ..map.clone() }, isolated),
             ("drops: unknown in map", map, unknown),
         ] {
-            let daemon = Daemon::start(cores, &settings);
-            let contestant = daemon.and_then(|daemon| Forwarding::new(daemon, cores, load));
-            lineup.add(series, frame_len, contestant.map(Forwarding::counting_sent));
+            lineup.add(series, frame_len, start(&settings, load).map(Forwarding::counting_sent));
         }
     }
     let heading = Heading {
-        name: "drop-rate".into(),
-        title: "Frames dropped at the switch against frames forwarded".into(),
+        name: format!("drop-rate{}", N::SUFFIX),
+        title: format!("Frames dropped at the switch against frames forwarded, {}", N::PORTS),
         source: "VALE, section 5.1",
         x: Axis { label: "frame size", unit: "bytes", logarithmic: false },
         y: RATE,
     };
-    Ok(vec![session.measure("drop-rate", heading, lineup)?])
+    session.measure("drop-rate", heading, lineup)
 }

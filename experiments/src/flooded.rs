@@ -4,7 +4,7 @@
 //! generator sends, to one port whose client sleeps until it is called, without a limit and with 24,000 frames a second: calls,
 //! and how long the poller is busy; beside them a sender that sends so many by itself; and the same with other limits. Figure
 //! 10 has instructions for each frame, in place of which stands the poller's time for each frame that was sent, calls and sleep
-//! included; `limit_cost` under callgrind gives instructions.
+//! included; `limit_cost` under callgrind gives instructions. All of it between process ports and between vhost-user ports.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ use std::thread;
 use std::time::Duration;
 
 use ringway_traffic::{
-    Checker, Fill, FrameSpec, Frames, Level, Limits, Mac, Origin, ProcessEndpoint, Pump, PumpOptions, Rate, RxOptions,
-    Station, TxOptions, Watch, receive, transmit,
+    Checker, Fill, FrameSpec, Frames, Level, Limits, Mac, Origin, Pump, PumpOptions, Rate, RxOptions, Station,
+    TxOptions, Watch, receive, transmit,
 };
 
 use crate::beside::Beside;
-use crate::daemon::{Daemon, Settings};
+use crate::daemon::{Daemon, Ours, Settings, VhostUser};
 use crate::network::{Network, SENDER, introduce};
 use crate::placement::{Cores, pin};
 use crate::report::{Axis, Figure, Heading, RATE};
@@ -37,19 +37,19 @@ const OFFERED: usize = 1_000_000_000;
 const LONGER: u32 = 5;
 
 /// One sender to several ports, as fast as it goes.
-struct Ports {
+struct Ports<N: Network> {
     // Ports go before their network.
-    pump: Pump<ProcessEndpoint>,
-    daemon: Daemon,
+    pump: Pump<N::Port>,
+    network: N,
     each: Beside,
     cores: Cores,
 }
 
-impl Ports {
-    fn new(mut daemon: Daemon, cores: Cores, receivers: usize, each: Beside) -> io::Result<Ports> {
-        let mut ports = daemon.attach(1 + receivers)?;
+impl<N: Network> Ports<N> {
+    fn new(mut network: N, cores: Cores, receivers: usize, each: Beside) -> io::Result<Ports<N>> {
+        let mut ports = network.attach(1 + receivers)?;
         introduce(&mut ports)?;
-        daemon.hold()?;
+        network.hold()?;
         let destinations = (1..=receivers as u32).map(|number| Mac::local(SENDER + number)).collect();
         let spec = FrameSpec { source: Mac::local(SENDER), destinations, ..FrameSpec::default() };
         let mut frames = Some(Frames::new(&spec).map_err(io::Error::other)?);
@@ -58,17 +58,17 @@ impl Ports {
             None => Station::sink(port, Checker::new(Level::Count, Origin::Zero)),
         });
         let pump = Pump::new(stations, PumpOptions { fill: Fill::Once, ..PumpOptions::default() });
-        Ok(Ports { pump, daemon, each, cores })
+        Ok(Ports { pump, network, each, cores })
     }
 }
 
-impl Contestant for Ports {
+impl<N: Network> Contestant for Ports<N> {
     fn resume(&mut self) -> io::Result<()> {
-        self.daemon.resume()
+        self.network.resume()
     }
 
     fn hold(&mut self) -> io::Result<()> {
-        self.daemon.hold()
+        self.network.hold()
     }
 
     fn window(&mut self, span: Duration) -> io::Result<f64> {
@@ -89,12 +89,12 @@ impl Contestant for Ports {
 }
 
 /// One sender to one port that sleeps until it is called.
-struct Limited {
+struct Limited<N: Ours> {
     // Ports go before their network.
-    ports: [ProcessEndpoint; 2],
+    ports: [N::Port; 2],
     frames: Frames,
     rate: Rate,
-    daemon: Daemon,
+    network: N,
     /// Where the poller's time is noted.
     series: &'static str,
     x: usize,
@@ -102,22 +102,22 @@ struct Limited {
     cores: Cores,
 }
 
-impl Limited {
+impl<N: Ours> Limited<N> {
     fn new(
-        mut daemon: Daemon,
+        mut network: N,
         cores: Cores,
         size: usize,
         rate: Rate,
         (series, x, busy): (&'static str, usize, Beside),
-    ) -> io::Result<Limited> {
-        let mut ports = daemon.attach(2)?;
+    ) -> io::Result<Limited<N>> {
+        let mut ports = network.attach(2)?;
         introduce(&mut ports)?;
-        daemon.hold()?;
+        network.hold()?;
         let (source, destinations) = (Mac::local(SENDER), vec![Mac::local(SENDER + 1)]);
         let spec = FrameSpec { size, source, destinations, ..FrameSpec::default() };
         let frames = Frames::new(&spec).map_err(io::Error::other)?;
-        let ports = <[ProcessEndpoint; 2]>::try_from(ports).map_err(|_| io::Error::other("a port is missing"))?;
-        Ok(Limited { ports, frames, rate, daemon, series, x, busy, cores })
+        let ports = <[N::Port; 2]>::try_from(ports).map_err(|_| io::Error::other("a port is missing"))?;
+        Ok(Limited { ports, frames, rate, network, series, x, busy, cores })
     }
 
     /// Sends for `span` and receives meanwhile: how many frames were sent. Two threads share the generator's core.
@@ -143,22 +143,23 @@ impl Limited {
     }
 
     /// Calls of the receiver so far, and how long the poller was busy, in seconds.
-    fn cost(&self) -> io::Result<(u64, f64)> {
-        let status = self.daemon.status()?;
+    fn cost(&mut self) -> io::Result<(u64, f64)> {
+        let daemon = self.network.daemon();
+        let status = daemon.status()?;
         let ports = status["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let receiver = ports.iter().find(|port| port["name"] == "p1");
+        let receiver = ports.iter().find(|port| port["name"] == N::port_name(1));
         let calls = receiver.and_then(|port| port["calls"].as_u64());
-        Ok((calls.ok_or_else(|| io::Error::other("the receiver is not in the status"))?, self.daemon.times()?.0))
+        Ok((calls.ok_or_else(|| io::Error::other("the receiver is not in the status"))?, daemon.times()?.0))
     }
 }
 
-impl Contestant for Limited {
+impl<N: Ours> Contestant for Limited<N> {
     fn resume(&mut self) -> io::Result<()> {
-        self.daemon.resume()
+        self.network.resume()
     }
 
     fn hold(&mut self) -> io::Result<()> {
-        self.daemon.hold()
+        self.network.hold()
     }
 
     fn needs_its_core(&self) -> bool {
@@ -181,14 +182,26 @@ impl Contestant for Limited {
     }
 }
 
-/// Measures the figures.
+/// Measures the figures between process ports.
 ///
 /// # Errors
 /// The cores cannot be used.
 pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
+    figures::<Daemon>(session, "flooded")
+}
+
+/// The same between vhost-user ports.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_vhost(session: &mut Session) -> io::Result<Vec<Figure>> {
+    figures::<VhostUser>(session, "flooded-vhost")
+}
+
+fn figures<N: Ours>(session: &mut Session, experiment: &str) -> io::Result<Vec<Figure>> {
     let heading = |name: &str, title: &str, source, x, y| Heading {
-        name: name.to_owned(),
-        title: title.to_owned(),
+        name: format!("{name}{}", N::SUFFIX),
+        title: format!("{title}, {}", N::PORTS),
         source,
         x,
         y,
@@ -198,14 +211,14 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     let mut lineup = session.lineup();
     for ports in session.places(&PORTS) {
         lineup.anchor(ports, 60);
-        let daemon = Daemon::start(cores, &session.settings());
+        let network = N::with_ports(cores, &session.settings(), 1 + ports);
         let each = each.clone();
-        lineup.add(RINGWAY, ports, daemon.and_then(|daemon| Ports::new(daemon, cores, ports, each)));
+        lineup.add(RINGWAY, ports, network.and_then(|network| Ports::new(network, cores, ports, each)));
     }
     let x = Axis { label: "flooded ports", unit: "ports", logarithmic: true };
     let title = "Rate of one sender that floods ports in turn, frames of 60 bytes, all ports together";
     let all = heading("flooded-all", title, "fairness paper, figure 6", x, RATE);
-    let all = session.measure("flooded", all, lineup)?;
+    let all = session.measure(experiment, all, lineup)?;
     let title = "Rate of one sender that floods ports in turn, frames of 60 bytes, at the port that got least";
     let each = each.figure(0, heading("flooded-each", title, "fairness paper, figure 7", x, RATE), &all);
 
@@ -216,7 +229,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         ("flooded-busy", "fairness paper, figure 9"),
         ("flooded-cost", "fairness paper, figure 10"),
     ];
-    let by_size = limited(session, names, "24,000 frames a second", x, &sizes)?;
+    let by_size = limited::<N>(session, experiment, names, "24,000 frames a second", x, &sizes)?;
 
     let limits: Vec<_> = session.places(&LIMITS).into_iter().map(|limit| (limit, 60, limit)).collect();
     let x = Axis { label: "limit", unit: "frame/s", logarithmic: true };
@@ -225,13 +238,14 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         ("flooded-limit-busy", "section 6.2.3"),
         ("flooded-limit-cost", "section 6.2.3"),
     ];
-    let by_limit = limited(session, names, "so many frames of 60 bytes a second", x, &limits)?;
+    let by_limit = limited::<N>(session, experiment, names, "so many frames of 60 bytes a second", x, &limits)?;
     Ok([all, each].into_iter().chain(by_size).chain(by_limit).collect())
 }
 
 /// Calls, the poller's time, and its time for each frame sent, at places of an x axis, each with a frame size and a limit.
-fn limited(
+fn limited<N: Ours>(
     session: &mut Session,
+    experiment: &str,
     names: [(&str, &'static str); 3],
     limit: &str,
     x: Axis,
@@ -253,19 +267,19 @@ fn limited(
         ] {
             let settings = Settings { keys: keys.into(), idle: "adaptive", ..session.settings() };
             let noted = (series, place, busy.clone());
-            let daemon = Daemon::start(cores, &settings);
-            lineup.add(series, place, daemon.and_then(|daemon| Limited::new(daemon, cores, size, rate, noted)));
+            let network = N::with_ports(cores, &settings, 2);
+            lineup.add(series, place, network.and_then(|network| Limited::new(network, cores, size, rate, noted)));
         }
     }
     let heading = |(name, source): (&str, &'static str), title, y| Heading {
-        name: name.to_owned(),
-        title: format!("{title} flooded with 1 Gbit/s and limited to {limit} (at itself: ringway)"),
+        name: format!("{name}{}", N::SUFFIX),
+        title: format!("{title} flooded with 1 Gbit/s and limited to {limit} (at itself: ringway), {}", N::PORTS),
         source,
         x,
         y,
     };
     let y = Axis { label: "calls", unit: "per second", logarithmic: true };
-    let calls = session.measure("flooded", heading(names[0], "Calls of a client", y), lineup)?;
+    let calls = session.measure(experiment, heading(names[0], "Calls of a client", y), lineup)?;
     let y = Axis { label: "busy", unit: "%", logarithmic: true };
     let share = busy.figure(0, heading(names[1], "The poller's time for a client", y), &calls);
     let y = Axis { label: "poller", unit: "ns per frame sent", logarithmic: true };

@@ -10,12 +10,12 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use ringway_traffic::{Endpoint, FrameSpec, Frames, Mac, ProcessEndpoint};
+use ringway_traffic::{Endpoint, FrameSpec, Frames, Mac};
 
 use crate::beside::Beside;
-use crate::daemon::{Daemon, Settings};
+use crate::daemon::{Daemon, Ours, Settings, VhostUser};
 use crate::machine::Turns;
-use crate::network::{Network, SENDER};
+use crate::network::SENDER;
 use crate::placement::{Cores, pin};
 use crate::report::{Axis, Figure, Heading, RATE, TIME};
 use crate::session::{RINGWAY, Session};
@@ -48,9 +48,9 @@ enum Offer {
 }
 
 /// Two pairs of ports: the victim's and the neighbour's.
-struct Neighbours {
+struct Neighbours<N: Ours> {
     // Ports go before their network.
-    ports: Vec<ProcessEndpoint>,
+    ports: Vec<N::Port>,
     /// The victim's frames, there and back.
     frames: [Vec<u8>; 2],
     /// A frame of the neighbour's.
@@ -58,7 +58,7 @@ struct Neighbours {
     offer: Offer,
     /// Number of the victim's next frame.
     next: u64,
-    daemon: Daemon,
+    network: N,
     cores: Cores,
     series: &'static str,
     rates: Beside,
@@ -73,15 +73,15 @@ struct Trips {
     sending: Duration,
 }
 
-impl Neighbours {
+impl<N: Ours> Neighbours<N> {
     fn new(
-        mut daemon: Daemon,
+        mut network: N,
         cores: Cores,
         size: usize,
         (series, offer): (&'static str, Offer),
         rates: Beside,
-    ) -> io::Result<Neighbours> {
-        let mut ports = daemon.attach(4)?;
+    ) -> io::Result<Neighbours<N>> {
+        let mut ports = network.attach(4)?;
         let frames = |number: u32| {
             let (source, destinations) = (Mac::local(number), vec![Mac::local(((number - SENDER) ^ 1) + SENDER)]);
             let mut frames = Frames::new(&FrameSpec { size, source, destinations, ..FrameSpec::default() })
@@ -98,9 +98,9 @@ impl Neighbours {
                 port.tx_flush();
             }
         }
-        daemon.hold()?;
+        network.hold()?;
         let [there, back, flood, _] = <[Vec<u8>; 4]>::try_from(all).unwrap_or_default();
-        Ok(Neighbours { ports, frames: [there, back], flood, offer, next: 0, daemon, cores, series, rates })
+        Ok(Neighbours { ports, frames: [there, back], flood, offer, next: 0, network, cores, series, rates })
     }
 
     /// Sends one of the victim's frames from `port` to the other.
@@ -170,7 +170,7 @@ impl Neighbours {
     /// Round trips of slices of `span` together, as far as they are to be had.
     fn trips(&mut self, span: Duration) -> io::Result<Trips> {
         let mut trips = Trips::default();
-        let mut threads = [Turns::of_this_thread()?, self.daemon.poller_turns()?];
+        let mut threads = [Turns::of_this_thread()?, self.network.daemon().poller_turns()?];
         let mut turns = || threads.iter_mut().map(Turns::count).sum::<u64>();
         let (start, mut before) = (Instant::now(), turns());
         while trips.sending < span && start.elapsed() < span * TRIES {
@@ -201,13 +201,13 @@ fn note(frame: &[u8], numbers: &mut [u64], at: usize) -> usize {
     }
 }
 
-impl Contestant for Neighbours {
+impl<N: Ours> Contestant for Neighbours<N> {
     fn resume(&mut self) -> io::Result<()> {
-        self.daemon.resume()
+        self.network.resume()
     }
 
     fn hold(&mut self) -> io::Result<()> {
-        self.daemon.hold()
+        self.network.hold()
     }
 
     /// Slices in which it has not are left out.
@@ -233,6 +233,10 @@ impl Contestant for Neighbours {
 /// # Errors
 /// The cores cannot be used.
 pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
+    Ok([figures::<Daemon>(session)?, figures::<VhostUser>(session)?].into_iter().flatten().collect())
+}
+
+fn figures<N: Ours>(session: &mut Session) -> io::Result<[Figure; 2]> {
     let cores = session.cores;
     let limit = |excess: &str| format!("ingress = {{ rate = \"1Gbit\", on_excess = \"{excess}\" }}");
     let rates = Beside::default();
@@ -248,15 +252,15 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
             ("flooded without limit", String::new(), Offer::Flood),
         ] {
             let keys = vec![String::new(), String::new(), keys];
-            let daemon = Daemon::start(cores, &Settings { keys, ..session.settings() });
+            let network = N::with_ports(cores, &Settings { keys, ..session.settings() }, 4);
             let rates = rates.clone();
-            let neighbours = |daemon| Neighbours::new(daemon, cores, size, (series, offer), rates);
-            lineup.add(series, size, daemon.and_then(neighbours));
+            let neighbours = |network| Neighbours::new(network, cores, size, (series, offer), rates);
+            lineup.add(series, size, network.and_then(neighbours));
         }
     }
     let heading = |name: &str, title: &str, y| Heading {
-        name: name.to_owned(),
-        title: title.to_owned(),
+        name: format!("{name}{}", N::SUFFIX),
+        title: format!("{title}, {}", N::PORTS),
         source: "fairness paper, section 6.2",
         x: Axis { label: "frame size", unit: "bytes", logarithmic: false },
         y,
@@ -270,5 +274,5 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
         heading("isolation-rate", "Round trips while a neighbour floods, held to 1 Gbit/s; 0.5 million offered", RATE);
     let times = session.measure("isolation", time, lineup)?;
     let rate = rates.figure(0, rate, &times);
-    Ok(vec![times, rate])
+    Ok([times, rate])
 }

@@ -233,6 +233,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: flooded::run,
     },
     Experiment {
+        name: "flooded-vhost",
+        source: "fairness paper, figures 6 to 9",
+        about: "the same between vhost-user ports",
+        run: flooded::run_vhost,
+    },
+    Experiment {
         name: "isolation",
         source: "fairness paper, section 6.2",
         about: "round trips of a victim, their number and 99.9th percentile, alone and while a neighbour floods, within its limit, above it and without one",

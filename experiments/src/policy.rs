@@ -4,8 +4,8 @@ use std::io;
 
 use ringway_traffic::Mac;
 
-use crate::daemon::Settings;
-use crate::network::SENDER;
+use crate::daemon::{Daemon, Ours, Settings, VhostUser};
+use crate::network::{Forwarding, SENDER};
 use crate::report::{Axis, Figure, Heading, RATE};
 use crate::session::{RINGWAY, Session, one_to_one};
 
@@ -31,31 +31,39 @@ fn keys(guard: bool, others: &str) -> Vec<String> {
     vec![port(0), port(1)]
 }
 
-/// Measures the figure.
+/// Measures the figures.
 ///
 /// # Errors
 /// The cores cannot be used.
 pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
-    let mut lineup = session.lineup();
+    Ok(vec![figure::<Daemon>(session)?, figure::<VhostUser>(session)?])
+}
+
+fn figure<N: Ours>(session: &mut Session) -> io::Result<Figure> {
+    let (mut lineup, cores) = (session.lineup(), session.cores);
     for frame_len in SIZES {
-        let load = one_to_one(frame_len);
         lineup.anchor(frame_len, frame_len);
-        lineup.ringway("no policy", frame_len, &session.settings(), &load);
         for (series, keys) in [
+            ("no policy", Vec::new()),
             ("source guard", keys(true, "")),
             ("limits both ways", keys(false, LIMITS)),
             ("a VLAN", keys(false, VLAN)),
             (RINGWAY, keys(true, &format!("{LIMITS}{VLAN}"))),
         ] {
-            lineup.ringway(series, frame_len, &Settings { keys, ..session.settings() }, &load);
+            let network = N::with_ports(cores, &Settings { keys, ..session.settings() }, 2);
+            let forwarding = |network| Forwarding::new(network, cores, one_to_one(frame_len));
+            lineup.add(series, frame_len, network.and_then(forwarding));
         }
     }
     let heading = Heading {
-        name: "policy".into(),
-        title: "One sender to one receiver with source guard, limits and a VLAN, none of which refuses anything".into(),
+        name: format!("policy{}", N::SUFFIX),
+        title: format!(
+            "One sender to one receiver with source guard, limits and a VLAN, none of which refuses anything, {}",
+            N::PORTS
+        ),
         source: "fairness paper, section 6",
         x: Axis { label: "frame size", unit: "bytes", logarithmic: false },
         y: RATE,
     };
-    Ok(vec![session.measure("policy", heading, lineup)?])
+    session.measure("policy", heading, lineup)
 }

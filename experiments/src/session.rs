@@ -94,7 +94,7 @@ impl<'a> Session<'a> {
     /// The same with two vhost-user ports.
     #[must_use]
     pub fn vhost_settings(&self) -> Settings {
-        Settings { vhost_user: true, ..self.settings() }
+        Settings { vhost_user: 2, ..self.settings() }
     }
 
     /// Starts collecting contestants for one figure.

@@ -14,7 +14,7 @@ use ringway_traffic::{Split, VirtioEndpoint, VirtioOptions};
 
 use crate::daemon::Daemon;
 use crate::network::Network as _;
-use crate::peers::vhost::Vhost;
+use crate::peers::vhost::{Vhost, VhostSwitch as _};
 use crate::report::{Axis, Figure, Heading, RATE};
 use crate::session::{RINGWAY, Session};
 use crate::trial::Contestant;
@@ -89,10 +89,10 @@ impl Contestant for Beside {
 /// The cores cannot be used.
 pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     let (cores, options) = (session.cores, VirtioOptions::default());
-    let settings = crate::daemon::Settings { neighbour: true, ..session.vhost_settings() };
+    let settings = crate::daemon::Settings { vhost_user: 3, ..session.vhost_settings() };
     let start = |neighbour: &dyn Fn(PathBuf) -> io::Result<Neighbour>| -> io::Result<(Pair, Neighbour)> {
         let pair: Pair = pair(Daemon::start(cores, &settings), cores, &options)?;
-        let third = pair.borrow_mut().network().switch().neighbour();
+        let third = pair.borrow_mut().network().switch().sockets().swap_remove(2);
         pair.borrow_mut().network().resume()?;
         let neighbour = neighbour(third)?;
         pair.borrow_mut().network().hold()?;

@@ -149,11 +149,11 @@ impl Station {
         } else {
             let settings =
                 Settings { core: None, idle: "adaptive", e1000: kind.keys(), shape: LONG, ..session.settings() };
-            let (vhost_user, vhost_keys) = match kind {
-                Kind::VhostModerated => (true, "call_interval = \"250us\""),
-                _ => (kind == Kind::Vhost, ""),
+            let (vhost_user, keys) = match kind {
+                Kind::VhostModerated => (1, vec![String::from("call_interval = \"250us\"")]),
+                _ => (usize::from(kind == Kind::Vhost), Vec::new()),
             };
-            let settings = Settings { vhost_user, vhost_keys, ..settings };
+            let settings = Settings { vhost_user, keys, ..settings };
             daemon.insert(Daemon::start(cores, &settings)?).nic(0, ADDRESS)?
         };
         let builder = Guest::builder(&format!("{kind:?}").to_lowercase()).cpus(cpus as u16).nic(nic).vfio_user_qemu();

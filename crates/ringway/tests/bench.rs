@@ -67,7 +67,7 @@ fn a_quick_run_gives_every_promised_field_and_a_plot_per_figure() {
         assert!(!report["machine"][field].is_null(), "machine.{field} is missing");
     }
     let figures = report["figures"].as_array().expect("figures");
-    assert_eq!(figures.len(), 5, "round-trip has three figures, the others one each");
+    assert_eq!(figures.len(), 6, "round-trip has three figures, drop-rate two, headline one");
     for figure in figures {
         let name = figure["name"].as_str().expect("a name");
         assert!(figure["command"].as_str().is_some_and(|command| command.starts_with("ringway bench")), "{name}");

@@ -166,8 +166,8 @@ fn complaint(log: &Path) -> String {
 }
 
 impl VhostSwitch for OvsDpdk {
-    fn sockets(&self) -> [PathBuf; 2] {
-        PORTS.map(|name| self.scratch.path(name))
+    fn sockets(&self) -> Vec<PathBuf> {
+        PORTS.map(|name| self.scratch.path(name)).to_vec()
     }
 
     fn hold(&mut self) -> io::Result<()> {

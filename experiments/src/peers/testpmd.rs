@@ -49,8 +49,8 @@ impl Testpmd {
 }
 
 impl VhostSwitch for Testpmd {
-    fn sockets(&self) -> [PathBuf; 2] {
-        ["p0", "p1"].map(|name| self.scratch.path(name))
+    fn sockets(&self) -> Vec<PathBuf> {
+        ["p0", "p1"].map(|name| self.scratch.path(name)).to_vec()
     }
 
     fn hold(&mut self) -> io::Result<()> {
