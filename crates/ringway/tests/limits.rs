@@ -382,6 +382,58 @@ fn a_switch_that_stood_still_lets_no_more_than_a_burst_through() {
     }
 }
 
+/// What arrives at `p2` of floods from `p1`, when both come anew for each, and for how long they came.
+fn given_again_and_again(config: &str) -> (u64, Duration) {
+    const FRAMES: u64 = 40;
+    let daemon = Daemon::start(config);
+    let (began, mut given) = (Instant::now(), 0);
+    let storm = frame([0xff; 6], 1, 1514);
+    let is_vm = daemon.port("p1")["kind"] == "vhost-user";
+    for _ in 0..10 {
+        until("both are gone", || daemon.port("p1")["state"] == "waiting" && daemon.port("p2")["state"] == "waiting");
+        let _receiver = daemon.attach("lan0:p2").unwrap();
+        let before = count(&daemon.port("p1"), "in", "frames");
+        let _sender: Box<dyn std::any::Any> = if is_vm {
+            let socket = daemon.runtime_dir().join("p1.sock");
+            let options = VirtioOptions::default();
+            let mut sender = VirtioEndpoint::<Split>::attach(&socket, &options).expect("the port takes a front end");
+            (0..FRAMES).for_each(|_| assert!(sender.tx_push(storm.len(), |bytes| bytes.copy_from_slice(&storm))));
+            sender.tx_flush();
+            Box::new(sender)
+        } else {
+            let mut sender = daemon.attach("lan0:p1").unwrap();
+            (0..FRAMES).for_each(|_| assert!(sender.tx().push(&storm)));
+            sender.flush();
+            Box::new(sender)
+        };
+        until("all are taken", || count(&daemon.port("p1"), "in", "frames") == before + FRAMES);
+        until("the burst has passed", || given + count(&daemon.port("p2"), "out", "bytes") > 0);
+        given += count(&daemon.port("p2"), "out", "bytes");
+    }
+    (given, began.elapsed())
+}
+
+#[test]
+fn a_client_that_comes_again_and_again_has_one_burst() {
+    let burst = 16 << 10;
+    for (p1, p2) in [
+        ("ingress = { rate = \"8kbit\" }", ""),
+        ("ingress = { bucket = \"tenant\", ceiling = \"8kbit\" }", ""),
+        ("ingress = { bucket = \"poor\" }", ""),
+        ("ingress = { frames = \"1pps\", frames_burst = 10 }", ""),
+        ("storm = { broadcast = \"8kbit\" }", ""),
+        ("", "egress = { rate = \"8kbit\" }"),
+        ("kind = \"vhost-user\"\ningress = { rate = \"8kbit\" }", ""),
+    ] {
+        let config = config(&[p1, p2]).replace("kind = \"process\"\nkind", "kind");
+        let buckets = "[bucket.tenant]\nrate = \"1Gbit\"\n[bucket.poor]\nrate = \"8kbit\"\n";
+        let (given, time) = given_again_and_again(&format!("{buckets}{config}"));
+        // Of frames one is paid later, and of 8 kbit a second a frame has come in 1.5 s.
+        let most = burst + 1514 + time.as_millis() as u64 * 1514 / 1000;
+        assert!(given <= most, "{p1} {p2}: {given} bytes where {most} may pass");
+    }
+}
+
 #[test]
 fn a_wrong_limit_is_refused_with_what_would_be_right() {
     let daemon = Daemon::start(&config(&[""]));

@@ -48,6 +48,8 @@ impl Daemon {
             let live = LiveSwitch::new(switch.clone(), Switch::default()).map_err(|e| e.to_string())?;
             self.switches.insert(switch.clone(), live);
         }
+        // Limits that it had before are drawn on by one at a time.
+        self.settle();
         if let Some(live) = self.switches.get_mut(&switch) {
             live.insert(name.clone(), new);
         }
@@ -60,9 +62,7 @@ impl Daemon {
 
     fn detach(&mut self, client: ClientId) {
         let Some((switch, name)) = self.clients.remove(&client) else { return };
-        if let Some(live) = self.switches.get_mut(&switch) {
-            live.remove(&name);
-        }
+        self.take_out(&switch, &name);
         self.forget_if_unused(&switch);
         self.publish();
     }

@@ -77,12 +77,22 @@ pub struct LiveSwitch {
     /// The next generation of each index that was ever used.
     generations: Vec<u8>,
     free: VecDeque<u16>,
+    /// What lasts of configured ports whose clients have gone: as many as are configured.
+    left: BTreeMap<Name, Left>,
     flushes: u32,
     /// Who is shown the frames of which port.
     taps: Vec<(Name, Arc<dyn Tap>)>,
     /// Whether pollers know it to have VLANs.
     vlans: bool,
     built: Option<Arc<data::Switch>>,
+}
+
+/// What a port that went finds again when it comes back: limits with what it has had of them, and its index, by which others
+/// know what it has had of theirs.
+#[derive(Clone, Debug)]
+struct Left {
+    policy: Option<Policy>,
+    index: u16,
 }
 
 /// In whose name a port's frames may be; none: anybody's.
@@ -125,6 +135,7 @@ impl LiveSwitch {
             table,
             generations,
             free,
+            left: BTreeMap::new(),
             flushes: 0,
             taps: Vec::new(),
             vlans: false,
@@ -158,7 +169,9 @@ impl LiveSwitch {
 
     /// Takes in a port. It must be new, and there must be room.
     pub fn insert(&mut self, name: Name, new: NewPort) {
-        let index = match self.free.pop_front() {
+        let left = self.left.remove(&name);
+        let place = left.as_ref().and_then(|left| self.free.iter().position(|index| *index == left.index));
+        let index = match place.and_then(|place| self.free.remove(place)).or_else(|| self.free.pop_front()) {
             Some(index) => index,
             None => {
                 self.generations.push(0);
@@ -167,14 +180,24 @@ impl LiveSwitch {
         };
         let owner = Owner::new(index, self.generations[usize::from(index)]);
         let NewPort { settings, port, source, poller, client, front_end } = new;
-        let live = LivePort { settings, port, source, poller, client, front_end, policy: None, owner };
+        let policy = left.and_then(|left| left.policy);
+        let live = LivePort { settings, port, source, poller, client, front_end, policy, owner };
         let replaced = self.ports.insert(name, live);
         debug_assert!(replaced.is_none(), "a port's name is taken");
         self.built = None;
     }
 
-    /// Takes a port out; what it taught the switch is forgotten.
+    /// Takes out a port that stays configured, so that it may come back: it then has what it had not used up of its limits.
+    pub fn leave(&mut self, name: &Name) -> Option<LivePort> {
+        let live = self.remove(name)?;
+        let policy = live.policy.clone().and_then(|policy| Policy { guard: None, ..policy }.in_use());
+        self.left.insert(name.clone(), Left { policy, index: live.owner.index() });
+        Some(live)
+    }
+
+    /// Takes a port out, if it is there; what it taught the switch is forgotten.
     pub fn remove(&mut self, name: &Name) -> Option<LivePort> {
+        self.left.remove(name);
         let live = self.ports.remove(name)?;
         let index = live.owner.index();
         let generation = &mut self.generations[usize::from(index)];

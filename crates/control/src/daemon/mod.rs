@@ -50,7 +50,7 @@ use capture::Captures;
 use faults::Faults;
 use front_end::Events;
 use limits::Buckets;
-use live::LiveSwitch;
+use live::{LivePort, LiveSwitch};
 use reopen::Lost;
 use running::Running;
 
@@ -215,13 +215,20 @@ impl Daemon {
 
     /// Takes a live port away at once and tells its client why.
     fn end_port(&mut self, switch: &Name, name: &Name, reason: &str) {
-        let Some(live) = self.switches.get_mut(switch).and_then(|s| s.remove(name)) else { return };
+        let Some(live) = self.take_out(switch, name) else { return };
         if let Some(client) = live.client {
             self.clients.remove(&client);
             self.end_client(client, reason);
         }
         self.forget_if_unused(switch);
         self.publish();
+    }
+
+    /// Takes a port out that went by itself, or because of its client: where it is configured, it may come back.
+    fn take_out(&mut self, switch: &Name, name: &Name) -> Option<LivePort> {
+        let stays = self.is_configured(switch, name);
+        let switch = self.switches.get_mut(switch)?;
+        if stays { switch.leave(name) } else { switch.remove(name) }
     }
 
     fn end_client(&self, client: ClientId, reason: &str) {

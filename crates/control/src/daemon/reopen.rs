@@ -68,9 +68,7 @@ impl Daemon {
 
     /// Opens again a running port that was closed.
     pub(super) fn open_again(&mut self, switch: &Name, name: &Name) {
-        if let Some(live) = self.switches.get_mut(switch) {
-            live.remove(name);
-        }
+        self.take_out(switch, name);
         let Some(settings) = self.running.config.ports.get(name).cloned() else { return };
         if let Err(why) = self.try_open(name, &settings) {
             tracing::error!("port {switch}:{name} cannot be opened again: {why}");
