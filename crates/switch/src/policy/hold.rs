@@ -4,7 +4,7 @@ use super::{Egress, Excess};
 use crate::batch::{Batch, Destination};
 use crate::switch::{Member, Switch};
 
-/// Ports that one batch is looked at for; frames to others are not held back.
+/// Ports that one batch is looked at for: where there is one more, it ends.
 const MOST_PORTS: usize = 8;
 
 /// Where a batch has to end, and until when its source waits (nanoseconds).
@@ -30,8 +30,9 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) 
     while let Some((destination, end)) = batch.run(first) {
         if let Destination::Port(port) = destination
             && let Some(egress) = switch.member(port).and_then(waits)
-            && let Some(place) = rooms.iter_mut().find(|room| room.as_ref().is_none_or(|room| room.port == port))
         {
+            let place = rooms.iter_mut().find(|room| room.as_ref().is_none_or(|room| room.port == port));
+            let Some(place) = place else { return Some(Held { len: first, until: now }) };
             let room = place.get_or_insert_with(|| {
                 let (bytes, frames) = egress.room(from, now);
                 Room { port, egress, bytes, frames }

@@ -160,6 +160,38 @@ fn what_cannot_wait_is_dropped() {
 }
 
 #[test]
+fn frames_to_any_number_of_ports_that_have_them_wait_are_never_dropped() {
+    const PORTS: u16 = 20;
+    let limits: Vec<Arc<Egress>> = (0..=PORTS).map(|_| Arc::new(Egress::new(frames(1, Excess::Wait)))).collect();
+    let give = move |member: Member| {
+        let egress = limits.get(usize::from(member.owner.index())).filter(|_| member.owner.index() > 0).cloned();
+        Member { policy: Policy { egress, ..Policy::default() }.in_use(), ..member }
+    };
+    let mut lan = Plan { change: Box::new(give), ..Plan::new(PORTS + 1) }.map();
+    // The last have a second frame before the first do.
+    let second = (1..=PORTS).rev().map(|port| (port, 1));
+    for (port, number) in (1..=PORTS).map(|port| (port, 0)).chain(second) {
+        put(&mut lan, mac(port.into()), 60, number..number + 1);
+    }
+    let mut given = 0;
+    while given < u64::from(PORTS) {
+        let passed = lan.pass(0);
+        assert!(passed.frames > 0 && passed.until.is_some());
+        given += passed.frames;
+    }
+    // All have had their first now, and all wait for the second.
+    assert_eq!(lan.pass(0).frames, 0);
+    lan.now += 1;
+    while !lan.offers[0].is_empty() {
+        assert!(lan.pass(0).frames > 0);
+    }
+    for port in 1..=PORTS {
+        assert_eq!(numbers(&lan, port), [0, 1]);
+        assert_eq!(lan.dropped(port, DropReason::EgressLimited), 0);
+    }
+}
+
+#[test]
 fn frames_that_are_held_back_are_charged_to_their_sender_once() {
     let both = Policy {
         ingress: Some(Arc::new(frames(4, Excess::Drop))),
