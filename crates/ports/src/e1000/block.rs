@@ -20,12 +20,12 @@ fn in_use(csb: Option<CsbPlace>, memory: &Dma) -> Option<Csb<'_>> {
 }
 
 impl InputSide {
-    /// Up to where there are descriptors.
+    /// Up to where there are descriptors. (A NIC with a block has one ring.)
     #[inline]
     pub(super) fn tail(&self, page: &RingPage) -> u32 {
         match in_use(self.csb, &self.memory) {
             Some(block) => block.transmit_tail(),
-            None => page.get(TDT) & 0xffff,
+            None => page.get(TDT + self.queue) & 0xffff,
         }
     }
 

@@ -242,6 +242,14 @@ impl Device {
         }
     }
 
+    /// The guest has the pin disabled, or enabled again.
+    pub(super) fn disable_pin(&self, disabled: bool) {
+        self.interrupts.disable_pin(disabled);
+        if !disabled {
+            self.pin_unmasked();
+        }
+    }
+
     /// The port's own moderation.
     pub(super) fn moderate(&self, moderation: Moderation) {
         self.interrupting.lock().moderation = moderation;

@@ -105,16 +105,21 @@ impl Nic {
 
     /// Puts frames into the transmit ring, from descriptor 0 on.
     pub(super) fn send(&self, frames: u32) {
-        for place in 0..frames {
-            let frame: Vec<u8> = (0..64u8).map(|byte| byte ^ place as u8).collect();
-            let descriptor = u128::from(self.guest.place(&frame)) | u128::from(64 | 11u64 << 24) << 64;
-            self.guest.write(self.transmit + u64::from(place) * 16, &descriptor.to_le_bytes());
-        }
+        self.put(self.transmit, frames);
         self.write(TDT, frames);
     }
 
+    /// Puts frames into a ring at this address.
+    pub(super) fn put(&self, ring: u64, frames: u32) {
+        for place in 0..frames {
+            let frame: Vec<u8> = (0..64u8).map(|byte| byte ^ place as u8).collect();
+            let descriptor = u128::from(self.guest.place(&frame)) | u128::from(64 | 11u64 << 24) << 64;
+            self.guest.write(ring + u64::from(place) * 16, &descriptor.to_le_bytes());
+        }
+    }
+
     /// What a poller does; how many frames left.
-    fn pass(&mut self) -> usize {
+    pub(super) fn pass(&mut self) -> usize {
         let mut batch = BatchStorage::new(256).into_batch();
         self.input.collect(&mut batch).expect("no fault of the port");
         let frames = batch.len();
@@ -129,7 +134,7 @@ impl Nic {
         (self.guest.read(address, 64), descriptor[12] & 1 != 0)
     }
 
-    fn told(&self) -> Vec<&'static str> {
+    pub(super) fn told(&self) -> Vec<&'static str> {
         std::mem::take(&mut *self.told.0.lock().expect("no panics"))
     }
 }

@@ -114,7 +114,10 @@ impl Function for Device {
             REGISTERS => self.read_words(offset, data, |part| self.read_register(&mut core, part.offset)),
             PORTS => self.read_words(offset, data, |part| self.read_port(&mut core, part.offset)),
             TABLES => data.fill(0),
-            CONFIG_REGION => return core.config.read(offset, data),
+            CONFIG_REGION => {
+                core.config.set_interrupt(self.interrupting().causes.pin());
+                return core.config.read(offset, data);
+            }
             _ => return Err(BadAccess),
         }
         Ok(())

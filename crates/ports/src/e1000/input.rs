@@ -1,4 +1,4 @@
-//! Frames from the guest: its transmit ring.
+//! Frames from the guest: its transmit rings.
 
 use std::sync::Arc;
 
@@ -53,6 +53,7 @@ impl Input for E1000Input {
         // The port's own thread has the lock: it says when it is done.
         let Some(guard) = self.side.try_lock_arc() else { return Ok(()) };
         let side = self.held.insert(guard);
+        side.turn(&self.device.page);
         let tail = side.tail(&self.device.page);
         if !side.pending(&self.device.page, tail) {
             return Ok(());
@@ -92,6 +93,7 @@ impl Input for E1000Input {
         let mut discarded = Discarded::default();
         let Some(guard) = self.side.try_lock_arc() else { return Ok(discarded) };
         let side = self.held.insert(guard);
+        side.turn(&self.device.page);
         let tail = side.tail(&self.device.page);
         if side.pending(&self.device.page, tail) && !side.looped {
             let mut result = side.start(&self.device.page);
@@ -110,7 +112,7 @@ impl Input for E1000Input {
     #[inline]
     fn release(&mut self) {
         let Some(mut side) = self.held.take() else { return };
-        let InputSide { ring, memory, sent, segmented, .. } = &mut *side;
+        let InputSide { ring, queue, memory, sent, segmented, .. } = &mut *side;
         let Ring::On(transmit) = ring else { return };
         let before = transmit.head();
         let completed = match transmit.release(&memory.writable) {
@@ -121,12 +123,13 @@ impl Input for E1000Input {
             return;
         }
         let page = &self.device.page;
-        page.set(TDH, transmit.head());
+        page.set(TDH + *queue, transmit.head());
         sent.merge(&completed.traffic);
         segmented[0] += completed.segmented;
         segmented[1] += completed.failed;
         let (head, count) = (transmit.head(), transmit.count());
         let news = SentNews {
+            second: *queue > 0,
             reported: completed.reported,
             delay: completed.delay,
             empty: completed.empty,
@@ -143,14 +146,14 @@ impl Input for E1000Input {
     #[inline]
     fn pending(&mut self) -> bool {
         let Some(side) = self.side.try_lock() else { return false };
-        side.pending(&self.device.page, side.tail(&self.device.page)) || self.device.has_news()
+        side.any_pending(&self.device.page) || self.device.has_news()
     }
 
     fn arm(&mut self) -> bool {
         self.device.arm();
         let Some(side) = self.side.try_lock() else { return true };
         side.ask(true);
-        side.pending(&self.device.page, side.tail(&self.device.page)) || self.device.has_news()
+        side.any_pending(&self.device.page) || self.device.has_news()
     }
 
     fn disarm(&mut self) {
@@ -166,6 +169,7 @@ impl Input for E1000Input {
     }
 
     fn needs_looks(&mut self) -> bool {
-        self.device.mapped && self.side.lock().ring.is_on()
+        let side = self.side.lock();
+        self.device.mapped && (side.ring.is_on() || side.other.is_on())
     }
 }

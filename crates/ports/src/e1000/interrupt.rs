@@ -39,6 +39,8 @@ pub(super) struct Raise {
 /// Descriptors that were written back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SentNews {
+    /// They are of the second ring.
+    pub(super) second: bool,
     /// Some had report status.
     pub(super) reported: bool,
     /// All that had may be told late.
@@ -90,6 +92,8 @@ pub(super) struct Causes {
     transmit: Delay,
     receive: Delay,
     sent: Patience,
+    /// Causes of the rings whose frames were sent and not told.
+    untold: u32,
     /// When RXO was told as one of the other causes.
     overrun: Option<u64>,
     /// Least interval that the port's settings ask for, in nanoseconds.
@@ -236,6 +240,7 @@ impl Causes {
     /// Descriptors were written back. The registers are TIDV and TADV as they are now; `now` is asked for if it matters.
     pub(super) fn sent(&mut self, news: SentNews, tidv: u32, tadv: u32, now: impl Fn() -> u64) {
         if news.reported {
+            self.untold |= if news.second { TXQ1 } else { TXQ0 };
             let delayed = match news.delay && tidv & 0xffff != 0 {
                 true => self.transmit.event(now(), tidv, tadv),
                 false => Delayed::No,
@@ -284,7 +289,8 @@ impl Causes {
     fn tell_sent(&mut self) {
         self.transmit.stop();
         self.sent.stop();
-        self.set(self.transmit_cause());
+        let rings = std::mem::take(&mut self.untold);
+        self.set(if self.way == Way::Several { TXDW | rings } else { TXDW });
     }
 
     /// The guest looks, or is interrupted anyway: it need not wait for what the device holds back by itself.
@@ -307,10 +313,6 @@ impl Causes {
             self.receive.stop();
             self.set(self.receive_cause());
         }
-    }
-
-    fn transmit_cause(&self) -> u32 {
-        if self.way == Way::Several { TXQ0 | TXDW } else { TXDW }
     }
 
     fn receive_cause(&self) -> u32 {

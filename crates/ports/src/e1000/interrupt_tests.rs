@@ -10,7 +10,8 @@ const NEW: u32 = 0x01f7_ffff;
 /// Nanoseconds that the device holds back what was sent.
 const LONGEST_PATIENCE: u64 = 300_000;
 const RECEIVED: ReceivedNews = ReceivedNews { frames: true, low: false, overrun: false };
-const REPORTED: SentNews = SentNews { reported: true, delay: true, empty: false, descriptors: 1, bytes: 60, ring: 256 };
+const REPORTED: SentNews =
+    SentNews { second: false, reported: true, delay: true, empty: false, descriptors: 1, bytes: 60, ring: 256 };
 
 fn raise(vectors: u8) -> Raise {
     Raise { vectors, next: None }

@@ -28,6 +28,8 @@ mod interrupt;
 #[cfg(test)]
 mod interrupt_tests;
 mod moderation;
+#[cfg(test)]
+mod newer_tests;
 mod offsets;
 mod output;
 mod phy;
@@ -87,7 +89,7 @@ pub struct Settings {
     pub mapped: bool,
     /// Whether the paravirtual extension is offered (thesis 4.4.2).
     pub csb: bool,
-    /// Longest time until the guest is told that frames were sent, while its ring is not half full of them.
+    /// Longest time until the guest is told that frames were sent, while its ring is not nearly full of them.
     pub completion_delay: Duration,
     /// Bytes of the memory in which frames wait for descriptors; one takes whole units of 64.
     pub receive_buffer: usize,

@@ -60,11 +60,12 @@ pub(super) enum Delayed {
 }
 
 impl Delay {
-    /// Something happened. `packet` and `absolute` are what the two registers say; nothing is delayed while the first is 0
-    /// or asks to flush, and there is no limit while the second is 0.
+    /// Something happened. `packet` and `absolute` are what the two registers say; nothing is delayed while the first is 0, and
+    /// there is no limit while the second is 0. Registers that the guest has mapped may still show the flush bit of a write
+    /// that nobody saw: it means nothing then.
     pub(super) fn event(&mut self, now: u64, packet: u32, absolute: u32) -> Delayed {
         let after = |register: u32| now.saturating_add(u64::from(register & 0xffff) * DELAY_UNIT);
-        if packet & 0xffff == 0 || packet >> 31 != 0 {
+        if packet & 0xffff == 0 {
             self.stop();
             return Delayed::No;
         }

@@ -56,11 +56,15 @@ pub(super) const CSBAL: u32 = 0x2830;
 pub(super) const CSBAH: u32 = 0x2834;
 pub(super) const RSRPD: u32 = 0x2c00;
 pub(super) const TXDMAC: u32 = 0x3000;
+/// From a register of the first ring to that of the second, which the 82574L has.
+pub(super) const SECOND: u32 = 0x100;
 pub(super) const TDBAL: u32 = 0x3800;
 pub(super) const TDBAH: u32 = 0x3804;
 pub(super) const TDLEN: u32 = 0x3808;
 pub(super) const TDH: u32 = 0x3810;
 pub(super) const TDT: u32 = 0x3818;
+pub(super) const TDBAL1: u32 = TDBAL + SECOND;
+pub(super) const TDT1: u32 = TDT + SECOND;
 pub(super) const TIDV: u32 = 0x3820;
 pub(super) const TXDCTL: u32 = 0x3828;
 pub(super) const TADV: u32 = 0x382c;

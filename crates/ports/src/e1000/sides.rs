@@ -2,7 +2,7 @@
 //! what the port's own thread does with it takes a few instructions.
 
 use super::block::apart;
-use super::offsets::{RDBAH, RDBAL, RDH, RDLEN, TDBAL, TDH};
+use super::offsets::{RDBAH, RDBAL, RDH, RDLEN, SECOND, TDBAL, TDH, TDT};
 use super::ring_page::RingPage;
 use super::rings::{
     Bounce, CsbPlace, Format, PacketBuffer, Receive, ReceiveSettings, Received, RingFault, Traffic, Transmit,
@@ -44,7 +44,11 @@ pub(super) fn place(page: &RingPage, low: u32) -> (u64, u32, u32) {
 /// Frames from the guest.
 pub(super) struct InputSide {
     pub(super) memory: Dma,
+    /// The ring whose turn it is; of the 82574L's two the other waits in `other`.
     pub(super) ring: Ring<Transmit>,
+    pub(super) other: Ring<Transmit>,
+    /// Which of them `ring` is: where its registers are behind those of the first.
+    pub(super) queue: u32,
     pub(super) settings: TransmitSettings,
     pub(super) bounce: Bounce,
     /// Frames can leave: there is a link, and the device may use memory.
@@ -59,26 +63,57 @@ pub(super) struct InputSide {
 }
 
 impl InputSide {
+    /// The ring with the registers `queue` behind those of the first.
+    pub(super) fn ring_at(&mut self, queue: u32) -> &mut Ring<Transmit> {
+        if queue == self.queue { &mut self.ring } else { &mut self.other }
+    }
+
+    /// Makes it the other ring's turn, if there may be frames.
+    #[inline]
+    pub(super) fn turn(&mut self, page: &RingPage) {
+        if self.other_pending(page) {
+            std::mem::swap(&mut self.ring, &mut self.other);
+            self.queue ^= SECOND;
+        }
+    }
+
+    /// Whether there may be frames in the ring whose turn it is not.
+    #[inline]
+    fn other_pending(&self, page: &RingPage) -> bool {
+        let queue = self.queue ^ SECOND;
+        self.other.is_on() && self.link && is_pending(&self.other, page, queue, page.get(TDT + queue) & 0xffff)
+    }
+
+    /// Whether there may be frames in either.
+    #[inline]
+    pub(super) fn any_pending(&self, page: &RingPage) -> bool {
+        self.pending(page, self.tail(page)) || self.other_pending(page)
+    }
+
     /// Starts the ring, if it is only enabled.
     #[inline]
     pub(super) fn start(&mut self, page: &RingPage) -> Result<(), RingFault> {
         if let Ring::Enabled = self.ring {
-            let (base, count, head) = place(page, TDBAL);
+            let (base, count, head) = place(page, TDBAL + self.queue);
             apart(self.csb, base, count)?;
             self.ring = Ring::On(Transmit::start(base, count, head)?);
         }
         Ok(())
     }
 
-    /// Whether there may be frames before `tail`.
+    /// Whether there may be frames before `tail` of the ring whose turn it is.
     #[inline]
     pub(super) fn pending(&self, page: &RingPage, tail: u32) -> bool {
-        self.link
-            && match &self.ring {
-                Ring::On(ring) => ring.pending(tail),
-                Ring::Enabled => page.get(TDH) & 0xffff != tail,
-                Ring::Off | Ring::Broken => false,
-            }
+        self.link && is_pending(&self.ring, page, self.queue, tail)
+    }
+}
+
+#[inline]
+fn is_pending(ring: &Ring<Transmit>, page: &RingPage, queue: u32, tail: u32) -> bool {
+    match ring {
+        Ring::On(ring) => ring.pending(tail),
+        Ring::Enabled => page.get(TDH + queue) & 0xffff != tail,
+        Ring::Off | Ring::Broken => false,
     }
 }
 

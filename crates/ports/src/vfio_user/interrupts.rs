@@ -13,6 +13,8 @@ use super::Mode;
 #[derive(Debug, Default)]
 pub struct Interrupts {
     mode: AtomicU8,
+    /// The guest has the pin disabled in the configuration space.
+    disabled: AtomicBool,
     inner: Mutex<Inner>,
     /// Written when a call did not return by itself.
     blocked: OnceLock<OwnedFd>,
@@ -47,12 +49,12 @@ impl Interrupts {
     }
 
     /// Triggers an interrupt (0 for the pin), from any thread. False: the front end wants none of this number, or the pin is
-    /// masked; [`Function::unmasked`](super::Function::unmasked) follows when that changes.
+    /// disabled, or masked; [`Function::unmasked`](super::Function::unmasked) follows when that changes.
     pub fn trigger(&self, vector: usize) -> bool {
         let call = {
             let mut inner = self.inner.lock();
             let pin = self.mode() == Mode::Intx;
-            if pin && inner.masked {
+            if pin && (inner.masked || self.disabled.load(Ordering::Relaxed)) {
                 return false;
             }
             let Some(Some(call)) = inner.vectors.get(vector) else { return false };
@@ -104,6 +106,11 @@ impl Interrupts {
         for (vector, call) in inner.vectors.iter_mut().skip(first).zip(calls) {
             *vector = call.map(Arc::new);
         }
+    }
+
+    /// Disables the pin, or enables it; who has raised it meanwhile triggers it then.
+    pub(crate) fn disable_pin(&self, disabled: bool) {
+        self.disabled.store(disabled, Ordering::Relaxed);
     }
 
     /// Masks or unmasks the pin.

@@ -13,8 +13,11 @@ const BARS: usize = 0x10;
 const CAPABILITIES: usize = 0x34;
 const LINE: usize = 0x3c;
 const PIN: usize = 0x3d;
-/// Of the status: there is a list of capabilities.
+/// Of the status: there is a list of capabilities; the function has an interrupt pending.
 const HAS_LIST: u8 = 1 << 4;
+const INTERRUPT: u8 = 1 << 3;
+/// Of the command: no interrupt by the pin.
+const PIN_DISABLED: u16 = 1 << 10;
 
 /// What a function says it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +169,17 @@ impl ConfigSpace {
             *byte = *byte & !mask | new & mask;
         }
         Ok(())
+    }
+
+    /// Whether the status says that an interrupt is pending, disabled or not (PCI 3.0, 6.2.3).
+    pub fn set_interrupt(&mut self, pending: bool) {
+        self.bytes[STATUS] = self.bytes[STATUS] & !INTERRUPT | if pending { INTERRUPT } else { 0 };
+    }
+
+    /// Whether the guest has no interrupt by the pin.
+    #[must_use]
+    pub fn has_pin_disabled(&self) -> bool {
+        self.command() & PIN_DISABLED != 0
     }
 
     /// As after power on.

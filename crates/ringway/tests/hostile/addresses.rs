@@ -30,7 +30,8 @@ fn station(bits: u64) -> [u8; 6] {
 
 /// Sends frames to the peer from each of these addresses, and waits until the switch has taken them.
 fn flood(scene: &Scene, evil: &mut Attacker, sources: impl Iterator<Item = [u8; 6]>) -> u64 {
-    let taken = |scene: &Scene| scene.daemon.port("evil")["in"]["frames"].as_u64().expect("a count");
+    let name = evil.name.clone();
+    let taken = |scene: &Scene| scene.daemon.port(&name)["in"]["frames"].as_u64().expect("a count");
     let (before, mut sent) = (taken(scene), 0);
     let mut frame = crate::support::frame(PEER, EVIL, 0);
     for source in sources {
@@ -79,14 +80,51 @@ fn a_million_sources_take_no_more_than_a_ports_share_of_the_table() {
     flood(&scene, &mut evil, (0..MILLION).map(|number| station(mixed(number))));
     let most = known(&scene, "evil");
     assert!((1..=4096).contains(&most), "{most} addresses of one port");
-    // Sets that a weak hash would put into one place: alike but for some of the bits.
-    for shift in [0, 8, 16, 24, 30] {
-        flood(&scene, &mut evil, (0..1 << 16).map(|number| station(0x0123_4567_89ab ^ number << shift)));
-    }
-    assert!(known(&scene, "evil") <= most.max(1024), "{} addresses", known(&scene, "evil"));
     assert_eq!((known(&scene, "bystander-a"), known(&scene, "bystander-b")), (1, 1));
     hears_no_bystander(&scene, &mut peer);
     drop((evil, peer));
+    scene.end();
+}
+
+/// Addresses that a weak hash would put into one place: alike but for `SET_BITS` of their bits.
+#[test]
+fn no_set_of_addresses_that_are_nearly_alike_meets_in_one_place() {
+    const SET_BITS: u32 = 14;
+    let mut scene = Scene::start_with(&format!("[switch.lan0]\nmac_entries = {0}\nmac_limit = {0}\n", 2 << SET_BITS));
+    let mut peer = scene.attach("peer");
+    peer.introduce(PEER);
+    for shift in [0, 8, 16, 24, 26] {
+        // A port that comes again begins without any.
+        let mut evil = scene.attach("evil");
+        flood(&scene, &mut evil, (0..1 << SET_BITS).map(|number| station(0x0123_4567_89ab ^ number << shift)));
+        // Half of the table, in which an address can be at one of 16 places.
+        assert_eq!(known(&scene, "evil"), 1 << SET_BITS, "addresses that differ from bit {shift} on");
+        drop(evil);
+        until("the port is gone", || scene.daemon.port("evil").is_null());
+    }
+    assert_eq!((known(&scene, "bystander-a"), known(&scene, "bystander-b")), (1, 1));
+    drop(peer);
+    scene.allow_for_the_first_round(8 << 10);
+    scene.end();
+}
+
+/// Each has its share of the table, and together they have all of it.
+#[test]
+fn ports_that_fill_the_table_together_leave_what_is_known_of_others() {
+    let mut scene = Scene::start_with("[switch.lan0]\nmac_entries = 4096\nmac_limit = 1024\n");
+    let mut peer = scene.attach("peer");
+    peer.introduce(PEER);
+    let mut evils: Vec<_> = (0..6).map(|number| scene.attach(&format!("evil{number}"))).collect();
+    for (number, evil) in evils.iter_mut().enumerate() {
+        flood(&scene, evil, (0..20_000).map(|n| station(mixed(n | (number as u64) << 32))));
+        assert!(known(&scene, &evil.name) <= 1024, "{} has more than its share", evil.name);
+    }
+    let of_all: usize = evils.iter().map(|evil| known(&scene, &evil.name)).sum();
+    assert!(of_all > 4000, "{of_all} addresses are not nearly all of 4,096");
+    assert_eq!((known(&scene, "bystander-a"), known(&scene, "bystander-b")), (1, 1));
+    hears_no_bystander(&scene, &mut peer);
+    drop((evils, peer));
+    scene.allow_for_the_first_round(8 << 10);
     scene.end();
 }
 

@@ -23,6 +23,10 @@ pub const BYTES: usize = 1 << 20;
 pub const BUFFERS: u64 = MEMORY + 0x8_0000;
 /// End of packet, insert checksum, report status.
 pub const LAST: u8 = 0b1011;
+/// Behind the transmit ring of 256 descriptors.
+const RECEIVED: u64 = MEMORY + 0x1000;
+/// Good packets received: a counter that begins anew when it is read.
+const RECEIVED_FRAMES: u32 = 0x4074;
 /// How long an attacker races with the switch.
 pub const RACE: Duration = Duration::from_millis(1500);
 
@@ -330,10 +334,15 @@ fn descriptors_and_memory_that_change_under_way_harm_nobody_else() {
                 let mut number = 0u64;
                 while !stop.load(Ordering::Relaxed) {
                     number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                    let address =
-                        [BUFFERS, BUFFERS, 0xdead_0000, MEMORY + BYTES as u64 - 8][(number >> 60) as usize % 4];
-                    let words = [address, u64::from(number as u16 >> 4) | (number >> 40 & 0x2f) << 24];
-                    let at = (number >> 33) as usize % 256 * 16;
+                    // Mostly such that a frame may come of it.
+                    let address = match number >> 57 {
+                        0 => 0xdead_0000,
+                        1 => MEMORY + BYTES as u64 - 8,
+                        _ => BUFFERS,
+                    };
+                    let command = if number >> 54 & 7 == 0 { number >> 40 & 0x2f } else { u64::from(LAST) };
+                    let words = [address, u64::from(number as u16 >> 5) | command << 24];
+                    let at = (number >> 33) as usize % 512 * 16;
                     let bytes = words.map(u64::to_le_bytes).concat();
                     assert!(whole.sub(at, 16).is_some_and(|view| view.write(&bytes)));
                 }
@@ -341,17 +350,22 @@ fn descriptors_and_memory_that_change_under_way_harm_nobody_else() {
             let until = Instant::now() + RACE;
             let mut tail = 0;
             while Instant::now() < until {
+                nic.receive(RECEIVED, 256 * 16, 0, 200);
                 nic.transmit(MEMORY, 256 * 16, 0, 0);
                 for _ in 0..20 {
                     tail = (tail + 37) % 256;
                     nic.client.post(0, r::TDT.into(), tail).expect("the port stays");
+                    send(&mut peer.port, &frame([0xff; 6], PEER, 1));
                 }
                 nic.client.unmap(MEMORY, BYTES as u64).expect("memory goes");
                 nic.client.map(MEMORY, nic.file.as_fd(), 0, BYTES as u64).expect("memory comes");
                 nic.set(r::TCTL, 0);
-                send(&mut peer.port, &frame([0xff; 6], PEER, 1));
+                nic.set(r::RCTL, 0);
             }
         });
+        let status = scene.daemon.port(port);
+        let moved = ["in", "out"].map(|way| status[way]["frames"].as_u64().expect("a count"));
+        assert!(moved.iter().all(|&frames| frames > 0), "{port} sent and received {moved:?}");
         assert_ne!(scene.daemon.port(port)["state"], "waiting", "the connection is not to blame");
         drop(nic);
         until_waiting(&scene, port);
@@ -367,22 +381,39 @@ fn what_comes_back_by_itself_keeps_nobody_waiting() {
     for port in ["evil0", "evil1"] {
         let mut nic = Nic::attach(&scene, port);
         nic.put(BUFFERS, &frame([0xff; 6], [2, 0xee, 0, 0, 0, 9], 1));
-        // Both rings are one: each frame that comes back is a frame to send, with the status block in the same place.
-        (0..256).for_each(|number| nic.descriptor(number, BUFFERS, 1000, LAST));
-        nic.set(r::CSBAL, MEMORY as u32);
-        nic.set(r::CSBAH, 0);
         const LOOPBACK: u32 = 3 << 6;
-        nic.receive(MEMORY, 256 * 16, 0, 255);
-        nic.set(r::RCTL, r::RCTL_EN | r::RCTL_UPE | r::RCTL_MPE | r::RCTL_BAM | LOOPBACK);
-        nic.transmit(MEMORY, 256 * 16, 0, 255);
+        // Both rings are one: each frame that comes back is a frame to send.
+        let begin = |nic: &mut Nic| {
+            (0..256).for_each(|number| nic.descriptor(number, BUFFERS, 1000, LAST));
+            nic.receive(MEMORY, 256 * 16, 0, 255);
+            nic.set(r::RCTL, r::RCTL_EN | r::RCTL_UPE | r::RCTL_MPE | r::RCTL_BAM | LOOPBACK);
+            nic.transmit(MEMORY, 256 * 16, 0, 255);
+        };
+        if port == "evil0" {
+            // The status block where the ring is, and nowhere.
+            nic.receive(MEMORY, 256 * 16, 0, 255);
+            nic.set(r::CSBAH, 0);
+            nic.set(r::CSBAL, MEMORY as u32);
+            until("it is refused", || scene.faults(port, "csb_overlaps_ring") > 0);
+            nic.set(r::CSBAL, 0xdead_0000);
+        }
+        begin(&mut nic);
         let until = Instant::now() + RACE;
-        let mut tail = 0;
+        let (mut tail, mut came_back) = (0, 0);
         while Instant::now() < until {
             tail = (tail + 101) % 256;
             nic.set(r::TDT, tail);
             nic.set(r::RDT, (tail + 255) % 256);
+            let now = nic.get(RECEIVED_FRAMES);
+            came_back += now;
+            if now == 0 {
+                // What came over a descriptor was none to send.
+                nic.set(r::TCTL, 0);
+                nic.set(r::RCTL, 0);
+                begin(&mut nic);
+            }
         }
-        nic.set(r::CSBAL, 0xdead_0000);
+        assert!(came_back > 1000, "{came_back} frames came back: no storm");
         scene.bystanders.go_on(2000);
         drop(nic);
         until_waiting(&scene, port);

@@ -31,6 +31,8 @@ impl Core {
         InputSide {
             memory: Default::default(),
             ring: Ring::Off,
+            other: Ring::Off,
+            queue: 0,
             settings: self.transmit_settings(),
             bounce: Default::default(),
             link: false,
@@ -93,12 +95,17 @@ impl Core {
         count >> ((self.registers.get(RCTL) >> 8 & 3).min(2) + 1)
     }
 
-    /// What receive descriptors look like, and the buffers that they have (RCTL.BSIZE and BSEX; RCTL.DTYP and PSRCTL, of
-    /// which only the 82574L has more than one).
+    /// What receive descriptors look like, and the buffers that they have (RCTL.BSIZE and BSEX; of the 82574L also FLXBUF, DTYP
+    /// and PSRCTL).
     fn receive_format(&self, psrctl: u32) -> Format {
         let rctl = self.registers.get(RCTL);
         let size = 2048 >> (rctl >> 16 & 3);
         let buffer = if rctl & RCTL_BSEX != 0 && size < 2048 { size * 16 } else { size };
+        // In KiB, instead of these (FLXBUF).
+        let buffer = match (self.model, rctl >> 27 & 0xf) {
+            (Model::E1000e, kib @ 1..) => kib * 1024,
+            _ => buffer,
+        };
         match self.model {
             Model::E1000 => Format::Legacy { buffer },
             Model::E1000e if rctl & RCTL_DTYP == RCTL_SPLIT => Format::Split {
@@ -126,7 +133,7 @@ impl Device {
         }
         self.page.set(offset, value & core.registers.mask(offset));
         match offset {
-            TDT => {
+            TDT | TDT1 => {
                 self.account.tail();
                 self.kick();
             }
@@ -134,7 +141,8 @@ impl Device {
                 self.account.tail();
                 self.has_descriptors();
             }
-            TDBAL | TDBAH | TDLEN | TDH => self.apply_transmit(core, Restart::Yes),
+            TDBAL..TDT => self.apply_transmit(core, &[0]),
+            TDBAL1..TDT1 => self.apply_transmit(core, &[SECOND]),
             RDBAL | RDBAH | RDLEN | RDH => self.apply_receive(core, Restart::Yes),
             TIDV if value & FLUSH != 0 => {
                 self.interrupting().causes.flush_transmit();
@@ -148,20 +156,22 @@ impl Device {
         }
     }
 
-    /// Has the transmit side follow the registers.
-    pub(super) fn apply_transmit(&self, core: &Core, restart: Restart) {
+    /// Has the transmit side follow the registers, and finds these rings anew: the first at 0, the other at [`SECOND`].
+    pub(super) fn apply_transmit(&self, core: &Core, rings: &[u32]) {
         let on = core.registers.get(TCTL) & TCTL_EN != 0;
         let mut side = self.input.lock();
         side.settings = core.transmit_settings();
         (side.link, side.looped) = (core.moves(), core.loops());
-        if restart == Restart::Yes {
-            side.ring = if on { Ring::Enabled } else { Ring::Off };
+        for &queue in rings {
+            *side.ring_at(queue) = if on { Ring::Enabled } else { Ring::Off };
+        }
+        if rings.contains(&0) {
             self.begin_block(&side);
         }
-        let pending = side.pending(&self.page, side.tail(&self.page));
+        let pending = side.any_pending(&self.page);
         drop(side);
         // Whether a sleeping poller has to look by itself may be another matter now, too.
-        if pending || self.mapped && restart == Restart::Yes {
+        if pending || self.mapped && !rings.is_empty() {
             self.kick();
         }
     }

@@ -23,7 +23,7 @@ impl Device {
     /// Writes a register.
     pub(in crate::e1000) fn write_register(&self, core: &mut Core, offset: u32, value: u32) {
         let offset = canonical(offset);
-        core.unread |= !matches!(offset, TDT | RDT);
+        core.unread |= !matches!(offset, TDT | TDT1 | RDT);
         if RingPage::has(offset) {
             return self.write_ring_register(core, offset, value);
         }
@@ -52,17 +52,20 @@ impl Device {
                 let restart = Restart::after(core.registers.get(RCTL), value, RCTL_EN);
                 core.registers.set(RCTL, value);
                 self.apply_receive(core, restart);
-                self.apply_transmit(core, Restart::No);
+                self.apply_transmit(core, &[]);
             }
             TCTL => {
-                let restart = Restart::after(core.registers.get(TCTL), value, TCTL_EN);
+                let rings: &[u32] = match Restart::after(core.registers.get(TCTL), value, TCTL_EN) {
+                    Restart::Yes => &[0, SECOND],
+                    Restart::No => &[],
+                };
                 core.registers.set(TCTL, value);
-                self.apply_transmit(core, restart);
+                self.apply_transmit(core, rings);
             }
             VET => {
                 core.registers.set(VET, value);
                 self.apply_receive(core, Restart::No);
-                self.apply_transmit(core, Restart::No);
+                self.apply_transmit(core, &[]);
             }
             RXCSUM | RFCTL | MTA..RA_END | VFTA..VFTA_END => {
                 core.registers.set(offset, value);
@@ -91,7 +94,7 @@ impl Device {
         }
         core.registers.set(CTRL, value);
         self.apply_receive(core, Restart::No);
-        self.apply_transmit(core, Restart::No);
+        self.apply_transmit(core, &[]);
         if core.has_link() != link || value & CTRL_PHY_RST != 0 {
             self.with_causes(|causes| causes.set(LSC));
         }
@@ -100,7 +103,9 @@ impl Device {
     /// Takes both rings out of use, before their registers change: up to another tail, a poller would take descriptors that were
     /// sent already.
     fn rest(&self) {
-        self.input.lock().ring = Ring::Off;
+        let mut input = self.input.lock();
+        (input.ring, input.other) = (Ring::Off, Ring::Off);
+        drop(input);
         let mut output = self.output.lock();
         output.ring = Ring::Off;
         output.forget();
@@ -113,7 +118,7 @@ impl Device {
         core.reset(&self.page);
         self.interrupting().causes.reset();
         self.apply_receive(core, Restart::Yes);
-        self.apply_transmit(core, Restart::Yes);
+        self.apply_transmit(core, &[0, SECOND]);
         self.settle();
     }
 
@@ -123,7 +128,7 @@ impl Device {
         core.mdic = accessed.mdic;
         if accessed.link_changed || core.loops() != looped {
             self.apply_receive(core, Restart::No);
-            self.apply_transmit(core, Restart::No);
+            self.apply_transmit(core, &[]);
         }
         let done = if value & phy::INTERRUPT != 0 { MDAC } else { 0 };
         let changed = if accessed.link_changed { LSC } else { 0 };
@@ -137,7 +142,7 @@ impl Device {
         let mut core = self.core.lock();
         if core.phy.set_cable(on) {
             self.apply_receive(&core, Restart::No);
-            self.apply_transmit(&core, Restart::No);
+            self.apply_transmit(&core, &[]);
             self.with_causes(|causes| causes.set(LSC));
         }
     }
@@ -148,6 +153,7 @@ impl Device {
         self.forget_block();
         self.forget_counts();
         core.power_on();
+        self.disable_pin(false);
         self.reset_registers(core);
     }
 
@@ -164,15 +170,18 @@ impl Device {
     /// Writes the configuration space. Without bus mastering no frame moves, in either direction: a system that starts another
     /// one takes it away before it gives the memory to that (PCI 3.0, 6.2.2).
     pub(in crate::e1000) fn write_config(&self, core: &mut Core, offset: u64, data: &[u8]) -> Result<(), BadAccess> {
-        let before = core.masters();
+        let (before, disabled) = (core.masters(), core.config.has_pin_disabled());
         core.config.write(offset, data)?;
+        if core.config.has_pin_disabled() != disabled {
+            self.disable_pin(!disabled);
+        }
         let now = core.masters();
         if now != before {
             if before {
                 self.forget_block();
             }
             self.apply_receive(core, Restart::No);
-            self.apply_transmit(core, Restart::No);
+            self.apply_transmit(core, &[]);
         }
         Ok(())
     }
