@@ -11,6 +11,7 @@ pub mod daemon;
 mod drop_rate;
 mod e1000_forwarding;
 mod e1000_guests;
+mod e1000_polls;
 mod e1000_tcp;
 mod fig06_07_destinations;
 mod fig08_switch_batch;
@@ -179,6 +180,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: e1000_guests::receive,
     },
     Experiment {
+        name: "e1000-polls",
+        source: "Maffione, table 3.3",
+        about: "frames that a guest's driver takes each time it polls its NIC",
+        run: e1000_polls::run,
+    },
+    Experiment {
         name: "e1000-overload",
         source: "Maffione, figure 3.3",
         about: "what guests receive of ever more frames",
@@ -199,7 +206,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "e1000-tcp",
         source: "ANCS 2013, figure 1",
-        about: "TCP between two guests with e1000s against QEMU's own e1000 on a Linux bridge",
+        about: "TCP and UDP between two guests with e1000s against QEMU's own e1000 on a Linux bridge",
         run: e1000_tcp::run,
     },
     Experiment {

@@ -196,8 +196,13 @@ pub enum Traffic {
     },
     /// TCP both ways at once, in Gbit/s, the sum of both.
     TcpBothWays,
-    /// UDP with 18 bytes of data from a program, frames of 60 bytes, as many as it can: thousands per second that arrive.
-    Udp,
+    /// The same with writes of 1,460 bytes instead of the program's usual 128 KiB.
+    TcpShortWrites,
+    /// UDP with so many bytes of data from a program, as many as it can: thousands per second that arrive.
+    Udp {
+        /// 18 of data are frames of 60 bytes.
+        data: usize,
+    },
     /// The same from the guest's kernel (pktgen).
     Pktgen,
 }
@@ -236,15 +241,16 @@ impl<S: VmSwitch> Contestant for Stream<S> {
         let report = match self.traffic {
             Traffic::Tcp { segments } => iperf3(segments, ""),
             Traffic::TcpBothWays => iperf3(true, "--bidir"),
-            Traffic::Udp => iperf3(true, "-u -b 0 -l 18"),
+            Traffic::TcpShortWrites => iperf3(true, "-l 1460"),
+            Traffic::Udp { data } => iperf3(true, &format!("-u -b 0 -l {data}")),
             Traffic::Pktgen => return Ok(machines.pktgen(span).map_err(io::Error::other)? / 1e3),
         };
         let end = report.map_err(io::Error::other)?["end"].take();
         let rate = |sum: &str| end[sum]["bits_per_second"].as_f64().map(|rate| rate / 1e9);
         let figure = match self.traffic {
-            Traffic::Tcp { .. } => rate("sum_received"),
+            Traffic::Tcp { .. } | Traffic::TcpShortWrites => rate("sum_received"),
             Traffic::TcpBothWays => rate("sum_received").zip(rate("sum_received_bidir_reverse")).map(|(a, b)| a + b),
-            Traffic::Udp | Traffic::Pktgen => arrived(&end["sum"]).map(|rate| rate / 1e3),
+            Traffic::Udp { .. } | Traffic::Pktgen => arrived(&end["sum"]).map(|rate| rate / 1e3),
         };
         figure.ok_or_else(|| io::Error::other(format!("iperf3 gives no rate: {end}")))
     }

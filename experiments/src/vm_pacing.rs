@@ -21,7 +21,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     let [paced, unpaced] = ["adaptive", "off"].map(start).map(|booting| booting.and_then(Booting::ready));
     let figures = [
         ("vm-pacing-pktgen", "frames of 60 bytes sent by the guest's kernel (pktgen)", Traffic::Pktgen, "kframe/s"),
-        ("vm-pacing-udp", "UDP in frames of 60 bytes (iperf3)", Traffic::Udp, "kframe/s"),
+        ("vm-pacing-udp", "UDP in frames of 60 bytes (iperf3)", Traffic::Udp { data: 18 }, "kframe/s"),
         ("vm-pacing-tcp", "TCP with segmentation offload", Traffic::Tcp { segments: true }, "Gbit/s"),
     ];
     let mut done = Vec::new();

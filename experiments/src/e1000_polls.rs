@@ -1,0 +1,128 @@
+//! How many frames a guest's driver takes each time it polls its NIC (NAPI), as its kernel counts them.
+
+use std::io;
+use std::time::Duration;
+
+use ringway_guests::Guest;
+
+use crate::beside::Beside;
+use crate::report::{Axis, Figure, Heading};
+use crate::session::{RINGWAY, Session};
+use crate::trial::Contestant;
+use crate::vhost::with_any;
+use crate::vm_nics::{Kind, Shared, Station};
+
+/// A window is so many ordinary ones.
+const STRETCH: u32 = 10;
+/// Bytes of a frame.
+const SIZE: usize = 60;
+/// What is measured: its curve, its NIC, and the most interrupts per second.
+const ROWS: [(&str, Kind, u32); 5] = [
+    (RINGWAY, Kind::E1000, 4000),
+    ("ringway, unmoderated", Kind::E1000, 0),
+    ("ringway e1000e, mapped", Kind::Mapped, 4000),
+    ("qemu e1000", Kind::QemuE1000, 4000),
+    ("qemu e1000, unmoderated", Kind::QemuE1000, 0),
+];
+/// Polls that took none, one, two or more frames: short name and what.
+const CLASSES: [(&str, &str); 4] =
+    [("none", "took no frame"), ("one", "took one frame"), ("two", "took two frames"), ("more", "took three or more")];
+
+/// Has the kernel count polls of eth0 by the frames they took, from none on.
+const COUNT: &str = "[ -e /sys/kernel/tracing/events ] || mount -t tracefs none /sys/kernel/tracing; \
+    cd /sys/kernel/tracing/events/napi/napi_poll; hist='hist:keys=work if dev_name == \"eth0\"'; \
+    ! grep -q ^hist trigger || echo \"!$hist\" >trigger; echo \"$hist\" >trigger";
+/// What it has counted: lines of frames taken and polls.
+const COUNTED: &str =
+    "awk '$1 == \"{\" && $2 == \"work:\" { print $3, $6 }' /sys/kernel/tracing/events/napi/napi_poll/hist";
+
+/// Measures the figures.
+///
+/// # Errors
+/// The cores cannot be used.
+pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let beside = Beside::default();
+    let mut lineup = session.lineup();
+    let stations = ROWS.map(|(series, kind, most)| (series, most, Station::boot(session, &[series], kind, 1)));
+    for rate in session.places(&[14_000, 64_000, 128_000]) {
+        for (series, most, station) in &stations {
+            let (x, beside, most) = (rate as f64 / 1e3, beside.clone(), *most);
+            let polls = |station| Polls { series, station, rate: rate as u64, most, x, beside };
+            lineup.add_at(series, x, with_any(station, polls));
+        }
+    }
+    let heading = Heading {
+        name: "e1000-polls".into(),
+        title: "Frames that a guest's driver takes in each poll of its NIC (NAPI)".into(),
+        source: "Maffione, table 3.3",
+        x: Axis { label: "offered", unit: "kframe/s", logarithmic: true },
+        y: Axis { label: "taken", unit: "frames per poll", logarithmic: false },
+    };
+    let mut figures = vec![session.measure("e1000-polls", heading.clone(), lineup)?];
+    for (class, (short, what)) in CLASSES.into_iter().enumerate() {
+        let heading = Heading {
+            name: format!("e1000-polls-{short}"),
+            title: format!("Polls of a guest's NIC (NAPI) that {what}"),
+            y: Axis { label: "share", unit: "%", logarithmic: false },
+            ..heading.clone()
+        };
+        figures.push(beside.figure(class, heading, &figures[0]));
+    }
+    Ok(figures)
+}
+
+/// A guest that receives at a rate.
+struct Polls {
+    series: &'static str,
+    station: Shared,
+    rate: u64,
+    most: u32,
+    x: f64,
+    beside: Beside,
+}
+
+impl Contestant for Polls {
+    fn resume(&mut self) -> io::Result<()> {
+        self.station.borrow_mut().resume()
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.station.borrow_mut().hold()
+    }
+
+    fn minds_the_distance(&self) -> bool {
+        false
+    }
+
+    fn window(&mut self, span: Duration) -> io::Result<f64> {
+        let mut station = self.station.borrow_mut();
+        station.set_throttle(self.most)?;
+        station.guest.ok(COUNT).map_err(io::Error::other)?;
+        station.receive(SIZE, self.rate, span * STRETCH)?;
+        let counted = counted(&station.guest)?;
+        let (mut polls, mut frames, mut classes) = (0.0, 0.0, [0.0; 4]);
+        for (taken, count) in counted {
+            polls += count;
+            frames += count * taken as f64;
+            classes[taken.min(3)] += count;
+        }
+        if polls == 0.0 {
+            return Err(io::Error::other("the guest's kernel counted no poll"));
+        }
+        for (class, count) in classes.into_iter().enumerate() {
+            self.beside.note(class, self.series, self.x, count / polls * 100.0);
+        }
+        Ok(frames / polls)
+    }
+}
+
+/// How many polls took so many frames.
+fn counted(guest: &Guest) -> io::Result<Vec<(usize, f64)>> {
+    let said = guest.ok(COUNTED).map_err(io::Error::other)?;
+    let line = |line: &str| {
+        let (taken, polls) = line.split_once(' ')?;
+        Some((taken.parse().ok()?, polls.parse().ok()?))
+    };
+    let lines: Option<Vec<_>> = said.lines().map(line).collect();
+    lines.ok_or_else(|| io::Error::other(format!("the guest's kernel counts {said:?}")))
+}
