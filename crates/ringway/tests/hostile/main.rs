@@ -23,4 +23,5 @@ mod rings;
 mod scene;
 mod soak;
 mod steady;
+mod storms;
 mod vitals;
