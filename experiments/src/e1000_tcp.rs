@@ -69,7 +69,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
                 Axis { label: "data", unit: "bytes", logarithmic: true },
                 Axis { label: "rate", unit: "kframe/s", logarithmic: false },
             ),
-            [8, 1460].map(|data| (data, Traffic::Udp { data })).to_vec(),
+            [18, 1460].map(|data| (data, Traffic::Udp { data })).to_vec(),
         ),
     ];
     let mut done = Vec::new();

@@ -60,7 +60,9 @@ pub fn serve(guest: &Guest) -> Result<(), Error> {
 /// What iperf3 measures in a guest with these arguments against the server at `address`: its report.
 pub fn iperf3(from: &Guest, address: &str, arguments: &str) -> Result<Value, Error> {
     let text = from.ok_within(&format!("iperf3 -J -c {address} {arguments}"), TRANSFER)?;
-    serde_json::from_str(&text).map_err(|error| from.altered(format!("iperf3 says what is not understood: {error}")))
+    // Warnings come before it.
+    let report = text.find('{').map_or(text.as_str(), |begin| &text[begin..]);
+    serde_json::from_str(report).map_err(|error| from.altered(format!("iperf3 says what is not understood: {error}")))
 }
 
 /// Bits per second that a TCP stream of so many seconds carries.
