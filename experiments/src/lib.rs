@@ -224,14 +224,50 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "shaping",
         source: "fairness paper, section 4.3",
-        about: "error of a rate limit against rate, frame size and number of limited ports, beside tc and Open vSwitch",
+        about: "error of a rate limit against rate, 1 Mbit/s to 4 Gbit/s, beside tc and Open vSwitch",
         run: shaping::run,
+    },
+    Experiment {
+        name: "shaping-slow",
+        source: "fairness paper, section 4.3",
+        about: "the same of 8 and 64 kbit/s",
+        run: shaping::slow,
+    },
+    Experiment {
+        name: "shaping-fast",
+        source: "fairness paper, section 4.3",
+        about: "the same of 10 to 100 Gbit/s",
+        run: shaping::fast,
+    },
+    Experiment {
+        name: "shaping-sizes",
+        source: "fairness paper, section 4.3",
+        about: "error of a rate limit against frame size",
+        run: shaping::sizes,
+    },
+    Experiment {
+        name: "shaping-ports",
+        source: "fairness paper, section 4.3",
+        about: "error of rate limits against the number of limited ports, 1 to 1,024",
+        run: shaping::ports,
+    },
+    Experiment {
+        name: "shaping-burst",
+        source: "fairness paper, section 4.3",
+        about: "what passes of a sudden flood beyond the rate and the burst",
+        run: shaping::bursts,
     },
     Experiment {
         name: "shares",
         source: "fairness paper, figures 6 and 7",
-        about: "fairness among 2 to 64 ports that flood one, with frames of all sizes and by weight",
+        about: "fairness among 2 to 64 ports that flood one that is limited or slow, with frames of all sizes and by weight",
         run: shares::run,
+    },
+    Experiment {
+        name: "shares-vhost",
+        source: "fairness paper, figures 6 and 7",
+        about: "the same among vhost-user ports",
+        run: shares::run_vhost,
     },
     Experiment {
         name: "flooded",

@@ -1,6 +1,9 @@
-//! What the experiments with limits have in common: ports that all send as fast as they can to one, by one thread.
+//! What the experiments with limits have in common: ports that all send as fast as they can, by one thread, to one that receives,
+//! or to several.
 
+use std::cell::RefCell;
 use std::io;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ringway_traffic::{Endpoint, FrameSpec, Frames, Mac};
@@ -9,21 +12,29 @@ use crate::network::{Network, SENDER, introduce};
 use crate::placement::{Cores, pin};
 use crate::trial::Contestant;
 
-/// Frames that a sender adds in its turn, and the receiver takes: fewer where senders are many, so that each has its turn before
+/// Frames that a sender adds in its turn, and a receiver takes: fewer where senders are many, so that each has its turn before
 /// its limit has saved up all that it may.
 const TURN: usize = 64;
 const ALL_TURNS: usize = 4096;
 /// A turn with more bytes ends, so that long frames do not keep the others waiting.
 const TURN_BYTES: usize = 64 * 1514;
+/// Bytes that slow receivers take at once, at most.
+const AT_ONCE: f64 = 65_536.0;
 /// At most so many frames are taken when a window is over.
 const MOST_LEFT: usize = 4096;
 /// A window that ends later than this by more lacks what came meanwhile.
 const LATE: Duration = Duration::from_millis(2);
-/// Windows are longer than those of other experiments by this factor: 40 ms become a second.
-const LONGER: u32 = 25;
+/// Windows of a second are longer than those of other experiments by this factor.
+const SECOND: u32 = 25;
+/// How long a flood after a pause lasts.
+const SUDDEN: Duration = Duration::from_millis(40);
+/// What was saved up while the network stood still is spent in this time.
+const WARM_UP: Duration = Duration::from_millis(100);
+/// What is on its way has come after so long, or a network does not end.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Address of the first sender; the others have the following ones.
-const FIRST: u32 = SENDER + 2;
+const FIRST: u32 = SENDER + (1 << 16);
 
 /// What is told of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,10 +42,47 @@ pub enum Told {
     /// How far the rate at the receiver is from this one (bits per second), in percent of it. Where no frame came for as long
     /// as a burst lasts, a limit gives less by what it is: such a window does not count, nor one that ended late.
     Error(f64, Duration),
+    /// What passes of a sudden flood beyond the rate (bits per second) and the burst (bytes), in frames, after as long a pause as
+    /// saves up a burst.
+    Burst(f64, usize),
     /// Jain's index of the senders' bytes.
     Fairness,
     /// Bytes of the first sender for each of the second.
     FirstToSecond,
+}
+
+impl Told {
+    /// How long it takes until a whole burst has been saved up.
+    fn refill(self) -> Option<Duration> {
+        match self {
+            Told::Error(_, refill) => Some(refill),
+            Told::Burst(bits, burst) => Some(Duration::from_secs_f64(burst as f64 * 8.0 / bits)),
+            _ => None,
+        }
+    }
+}
+
+/// Who floods whom.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Sizes of each sender's frames, in turn.
+    pub sizes: Vec<Vec<usize>>,
+    /// How many ports receive; frames are for all of them in turn.
+    pub receivers: usize,
+    /// Bits per second that they take together, if not all that comes. What they did not take in time they do not make up for.
+    pub pace: Option<f64>,
+    /// A window, in seconds.
+    pub seconds: u32,
+    /// What is told of it.
+    pub told: Told,
+}
+
+impl Plan {
+    /// Ports that flood one for a second.
+    #[must_use]
+    pub fn new(sizes: Vec<Vec<usize>>, told: Told) -> Plan {
+        Plan { sizes, receivers: 1, pace: None, seconds: 1, told }
+    }
 }
 
 /// One sender.
@@ -45,13 +93,13 @@ struct Sender<P> {
     next: usize,
 }
 
-/// Senders and their receiver.
+/// Senders and receivers.
 pub struct Flood<N: Network> {
     // Ports go before their network.
-    receiver: N::Port,
+    receivers: Vec<N::Port>,
     senders: Vec<Sender<N::Port>>,
     network: N,
-    told: Told,
+    plan: Plan,
     cores: Cores,
     /// The longest time without a frame in the last window, and how late it ended.
     quiet: Duration,
@@ -61,59 +109,66 @@ pub struct Flood<N: Network> {
 }
 
 impl<N: Network> Flood<N> {
-    /// The first port receives; each of the others sends frames of its own sizes in turn. The network is held when this
-    /// returns.
+    /// The first ports receive; each of the others is a sender. The network is held when this returns.
     ///
     /// # Errors
     /// The network refuses a port, or no frame gets through.
-    pub fn new(mut network: N, cores: Cores, sizes: &[Vec<usize>], told: Told) -> io::Result<Flood<N>> {
-        let mut ports = network.attach(1 + sizes.len())?;
-        // Only the receiver has to be known: one of the others hears it.
-        let (receiver, first) = (ports.remove(0), ports.remove(0));
-        let mut pair = [first, receiver];
-        introduce(&mut pair)?;
-        let [first, receiver] = pair;
-        ports.insert(0, first);
+    pub fn new(mut network: N, cores: Cores, plan: Plan) -> io::Result<Flood<N>> {
+        let mut ports = network.attach(plan.receivers + plan.sizes.len())?;
+        let mut senders = ports.split_off(plan.receivers);
+        // Only receivers have to be known: one of the senders hears them.
+        ports.insert(0, senders.remove(0));
+        introduce(&mut ports)?;
+        senders.insert(0, ports.remove(0));
         network.hold()?;
-        let mut senders = Vec::new();
-        for ((number, port), sizes) in (0..).zip(ports).zip(sizes) {
-            let frames = sizes.iter().map(|&size| {
-                let source = Mac::local(FIRST + number);
-                let destinations = vec![Mac::local(SENDER + 1)];
-                Frames::new(&FrameSpec { size, source, destinations, ..FrameSpec::default() })
-            });
-            let frames = frames.collect::<Result<_, _>>().map_err(io::Error::other)?;
-            senders.push(Sender { port, frames, next: 0 });
-        }
-        Ok(Flood { receiver, senders, network, told, cores, quiet: Duration::ZERO, late: Duration::ZERO, fresh: true })
+        let senders = senders.into_iter().map(|port| Sender { port, frames: Vec::new(), next: 0 }).collect();
+        let (quiet, late) = (Duration::ZERO, Duration::ZERO);
+        let mut flood =
+            Flood { receivers: ports, senders, network, plan: plan.clone(), cores, quiet, late, fresh: true };
+        flood.adopt(plan)?;
+        Ok(flood)
     }
 
-    /// Sends and receives for `span`: bytes by sender. Nothing is left in the receiver's ring: of what came while this thread stood
-    /// still, the next window sees nothing.
+    /// Follows another plan, with as many receivers, and as many senders at most.
+    ///
+    /// # Errors
+    /// A size is none.
+    fn adopt(&mut self, plan: Plan) -> io::Result<()> {
+        let destinations: Vec<Mac> = (1..=plan.receivers as u32).map(|number| Mac::local(SENDER + number)).collect();
+        self.senders.iter_mut().for_each(|sender| sender.frames.clear());
+        for ((number, sender), sizes) in (0..).zip(&mut self.senders).zip(&plan.sizes) {
+            let frames = sizes.iter().map(|&size| {
+                let (source, destinations) = (Mac::local(FIRST + number), destinations.clone());
+                Frames::new(&FrameSpec { size, source, destinations, ..FrameSpec::default() })
+            });
+            sender.frames = frames.collect::<Result<_, _>>().map_err(io::Error::other)?;
+            sender.next = 0;
+        }
+        self.plan = plan;
+        Ok(())
+    }
+
+    /// Sends and receives for `span`: bytes by sender. Nothing is left in a receiver's ring, unless it is slow: of what came while
+    /// this thread stood still, the next window sees nothing.
     fn run(&mut self, span: Duration) -> Vec<u64> {
-        let mut bytes = vec![0; self.senders.len()];
-        let turn = (ALL_TURNS / self.senders.len()).min(TURN);
+        let mut bytes = vec![0; self.plan.sizes.len()];
+        let turn = (ALL_TURNS / bytes.len()).min(TURN);
         let start = Instant::now();
-        let (mut now, mut last) = (Duration::ZERO, Duration::ZERO);
+        let (mut now, mut last, mut paced, mut due) = (Duration::ZERO, Duration::ZERO, 0.0, 0.0);
         self.quiet = Duration::ZERO;
         while now < span {
             let before = now;
-            for sender in &mut self.senders {
-                let mut sent = 0;
-                for _ in 0..sender.port.tx_room().min(turn) {
-                    if sent >= TURN_BYTES {
-                        break;
-                    }
-                    let place = sender.next;
-                    sender.next = (place + 1) % sender.frames.len();
-                    let frames = &mut sender.frames[place];
-                    let len = frames.size();
-                    sent += len * usize::from(sender.port.tx_push(len, |place| frames.write(place)));
-                }
-                if sent > 0 {
-                    sender.port.tx_flush();
-                }
-                if receive(&mut self.receiver, &mut bytes) > 0 {
+            for place in 0..bytes.len() {
+                self.send(place, turn);
+                let most = self.plan.pace.map(|bits| {
+                    let until = start.elapsed().as_secs_f64();
+                    due = f64::min(due + (until - paced) * bits / 8.0, AT_ONCE);
+                    paced = until;
+                    due.max(0.0) as u64
+                });
+                let came = self.receive(&mut bytes, most);
+                due -= came as f64;
+                if came > 0 {
                     // They may have come at any time since the last look.
                     last = before;
                 }
@@ -122,22 +177,74 @@ impl<N: Network> Flood<N> {
             self.quiet = self.quiet.max(now - last);
         }
         self.late = now - span;
-        let mut turns = MOST_LEFT / TURN;
-        while turns > 0 && receive(&mut self.receiver, &mut bytes) > 0 {
+        let mut turns = if self.plan.pace.is_none() { MOST_LEFT / TURN } else { 0 };
+        while turns > 0 && self.receive(&mut bytes, None) > 0 {
             turns -= 1;
         }
         bytes
     }
-}
 
-/// Adds what came from each sender to `bytes`; returns how many frames.
-fn receive(receiver: &mut impl Endpoint, bytes: &mut [u64]) -> usize {
-    receiver.rx_batch(TURN, |frame| {
-        let number = frame.get(8..12).and_then(|end| end.try_into().ok()).map_or(0, u32::from_be_bytes);
-        if let Some(bytes) = bytes.get_mut((number.wrapping_sub(FIRST)) as usize) {
-            *bytes += frame.len() as u64;
+    /// A sender's turn.
+    fn send(&mut self, place: usize, turn: usize) {
+        let sender = &mut self.senders[place];
+        let mut sent = 0;
+        for _ in 0..sender.port.tx_room().min(turn) {
+            if sent >= TURN_BYTES {
+                break;
+            }
+            let place = sender.next;
+            sender.next = (place + 1) % sender.frames.len();
+            let frames = &mut sender.frames[place];
+            let len = frames.size();
+            sent += len * usize::from(sender.port.tx_push(len, |place| frames.write(place)));
         }
-    })
+        if sent > 0 {
+            sender.port.tx_flush();
+        }
+    }
+
+    /// Adds what came from each sender to `bytes`, no frame after `most` bytes; returns how many bytes.
+    fn receive(&mut self, bytes: &mut [u64], most: Option<u64>) -> u64 {
+        let mut sum = 0;
+        for receiver in &mut self.receivers {
+            let mut take = |frame: &[u8]| {
+                let number = frame.get(8..12).and_then(|end| end.try_into().ok()).map_or(0, u32::from_be_bytes);
+                if let Some(bytes) = bytes.get_mut((number.wrapping_sub(FIRST)) as usize) {
+                    *bytes += frame.len() as u64;
+                    sum += frame.len() as u64;
+                }
+            };
+            match most {
+                None => _ = receiver.rx_batch(TURN, take),
+                Some(most) => {
+                    let mut taken = 0;
+                    while taken < most
+                        && receiver.rx_batch(1, |frame| {
+                            taken += frame.len() as u64;
+                            take(frame)
+                        }) > 0
+                    {}
+                }
+            }
+        }
+        sum
+    }
+
+    /// Receives until nothing has come for `pause`.
+    fn rest(&mut self, pause: Duration) -> io::Result<()> {
+        let mut bytes = vec![0; self.plan.sizes.len()];
+        let start = Instant::now();
+        let mut last = start;
+        while last.elapsed() < pause {
+            if self.receive(&mut bytes, None) > 0 {
+                last = Instant::now();
+            }
+            if start.elapsed() > PATIENCE + pause {
+                return Err(io::Error::other("frames keep coming though nobody sends"));
+            }
+        }
+        Ok(())
+    }
 }
 
 impl<N: Network> Contestant for Flood<N> {
@@ -155,28 +262,70 @@ impl<N: Network> Contestant for Flood<N> {
     }
 
     fn was_held_up(&self) -> bool {
-        matches!(self.told, Told::Error(_, burst) if self.quiet >= burst || self.late >= LATE)
+        self.plan.told.refill().is_some_and(|refill| self.quiet >= refill || self.late >= LATE)
     }
 
     fn window(&mut self, span: Duration) -> io::Result<f64> {
         pin(self.cores.generator)?;
-        let span = span * LONGER;
-        // What was saved up while the network stood still is spent before.
+        let span = if matches!(self.plan.told, Told::Burst(..)) { SUDDEN } else { span * SECOND * self.plan.seconds };
         let fresh = std::mem::take(&mut self.fresh);
-        self.run(if fresh { span } else { span / 4 });
+        self.run(if fresh { span } else { span.min(WARM_UP) });
+        if let (Told::Burst(..), Some(refill)) = (self.plan.told, self.plan.told.refill()) {
+            self.rest(refill + refill / 4)?;
+        }
         let start = Instant::now();
         let bytes = self.run(span);
+        let seconds = start.elapsed().as_secs_f64();
         let sum: f64 = bytes.iter().map(|&bytes| bytes as f64).sum();
         if sum == 0.0 {
             return Err(io::Error::other("no frame got through"));
         }
-        Ok(match self.told {
-            Told::Error(bits, _) => (sum * 8.0 / start.elapsed().as_secs_f64() / bits - 1.0) * 100.0,
+        Ok(match self.plan.told {
+            Told::Error(bits, _) => (sum * 8.0 / seconds / bits - 1.0) * 100.0,
+            Told::Burst(bits, burst) => (sum - bits * seconds / 8.0 - burst as f64) / self.plan.sizes[0][0] as f64,
             Told::Fairness => {
                 let squares: f64 = bytes.iter().map(|&bytes| (bytes as f64).powi(2)).sum();
                 sum * sum / (bytes.len() as f64 * squares)
             }
             Told::FirstToSecond => bytes[0] as f64 / bytes[1] as f64,
         })
+    }
+}
+
+/// What makes a network fit for a plan.
+pub type Change<N> = Box<dyn Fn(&mut N) -> io::Result<()>>;
+
+/// A flood whose network takes long to start, and therefore is changed for each window of several contestants.
+pub struct Changed<N: Network> {
+    /// All that share it.
+    pub flood: Rc<RefCell<Flood<N>>>,
+    /// What this one does.
+    pub plan: Plan,
+    /// How the network has to be for it.
+    pub change: Change<N>,
+}
+
+impl<N: Network> Contestant for Changed<N> {
+    fn resume(&mut self) -> io::Result<()> {
+        self.flood.borrow_mut().resume()
+    }
+
+    fn hold(&mut self) -> io::Result<()> {
+        self.flood.borrow_mut().hold()
+    }
+
+    fn needs_its_core(&self) -> bool {
+        false
+    }
+
+    fn was_held_up(&self) -> bool {
+        self.flood.borrow().was_held_up()
+    }
+
+    fn window(&mut self, span: Duration) -> io::Result<f64> {
+        let mut flood = self.flood.borrow_mut();
+        (self.change)(&mut flood.network)?;
+        flood.adopt(self.plan.clone())?;
+        flood.window(span)
     }
 }

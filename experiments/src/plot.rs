@@ -9,7 +9,8 @@ use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
 use crate::placement::Class;
-use crate::report::{Axis, Figure, Point};
+use crate::report::{Axis, Figure, Point, RATE};
+use crate::trial::ANCHOR;
 
 const SIZE: (u32, u32) = (900, 560);
 const COLOURS: [RGBColor; 8] = [
@@ -43,17 +44,28 @@ pub fn write(figure: &Figure, dir: &Path) -> io::Result<()> {
 }
 
 fn draw(figure: &Figure, area: &Area) -> Result<(), String> {
-    let xs = figure.points.iter().map(|point| point.x);
-    let ys = figure.points.iter().flat_map(|point| [point.value.lower_quartile, point.value.upper_quartile]);
+    let drawn = || figure.points.iter().filter(|point| is_drawn(figure, &point.series));
+    let xs = drawn().map(|point| point.x);
+    let ys = drawn().flat_map(|point| [point.value.lower_quartile, point.value.upper_quartile]);
     let (Some(x), Some(y)) = (range(xs), range(ys)) else { return Ok(()) };
     match (figure.heading.x.logarithmic && x.0 > 0.0, figure.heading.y.logarithmic && y.0 > 0.0) {
         (true, true) => {
             on_axes(figure, area, (x.0 / 1.2..x.1 * 1.2).log_scale().base(2.0), (y.0 / 1.5..y.1 * 2.0).log_scale())
         }
         (false, true) => on_axes(figure, area, widened(x), (y.0 / 1.5..y.1 * 2.0).log_scale()),
-        (true, false) => on_axes(figure, area, (x.0 / 1.2..x.1 * 1.2).log_scale().base(2.0), 0.0..y.1 * 1.1),
-        (false, false) => on_axes(figure, area, widened(x), 0.0..y.1 * 1.1),
+        (true, false) => on_axes(figure, area, (x.0 / 1.2..x.1 * 1.2).log_scale().base(2.0), from_zero(y)),
+        (false, false) => on_axes(figure, area, widened(x), from_zero(y)),
     }
+}
+
+/// The bare ring's rate has no place among other things than rates.
+fn is_drawn(figure: &Figure, series: &str) -> bool {
+    series != ANCHOR || figure.heading.y.unit == RATE.unit
+}
+
+/// Errors are on both sides of nothing.
+fn from_zero((low, high): (f64, f64)) -> std::ops::Range<f64> {
+    low.min(0.0) * 1.1..high.max(low.abs() / 100.0) * 1.1
 }
 
 fn widened((low, high): (f64, f64)) -> std::ops::Range<f64> {
@@ -97,7 +109,8 @@ where
         .light_line_style(RGBColor(240, 240, 240))
         .draw()
         .map_err(failed)?;
-    for (index, series) in figure.series().into_iter().enumerate() {
+    let series = figure.series().into_iter().filter(|series| is_drawn(figure, series));
+    for (index, series) in series.enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
         for class in [Class::Near, Class::Far, Class::Any] {
             let of = |point: &&Point| point.series == series && point.class == class;

@@ -121,8 +121,22 @@ impl Figure {
         let mut heading = self.heading.clone();
         (heading.name, heading.title, heading.source) = (name.to_owned(), title.to_owned(), source);
         heading.y = Axis { label: "time per frame", ..TIME };
+        self.otherwise(heading, |sample| 1e3 / sample.value)
+    }
+
+    /// The same windows in another unit, which is so many of this one at a place.
+    #[must_use]
+    pub fn scaled(&self, heading: Heading, by: impl Fn(f64) -> f64) -> Figure {
+        let mut scaled = self.otherwise(heading, |sample| sample.value * by(sample.x));
+        // The bare ring's rate stays what it is.
+        scaled.samples.retain(|sample| sample.series != ANCHOR);
+        scaled.points.retain(|point| point.series != ANCHOR);
+        scaled
+    }
+
+    fn otherwise(&self, heading: Heading, value: impl Fn(&Sample) -> f64) -> Figure {
         let mut samples = self.samples.clone();
-        samples.iter_mut().for_each(|sample| sample.value = 1e3 / sample.value);
+        samples.iter_mut().for_each(|sample| sample.value = value(sample));
         Figure {
             heading,
             command: self.command.clone(),
@@ -323,6 +337,17 @@ mod tests {
         };
         assert_eq!((ratio(Class::Near).median, ratio(Class::Near).windows), (0.5, 1));
         assert_eq!((ratio(Class::Far).median, ratio(Class::Far).windows), (0.75, 1));
+    }
+
+    #[test]
+    fn errors_are_told_in_another_unit_and_the_bare_rings_rate_is_not() {
+        let percent = Axis { label: "error", unit: "%", logarithmic: false };
+        let windows = vec![sample("anchor", 1, Class::Near, 100.0), sample("ringway", 1, Class::Near, -0.5)];
+        let figure = figure(windows, percent);
+        let heading = Heading { y: Axis { unit: "frames", ..percent }, ..figure.heading.clone() };
+        let frames = figure.scaled(heading, |x| 82.0 * x);
+        assert_eq!(frames.series(), ["ringway"]);
+        assert_eq!((frames.points[0].value.median, frames.samples.len()), (-41.0, 1));
     }
 
     #[test]

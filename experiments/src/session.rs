@@ -157,7 +157,12 @@ pub struct Lineup {
 impl Lineup {
     /// Adds the bare ring at place `x`.
     pub fn anchor(&mut self, x: usize, frame_len: usize) {
-        self.add(ANCHOR, x, Ok(Anchor { cores: self.cores, frame_len }));
+        self.anchor_at(x as f64, frame_len);
+    }
+
+    /// The same for a place that is no whole number.
+    pub fn anchor_at(&mut self, x: f64, frame_len: usize) {
+        self.add_at(ANCHOR, x, Ok(Anchor { cores: self.cores, frame_len }));
     }
 
     /// Adds a contestant, or notes once why its curve is missing or incomplete.
@@ -183,6 +188,12 @@ impl Lineup {
                 }
             }
         }
+    }
+
+    /// The same for one that takes time to make: it is made only where its curve is asked for.
+    pub fn add_with<C: Contestant + 'static>(&mut self, series: &str, x: f64, make: impl FnOnce() -> io::Result<C>) {
+        let is_wanted = self.options.wants(series);
+        self.add_at(series, x, if is_wanted { make() } else { Err(io::Error::other("not asked for")) });
     }
 
     /// Adds a daemon that forwards `load`.

@@ -1,131 +1,312 @@
-//! How exact a rate limit is, against rate, frame size and number of limited ports: the fairness paper's section 4.3, which
+//! How exact a rate limit is, against rate, frame size, number of limited ports and burst: the fairness paper's section 4.3, which
 //! has no figure of it. Beside `tc` (tbf and htb) on the devices of a Linux bridge and Open vSwitch's policer.
 //!
 //! The sender floods; what is more is dropped at it, or waits, or is dropped at the receiver. Burst is what 10 ms bring, 16 KiB
 //! at least. Windows in which no frame came for as long as a burst lasts do not count, of anybody: the generator or the switch
 //! had no core, and what came in that time beyond the burst no token bucket gives. Open vSwitch counts frames without their
-//! Ethernet header (14 bytes).
+//! Ethernet header (14 bytes). No limit lets part of a frame pass, so that a window is wrong by up to one: each figure comes in
+//! per cent and in frames.
 
+use std::cell::RefCell;
 use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 
 use ringway_traffic::{Split, VirtioOptions};
 
 use crate::daemon::{Daemon, LONG, Settings};
-use crate::limits::{Flood, Told};
+use crate::limits::{Changed, Flood, Plan, Told};
 use crate::peers::linux_bridge::{LinuxBridge, Steering};
 use crate::peers::ovs_dpdk::OvsDpdk;
 use crate::peers::vhost::Vhost;
 use crate::report::{Axis, Figure, Heading};
 use crate::session::{Lineup, OVS_DPDK, RINGWAY, Session};
+use crate::vhost::with_any;
 
-/// Mbit/s.
+/// Mbit/s, frames of 1514 bytes.
 const RATES: [usize; 5] = [1, 10, 100, 1_000, 4_000];
-/// Bytes, at 100 Mbit/s.
+/// kbit/s and seconds of a window, frames of 60 bytes.
+const SLOW: [(usize, u32); 2] = [(8, 8), (64, 3)];
+/// Gbit/s, and bytes of a frame: the last are as long as segments that are left to the NIC.
+const FAST: [(usize, usize); 3] = [(10, 1514), (40, 1514), (100, 65_226)];
+/// Bytes, at 100 Mbit/s and at 1 Gbit/s.
 const SIZES: [usize; 4] = [60, 256, 590, 1514];
-/// Ports of 1 Mbit/s each.
-const PORTS: [usize; 6] = [1, 4, 16, 64, 256, 1023];
-const ERROR: Axis = Axis { label: "error", unit: "%", logarithmic: false };
+/// Ports of 1 Mbit/s each; so many at most of peers.
+const PORTS: [usize; 6] = [1, 4, 16, 64, 256, 1024];
+const PEERS_PORTS: usize = 64;
+/// Bursts in kB, at 10 Mbit/s.
+const BURSTS: [usize; 3] = [16, 128, 512];
 /// Bytes of the least burst.
-const LEAST_BURST: u32 = 16 << 10;
+const LEAST_BURST: usize = 16 << 10;
+/// Frames a second that a TAP device is offered for sure.
+const TAP_TAKES: usize = 400_000;
 const SOURCE: &str = "fairness paper, section 4.3";
 
-/// Measures the figures.
+/// What limits are set to.
+#[derive(Clone, Copy)]
+struct Limit {
+    /// Of each port, in kbit/s.
+    kbit: usize,
+    /// In bytes.
+    burst: usize,
+}
+
+impl Limit {
+    fn new(kbit: usize) -> Limit {
+        Limit { kbit, burst: (kbit * 5 / 4).max(LEAST_BURST) }
+    }
+
+    fn bits(self) -> f64 {
+        self.kbit as f64 * 1e3
+    }
+
+    /// Errors of what so many ports get together.
+    fn error(self, ports: usize) -> Told {
+        Told::Error(self.bits() * ports as f64, Duration::from_secs_f64(self.burst as f64 * 8.0 / self.bits()))
+    }
+
+    fn ringway(self, side: &str, excess: &str) -> String {
+        format!("{side} = {{ rate = \"{}kbit\", burst = \"{}B\", on_excess = \"{excess}\" }}", self.kbit, self.burst)
+    }
+
+    /// Commands that limit what so many first devices of a bridge get, each by itself.
+    fn tc(self, discipline: &str, devices: usize) -> Vec<String> {
+        let Limit { kbit, burst } = self;
+        let each = |device| match discipline {
+            "tc tbf" => vec![format!("qdisc add dev tap{device} root tbf rate {kbit}kbit burst {burst} latency 50ms")],
+            _ => vec![
+                format!("qdisc add dev tap{device} root handle 1: htb default 1"),
+                format!(
+                    "class add dev tap{device} parent 1: classid 1:1 htb rate {kbit}kbit burst {burst} cburst {burst}"
+                ),
+                format!("qdisc add dev tap{device} parent 1:1 pfifo limit 1000"),
+            ],
+        };
+        (0..devices).flat_map(each).collect()
+    }
+}
+
+/// Open vSwitch, which takes seconds to start, once for all places of a figure.
+type Police = io::Result<Rc<RefCell<Flood<Vhost<OvsDpdk, Split>>>>>;
+
+/// Starts it for so many senders.
+fn police(session: &Session, senders: usize) -> Police {
+    if !session.options.wants(OVS_DPDK) {
+        return Err(io::Error::other("not asked for"));
+    }
+    let options = VirtioOptions { within: Duration::from_secs(30), ..VirtioOptions::default() };
+    let network = Vhost::new(OvsDpdk::start_with(session.cores, 1 + senders)?, options);
+    let flood = Flood::new(network, session.cores, Plan::new(vec![vec![1514]; senders], Told::Fairness))?;
+    Ok(Rc::new(RefCell::new(flood)))
+}
+
+/// Adds Open vSwitch with every sender of the plan held to `limit`.
+fn policed(lineup: &mut Lineup, police: &Police, x: f64, plan: Plan, limit: Limit) {
+    let change = move |network: &mut Vhost<OvsDpdk, Split>| network.switch().police(limit.kbit, limit.burst * 8 / 1000);
+    lineup.add_at(OVS_DPDK, x, with_any(police, |flood| Changed { flood, plan, change: Box::new(change) }));
+}
+
+/// Adds ours with these keys.
+fn ringway(session: &Session, lineup: &mut Lineup, (series, x): (&str, f64), keys: Vec<String>, plan: Plan) {
+    let (cores, settings) = (session.cores, Settings { keys, shape: LONG, ..session.settings() });
+    lineup.add_with(series, x, || Flood::new(Daemon::start(cores, &settings)?, cores, plan));
+}
+
+/// Adds one of tc's disciplines at each receiver of the plan.
+fn tc(session: &Session, lineup: &mut Lineup, (series, x): (&str, f64), limit: Limit, plan: Plan) {
+    let (cores, commands) = (session.cores, limit.tc(series, plan.receivers));
+    let ports = plan.receivers + plan.sizes.len();
+    lineup.add_with(series, x, || {
+        if limit.kbit * 125 * plan.receivers / plan.sizes[0][0] > TAP_TAKES {
+            return Err(io::Error::other(format!("a TAP device takes hardly more than {TAP_TAKES} frames a second")));
+        }
+        Flood::new(LinuxBridge::start_shaping(cores, ports, Steering::SwitchCore, commands)?, cores, plan)
+    });
+}
+
+/// One sender with a limit, by every means.
+fn everyone(session: &Session, lineup: &mut Lineup, ovs: &Police, x: f64, limit: Limit, plan: &Plan) {
+    for (series, excess) in EXCESS {
+        ringway(session, lineup, (series, x), vec![String::new(), limit.ringway("ingress", excess)], plan.clone());
+    }
+    ringway(session, lineup, (AT_RECEIVER, x), vec![limit.ringway("egress", "drop")], plan.clone());
+    // Peers have no frames longer than Ethernet's.
+    if plan.sizes[0][0] <= 1514 {
+        for series in TC {
+            tc(session, lineup, (series, x), limit, plan.clone());
+        }
+        policed(lineup, ovs, x, plan.clone(), limit);
+    }
+}
+
+/// Our ways to treat what is more at the sender.
+const EXCESS: [(&str, &str); 2] = [(RINGWAY, "drop"), ("ringway, waits", "wait")];
+const AT_RECEIVER: &str = "ringway, drops at the receiver";
+const TC: [&str; 2] = ["tc tbf", "tc htb"];
+
+/// A place of an x axis: one sender's rate, size of frames, and seconds of a window.
+#[derive(Clone, Copy)]
+struct Place {
+    x: f64,
+    kbit: usize,
+    size: usize,
+    seconds: u32,
+}
+
+/// Names, title and x axis of a pair of figures: in per cent and in frames.
+struct Pair {
+    experiment: &'static str,
+    name: &'static str,
+    title: &'static str,
+    x: Axis,
+}
+
+impl Pair {
+    /// Measures `lineup`; of the place with this x a window brings so many frames.
+    fn measure(self, session: &mut Session, lineup: Lineup, frames: impl Fn(f64) -> f64) -> io::Result<[Figure; 2]> {
+        let heading = |name, unit| Heading {
+            name,
+            title: self.title.to_owned(),
+            source: SOURCE,
+            x: self.x,
+            y: Axis { label: "error", unit, logarithmic: false },
+        };
+        let figure = session.measure(self.experiment, heading(self.name.to_owned(), "%"), lineup)?;
+        let in_frames = figure.scaled(heading(format!("{}-frames", self.name), "frames"), |x| frames(x) / 100.0);
+        Ok([figure, in_frames])
+    }
+
+    /// Measures one sender, by every means, at these places.
+    fn one_sender(self, session: &mut Session, places: &[Place]) -> io::Result<[Figure; 2]> {
+        let (mut lineup, ovs) = (session.lineup(), police(session, 1));
+        for &Place { x, kbit, size, seconds } in places {
+            lineup.anchor_at(x, size.min(1514));
+            let limit = Limit::new(kbit);
+            let plan = Plan { seconds, ..Plan::new(vec![vec![size]], limit.error(1)) };
+            everyone(session, &mut lineup, &ovs, x, limit, &plan);
+        }
+        drop(ovs);
+        self.measure(session, lineup, |x| {
+            let place = places.iter().find(|place| place.x == x);
+            place.map_or(0.0, |place| (place.kbit * 125) as f64 / place.size as f64 * f64::from(place.seconds))
+        })
+    }
+}
+
+fn rates(session: &Session, places: &[(f64, usize, usize, u32)]) -> Vec<Place> {
+    let all: Vec<usize> = (0..places.len()).collect();
+    let place = |(x, kbit, size, seconds)| Place { x, kbit, size, seconds };
+    session.places(&all).into_iter().map(|index| place(places[index])).collect()
+}
+
+/// Measures the error against rates.
 ///
 /// # Errors
 /// The cores cannot be used.
 pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
-    let mut figures = Vec::new();
-    let mut lineup = session.lineup();
-    for rate in session.places(&RATES) {
-        lineup.anchor(rate, 1514);
-        everyone(session, &mut lineup, rate, rate, 1514);
-    }
-    let heading = |name: &str, title: &str, x| Heading {
-        name: name.to_owned(),
-        title: title.to_owned(),
-        source: SOURCE,
-        x,
-        y: ERROR,
-    };
+    let places = rates(session, &RATES.map(|rate| (rate as f64, rate * 1000, 1514, 1)));
     let x = Axis { label: "rate", unit: "Mbit/s", logarithmic: true };
-    figures.push(session.measure(
-        "shaping",
-        heading("shaping-rate", "Error of a limit, frames of 1514 bytes", x),
-        lineup,
-    )?);
+    let title = "Error of a limit, frames of 1514 bytes";
+    let pair = Pair { experiment: "shaping", name: "shaping-rate", title, x };
+    pair.one_sender(session, &places).map(Vec::from)
+}
 
-    let mut lineup = session.lineup();
-    for size in session.places(&SIZES) {
-        lineup.anchor(size, size);
-        everyone(session, &mut lineup, size, 100, size);
-    }
+/// The same for rates at which a second has few frames.
+///
+/// # Errors
+/// As [`run`].
+pub fn slow(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let places = rates(session, &SLOW.map(|(rate, seconds)| (rate as f64, rate, 60, seconds)));
+    let x = Axis { label: "rate", unit: "kbit/s", logarithmic: true };
+    let title = "Error of a slow limit, frames of 60 bytes, windows of 8 and 3 seconds";
+    let pair = Pair { experiment: "shaping-slow", name: "shaping-slow", title, x };
+    pair.one_sender(session, &places).map(Vec::from)
+}
+
+/// The same for the highest rates.
+///
+/// # Errors
+/// As [`run`].
+pub fn fast(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let places = rates(session, &FAST.map(|(rate, size)| (rate as f64, rate * 1_000_000, size, 1)));
+    let x = Axis { label: "rate", unit: "Gbit/s", logarithmic: true };
+    let title = "Error of a fast limit, frames of 1514 bytes, at 100 Gbit/s of 64 KiB";
+    let pair = Pair { experiment: "shaping-fast", name: "shaping-fast", title, x };
+    pair.one_sender(session, &places).map(Vec::from)
+}
+
+/// Measures the error against frame sizes.
+///
+/// # Errors
+/// As [`run`].
+pub fn sizes(session: &mut Session) -> io::Result<Vec<Figure>> {
     let x = Axis { label: "frame size", unit: "bytes", logarithmic: false };
-    figures.push(session.measure("shaping", heading("shaping-size", "Error of a limit of 100 Mbit/s", x), lineup)?);
-
-    let mut lineup = session.lineup();
-    for ports in session.places(&PORTS) {
-        lineup.anchor(ports, 1514);
-        for (series, excess) in EXCESS {
-            let limit = format!("ingress = {{ rate = \"1Mbit\", on_excess = \"{excess}\" }}");
-            let mut keys = vec![String::new()];
-            keys.extend(std::iter::repeat_n(limit, ports));
-            ringway(session, &mut lineup, (series, ports), keys, &vec![vec![1514]; ports], ports as f64 * 1e6);
-        }
+    let mut figures = Vec::new();
+    for (name, title, kbit) in [
+        ("shaping-size", "Error of a limit of 100 Mbit/s", 100_000),
+        ("shaping-size-gigabit", "Error of a limit of 1 Gbit/s", 1_000_000),
+    ] {
+        let places = rates(session, &SIZES.map(|size| (size as f64, kbit, size, 1)));
+        let pair = Pair { experiment: "shaping-sizes", name, title, x };
+        figures.extend(pair.one_sender(session, &places)?);
     }
-    let x = Axis { label: "limited ports", unit: "ports", logarithmic: true };
-    figures.push(session.measure(
-        "shaping",
-        heading("shaping-ports", "Error of limits of 1 Mbit/s, all ports flooded", x),
-        lineup,
-    )?);
     Ok(figures)
 }
 
-/// Our ways to treat what is more.
-const EXCESS: [(&str, &str); 2] = [(RINGWAY, "drop"), ("ringway, waits", "wait")];
-
-fn ringway(
-    session: &Session,
-    lineup: &mut Lineup,
-    (series, x): (&str, usize),
-    keys: Vec<String>,
-    sizes: &[Vec<usize>],
-    bits: f64,
-) {
-    let cores = session.cores;
-    let daemon = Daemon::start(cores, &Settings { keys, shape: LONG, ..session.settings() });
-    lineup.add(series, x, daemon.and_then(|daemon| Flood::new(daemon, cores, sizes, error(bits, sizes.len()))));
+/// Measures the error against the number of limited ports: of senders, or of receivers where those are limited.
+///
+/// # Errors
+/// As [`run`].
+pub fn ports(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let (mut lineup, limit) = (session.lineup(), Limit::new(1000));
+    let places = session.places(&PORTS);
+    let most = places.iter().copied().filter(|&ports| ports <= PEERS_PORTS).max().unwrap_or(0);
+    let ovs = police(session, most);
+    for ports in places {
+        lineup.anchor(ports, 1514);
+        let x = ports as f64;
+        let senders = Plan::new(vec![vec![1514]; ports], limit.error(ports));
+        for (series, excess) in EXCESS {
+            let mut keys = vec![String::new()];
+            keys.extend(std::iter::repeat_n(limit.ringway("ingress", excess), ports));
+            ringway(session, &mut lineup, (series, x), keys, senders.clone());
+        }
+        if ports <= PEERS_PORTS {
+            let receivers = Plan { receivers: ports, ..Plan::new(vec![vec![1514]], limit.error(ports)) };
+            let keys = vec![limit.ringway("egress", "drop"); ports];
+            ringway(session, &mut lineup, (AT_RECEIVER, x), keys, receivers.clone());
+            for series in TC {
+                tc(session, &mut lineup, (series, x), limit, receivers.clone());
+            }
+            policed(&mut lineup, &ovs, x, senders, limit);
+        }
+    }
+    drop(ovs);
+    let x = Axis { label: "limited ports", unit: "ports", logarithmic: true };
+    let title = "Error of limits of 1 Mbit/s together, all ports flooded, frames of 1514 bytes";
+    let pair = Pair { experiment: "shaping-ports", name: "shaping-ports", title, x };
+    pair.measure(session, lineup, |ports| ports * limit.bits() / 8.0 / 1514.0).map(Vec::from)
 }
 
-/// The error of what so many ports with limits of `bits` together give; a burst is that of [`everyone`]'s peers, and our default.
-fn error(bits: f64, ports: usize) -> Told {
-    let each = bits / ports as f64;
-    let burst = (each / 800.0).max(f64::from(LEAST_BURST));
-    Told::Error(bits, Duration::from_secs_f64(burst * 8.0 / each))
-}
-
-/// One sender with a limit of `rate` Mbit/s, by every means.
-fn everyone(session: &Session, lineup: &mut Lineup, x: usize, rate: usize, size: usize) {
-    let (cores, bits, sizes) = (session.cores, rate as f64 * 1e6, [vec![size]]);
-    for (series, excess) in EXCESS {
-        let limit = format!("ingress = {{ rate = \"{rate}Mbit\", on_excess = \"{excess}\" }}");
-        ringway(session, lineup, (series, x), vec![String::new(), limit], &sizes, bits);
+/// Measures what passes at once after a pause, against the burst that is set.
+///
+/// # Errors
+/// As [`run`].
+pub fn bursts(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let (mut lineup, ovs) = (session.lineup(), police(session, 1));
+    for burst in session.places(&BURSTS) {
+        lineup.anchor(burst, 1514);
+        let limit = Limit { kbit: 10_000, burst: burst * 1000 };
+        let plan = Plan::new(vec![vec![1514]], Told::Burst(limit.bits(), limit.burst));
+        everyone(session, &mut lineup, &ovs, burst as f64, limit, &plan);
     }
-    let egress = format!("egress = {{ rate = \"{rate}Mbit\" }}");
-    ringway(session, lineup, ("ringway, drops at the receiver", x), vec![egress], &sizes, bits);
-    let burst = (rate * 1250).max(LEAST_BURST as usize);
-    let tbf = vec![format!("qdisc add dev tap0 root tbf rate {rate}mbit burst {burst} latency 50ms")];
-    let htb = vec![
-        String::from("qdisc add dev tap0 root handle 1: htb default 1"),
-        format!("class add dev tap0 parent 1: classid 1:1 htb rate {rate}mbit burst {burst} cburst {burst}"),
-    ];
-    for (series, tc) in [("tc tbf", tbf), ("tc htb", htb)] {
-        let bridge = LinuxBridge::start_shaping(cores, 2, Steering::SwitchCore, tc);
-        lineup.add(series, x, bridge.and_then(|bridge| Flood::new(bridge, cores, &sizes, error(bits, 1))));
-    }
-    let police = (rate as u64 * 1000, burst as u64 * 8 / 1000);
-    let ovs = OvsDpdk::start_policing(cores, Some(police));
-    let ovs = ovs.map(|ovs| Vhost::<_, Split>::new(ovs, VirtioOptions::default()));
-    lineup.add(OVS_DPDK, x, ovs.and_then(|ovs| Flood::new(ovs, cores, &sizes, error(bits, 1))));
+    drop(ovs);
+    let heading = Heading {
+        name: "shaping-burst".into(),
+        title: "What passes of a sudden flood of frames of 1514 bytes beyond 10 Mbit/s and the burst".into(),
+        source: SOURCE,
+        x: Axis { label: "burst", unit: "kB", logarithmic: true },
+        y: Axis { label: "beyond", unit: "frames", logarithmic: false },
+    };
+    Ok(vec![session.measure("shaping-burst", heading, lineup)?])
 }

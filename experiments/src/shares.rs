@@ -1,10 +1,14 @@
 //! Who gets how much of a port that several flood: the fairness paper's figures 6 and 7, with one receiver in place of the
 //! host, and ports that send frames of different sizes.
+//!
+//! The receiver has a limit, or is merely slow: it takes so much a second and no more.
 
 use std::io;
 
-use crate::daemon::{Daemon, LONG, Settings};
-use crate::limits::{Flood, Told};
+use ringway_traffic::VirtioOptions;
+
+use crate::daemon::{Daemon, LONG, Ours, Settings, VhostUser};
+use crate::limits::{Flood, Plan, Told};
 use crate::report::{Axis, Figure, Heading};
 use crate::session::{RINGWAY, Session};
 
@@ -15,6 +19,15 @@ const SOURCE: &str = "fairness paper, figures 6 and 7";
 
 /// Frames as long as segments that are left to the NIC.
 const SEGMENTS: usize = 65_226;
+/// What a slow receiver takes, in bits per second: as much as the limits let pass.
+const PACE: f64 = 200e6;
+
+/// Curves, their receiver's limit, and its pace.
+const WAYS: [(&str, &str, Option<f64>); 3] = [
+    (RINGWAY, "egress = { rate = \"200Mbit\" }", None),
+    ("ringway, waits", "egress = { rate = \"200Mbit\", on_excess = \"wait\" }", None),
+    ("slow receiver without limit", "", Some(PACE)),
+];
 
 /// Sizes of a sender's frames, different for each of four; one sender has segments.
 fn sizes(number: usize) -> Vec<usize> {
@@ -24,54 +37,69 @@ fn sizes(number: usize) -> Vec<usize> {
     }
 }
 
-/// Measures the figures.
+/// Measures the figures between process ports.
 ///
 /// # Errors
 /// The cores cannot be used.
 pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
+    figures::<Daemon>(session, "shares")
+}
+
+/// The same between vhost-user ports.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_vhost(session: &mut Session) -> io::Result<Vec<Figure>> {
+    figures::<VhostUser>(session, "shares-vhost")
+}
+
+fn figures<N: Ours>(session: &mut Session, experiment: &str) -> io::Result<Vec<Figure>> {
     let cores = session.cores;
-    let ways: [(&str, &str); 3] = [
-        ("ringway without limit", ""),
-        (RINGWAY, "egress = { rate = \"200Mbit\" }"),
-        ("ringway, waits", "egress = { rate = \"200Mbit\", on_excess = \"wait\" }"),
-    ];
+    // Buffers of a driver hold the longest frame.
+    let virtio = VirtioOptions { tx_ring: 512, rx_ring: 512, buffer_size: 65_536, ..VirtioOptions::default() };
+    let settings = Settings { shape: LONG, virtio, ..session.settings() };
+    let start = |keys, sizes: Vec<Vec<usize>>, pace, told| {
+        let plan = Plan { pace, ..Plan::new(sizes, told) };
+        let network = N::with_ports(cores, &Settings { keys, ..settings.clone() }, 1 + plan.sizes.len())?;
+        Flood::new(network, cores, plan)
+    };
     let mut lineup = session.lineup();
     for senders in session.places(&SENDERS) {
         lineup.anchor(senders, 590);
-        for (series, limit) in ways {
-            let settings = Settings { keys: vec![limit.to_owned()], shape: LONG, ..session.settings() };
-            let sizes: Vec<Vec<usize>> = (0..senders).map(sizes).collect();
-            let flood = Daemon::start(cores, &settings);
-            lineup.add(series, senders, flood.and_then(|daemon| Flood::new(daemon, cores, &sizes, Told::Fairness)));
+        for (series, limit, pace) in WAYS {
+            let sizes = (0..senders).map(sizes).collect();
+            lineup.add_with(series, senders as f64, || start(vec![limit.to_owned()], sizes, pace, Told::Fairness));
         }
     }
     let heading = Heading {
-        name: "shares".into(),
-        title: "Jain's index of ports of equal weight that flood one of 200 Mbit/s, frames of 60 to 1514 bytes, one with 64 KiB".into(),
+        name: format!("shares{}", N::SUFFIX),
+        title: format!(
+            "Jain's index of ports of equal weight that flood one of 200 Mbit/s, frames of 60 to 1514 bytes, one with 64 KiB, {}",
+            N::PORTS
+        ),
         source: SOURCE,
         x: Axis { label: "flooding ports", unit: "ports", logarithmic: true },
         y: Axis { label: "fairness", unit: "Jain's index", logarithmic: false },
     };
-    let shares = session.measure("shares", heading, lineup)?;
+    let shares = session.measure(experiment, heading, lineup)?;
 
     let mut lineup = session.lineup();
     for weight in session.places(&WEIGHTS) {
         lineup.anchor(weight, 590);
-        for (series, limit) in &ways[1..] {
-            let keys = vec![(*limit).to_owned(), format!("weight = {weight}")];
-            let settings = Settings { keys, shape: LONG, ..session.settings() };
-            let flood = Daemon::start(cores, &settings);
-            let sizes = [vec![60], vec![1514]];
-            lineup.add(series, weight, flood.and_then(|daemon| Flood::new(daemon, cores, &sizes, Told::FirstToSecond)));
+        for (series, limit, pace) in WAYS {
+            let (keys, sizes) = (vec![limit.to_owned(), format!("weight = {weight}")], vec![vec![60], vec![1514]]);
+            lineup.add_with(series, weight as f64, || start(keys, sizes, pace, Told::FirstToSecond));
         }
     }
     let heading = Heading {
-        name: "shares-weight".into(),
-        title: "Bytes of a port of this weight (60-byte frames) for each of one with weight 1 (1514-byte frames)"
-            .into(),
+        name: format!("shares-weight{}", N::SUFFIX),
+        title: format!(
+            "Bytes of a port of this weight (60-byte frames) for each of one with weight 1 (1514-byte frames), {}",
+            N::PORTS
+        ),
         source: SOURCE,
         x: Axis { label: "weight", unit: "times", logarithmic: true },
         y: Axis { label: "share", unit: "times", logarithmic: true },
     };
-    Ok(vec![shares, session.measure("shares", heading, lineup)?])
+    Ok(vec![shares, session.measure(experiment, heading, lineup)?])
 }

@@ -1,4 +1,4 @@
-//! Open vSwitch with DPDK (Debian package openvswitch-switch-dpdk): a learning bridge in user space between two vhost-user
+//! Open vSwitch with DPDK (Debian package openvswitch-switch-dpdk): a learning bridge in user space between vhost-user
 //! ports, with a database and a run directory of its own.
 
 use std::fs::{self, File};
@@ -21,14 +21,14 @@ const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Memory it is given, in MiB: it makes 262,144 packet buffers.
 const MEMORY_MIB: usize = 1024;
-const PORTS: [&str; 2] = ["p0", "p1"];
 
 /// A running switch.
 pub struct OvsDpdk {
     // The switch ends before its database, both before the folder is removed and the memory given back.
     switch: Program,
     _database: Program,
-    scratch: Scratch,
+    own: Own,
+    _scratch: Scratch,
     _pages: Option<HugePages>,
 }
 
@@ -38,36 +38,52 @@ impl OvsDpdk {
     /// # Errors
     /// It is not installed or does not start.
     pub fn start(cores: Cores) -> io::Result<OvsDpdk> {
-        Self::start_policing(cores, None)
+        Self::start_with(cores, 2)
     }
 
-    /// The same with the second port's sender held to `police`, a rate and a burst in kbit/s and kbit.
+    /// The same with so many ports.
     ///
     /// # Errors
     /// As [`OvsDpdk::start`].
-    pub fn start_policing(cores: Cores, police: Option<(u64, u64)>) -> io::Result<OvsDpdk> {
+    pub fn start_with(cores: Cores, ports: usize) -> io::Result<OvsDpdk> {
         if !Path::new(SWITCH).is_file() || find_program("ovsdb-server").is_none() {
             let words = "Open vSwitch with DPDK is not installed (Debian: apt-get install openvswitch-switch-dpdk)";
             return Err(io::Error::new(io::ErrorKind::NotFound, words));
         }
         let scratch = Scratch::new("ovs")?;
-        let own = Own { folder: scratch.path(""), cores };
+        let own =
+            Own { folder: scratch.path(""), cores, ports: (0..ports).map(|number| format!("p{number}")).collect() };
         own.run("ovsdb-tool", &["create", &own.path("conf.db"), SCHEMA])?;
         let mut database = own.command("ovsdb-server");
         database.args([&own.path("conf.db"), &format!("--remote=punix:{}", own.path("db.sock"))]);
         let listens = |_: &str| own.folder.join("db.sock").exists();
         let mut database = own.start(&mut database, "ovsdb-server", listens)?;
         let pages = HugePages::reserve(MEMORY_MIB);
-        own.configure(pages.is_some(), police).map_err(|error| match database.child().try_wait() {
+        own.configure(pages.is_some()).map_err(|error| match database.child().try_wait() {
             Ok(Some(status)) => io::Error::other(format!("ovsdb-server ended: {status}")),
             _ => error,
         })?;
         // The bridge has a device of its own: no other network may have one of that name.
         let mut switch = own.command("unshare");
         switch.args(["--net", SWITCH, &format!("unix:{}", own.path("db.sock"))]);
-        let serves = |said: &str| PORTS.iter().all(|port| said.contains(&format!("assigned port '{port}'")));
+        let serves = |said: &str| own.ports.iter().all(|port| said.contains(&format!("assigned port '{port}'")));
         let switch = own.start(&mut switch, "ovs-vswitchd", serves)?;
-        Ok(OvsDpdk { switch, _database: database, scratch, _pages: pages })
+        Ok(OvsDpdk { switch, _database: database, own, _scratch: scratch, _pages: pages })
+    }
+
+    /// Holds the senders at all ports but the first to a rate and a burst in kbit/s and kbit, each. It has to be running.
+    ///
+    /// # Errors
+    /// It refuses.
+    pub fn police(&self, rate: usize, burst: usize) -> io::Result<()> {
+        let set = |port: &String| {
+            format!("-- set interface {port} ingress_policing_rate={rate} ingress_policing_burst={burst}")
+        };
+        let database = self.own.database();
+        let settings: Vec<String> = self.own.ports.iter().skip(1).map(set).collect();
+        let mut arguments = vec![database.as_str(), "--timeout=30"];
+        arguments.extend(settings.iter().flat_map(|words| words.split(' ')));
+        self.own.run("ovs-vsctl", &arguments)
     }
 }
 
@@ -75,11 +91,16 @@ impl OvsDpdk {
 struct Own {
     folder: PathBuf,
     cores: Cores,
+    ports: Vec<String>,
 }
 
 impl Own {
     fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
+    }
+
+    fn database(&self) -> String {
+        format!("--db=unix:{}", self.path("db.sock"))
     }
 
     /// A program of Open vSwitch that looks for nothing outside the folder.
@@ -105,7 +126,7 @@ impl Own {
 
     /// Tells the database what the switch shall be: flows and addresses stay while it is held still, so that no window
     /// begins with a switch that has to learn.
-    fn configure(&self, huge_pages: bool, police: Option<(u64, u64)>) -> io::Result<()> {
+    fn configure(&self, huge_pages: bool) -> io::Result<()> {
         let mask = |core: usize| format!("{:#x}", 1_u128 << core);
         let extra = if huge_pages {
             String::from("--in-memory --single-file-segments --no-pci --no-telemetry")
@@ -123,18 +144,15 @@ impl Own {
             String::from("other_config:max-idle=3600000"),
             format!("other_config:dpdk-extra=\"{extra}\""),
         ];
-        let database = format!("--db=unix:{}", self.path("db.sock"));
+        let database = self.database();
         let mut arguments =
             vec![database.as_str(), "--no-wait", "--timeout=10", "init", "--", "set", "Open_vSwitch", "."];
         arguments.extend(settings.iter().map(String::as_str));
         let bridge = "-- add-br br0 -- set bridge br0 datapath_type=netdev other-config:mac-aging-time=3600";
         arguments.extend(bridge.split(' '));
-        let ports = PORTS.map(|name| format!("-- add-port br0 {name} -- set interface {name} type=dpdkvhostuser"));
+        let add = |name: &String| format!("-- add-port br0 {name} -- set interface {name} type=dpdkvhostuser");
+        let ports: Vec<String> = self.ports.iter().map(add).collect();
         arguments.extend(ports.iter().flat_map(|port| port.split(' ')));
-        let police = police.map(|(rate, burst)| {
-            format!("-- set interface p1 ingress_policing_rate={rate} ingress_policing_burst={burst}")
-        });
-        arguments.extend(police.iter().flat_map(|police| police.split(' ')));
         self.run("ovs-vsctl", &arguments)
     }
 
@@ -167,7 +185,7 @@ fn complaint(log: &Path) -> String {
 
 impl VhostSwitch for OvsDpdk {
     fn sockets(&self) -> Vec<PathBuf> {
-        PORTS.map(|name| self.scratch.path(name)).to_vec()
+        self.own.ports.iter().map(|name| self.own.folder.join(name)).collect()
     }
 
     fn hold(&mut self) -> io::Result<()> {
