@@ -104,7 +104,7 @@ pub struct Flood<N: Network> {
     /// The longest time without a frame in the last window, and how late it ended.
     quiet: Duration,
     late: Duration,
-    /// Some buffers have never been touched: until they have, the sender is slow.
+    /// Some buffers have never been touched: until they have, senders are too slow for their shares.
     fresh: bool,
 }
 
@@ -268,7 +268,7 @@ impl<N: Network> Contestant for Flood<N> {
     fn window(&mut self, span: Duration) -> io::Result<f64> {
         pin(self.cores.generator)?;
         let span = if matches!(self.plan.told, Told::Burst(..)) { SUDDEN } else { span * SECOND * self.plan.seconds };
-        let fresh = std::mem::take(&mut self.fresh);
+        let fresh = std::mem::take(&mut self.fresh) && self.plan.told.refill().is_none();
         self.run(if fresh { span } else { span.min(WARM_UP) });
         if let (Told::Burst(..), Some(refill)) = (self.plan.told, self.plan.told.refill()) {
             self.rest(refill + refill / 4)?;

@@ -50,6 +50,29 @@ fn of_an_experiment_only_the_curves_that_are_named_are_measured() {
 }
 
 #[test]
+fn what_policy_and_a_flooding_neighbour_cost_is_measured_between_ports_of_both_kinds() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        eprintln!("one processor only: nothing to measure");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let json = folder.path().join("bench.json");
+    let output = bench(&["policy", "isolation", "--quick", "--json", json.to_str().expect("UTF-8")]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).expect("a JSON file")).expect("JSON");
+    let figures = report["figures"].as_array().expect("figures");
+    let names: Vec<_> = figures.iter().filter_map(|figure| figure["name"].as_str()).collect();
+    assert_eq!(
+        names,
+        ["policy", "policy-vhost", "isolation", "isolation-rate", "isolation-vhost", "isolation-rate-vhost"]
+    );
+    for figure in figures {
+        let name = figure["name"].as_str().expect("a name");
+        assert_eq!(figure["unavailable"].as_array().map(Vec::len), Some(0), "{name}: {:#}", figure["unavailable"]);
+    }
+}
+
+#[test]
 fn a_quick_run_gives_every_promised_field_and_a_plot_per_figure() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         eprintln!("one processor only: nothing to measure");
