@@ -167,7 +167,9 @@ fn check_metrics(program: &str, args: &[&str], metrics: &str) -> support::Said {
 fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status() {
     let daemon = Daemon::start(
         "[bucket.t]\nrate = \"1Gbit\"\n[switch.lan0]\n[port.vm1]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n\
-         ingress = { rate = \"1Mbit\", frames = \"1kpps\" }\negress = { rate = \"1Mbit\", bucket = \"t\" }\n",
+         ingress = { rate = \"1Mbit\", frames = \"1kpps\" }\negress = { rate = \"1Mbit\", bucket = \"t\" }\n\
+         [port.a]\nswitch = \"lan0\"\nkind = \"process\"\nstorm = { broadcast = \"1kpps\" }\n\
+         ingress = { bucket = \"t\", frames = \"1pps\", frames_burst = 4 }\n",
     );
     let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
     for number in 0..3 {
@@ -176,6 +178,13 @@ fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status
     }
     support::send(&mut a, &support::frame([0xff; 6], [0; 6], 3));
     until("the drop is counted", || daemon.port("a")["drops"]["bad_source"] == 1);
+    let mut sent = 4;
+    until("what is too much is counted", || {
+        support::send(&mut a, &support::frame([0xff; 6], [2, 0, 0, 0, 0, 0xa], 4));
+        sent += 1;
+        until("it is taken", || daemon.port("a")["in"]["frames"] == sent);
+        daemon.port("a")["ingress"]["refused"]["frames"] != 0
+    });
     let curl = |accept: &str| {
         let socket = daemon.runtime_dir().join("control.sock");
         let mut command = std::process::Command::new("curl");
@@ -207,7 +216,28 @@ fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status
         assert!(found.next().is_none(), "{name} {labels:?} twice");
         value
     };
+    let tally = |labels: &[(&str, &str)], name: &str, limit: &Value| {
+        let counts = [
+            ("frames", &limit["passed"]["frames"]),
+            ("bytes", &limit["passed"]["bytes"]),
+            ("waits", &limit["waits"]),
+            ("waited_seconds", &limit["waited"]),
+        ];
+        for (what, count) in counts {
+            assert_eq!(value(&format!("ringway_{name}_{what}_total"), labels), count.as_f64().unwrap(), "{what}");
+        }
+        for (by, count) in limit["refused"].as_object().unwrap() {
+            let labels = [labels, &[("by", by)]].concat();
+            assert_eq!(value(&format!("ringway_{name}_refused_total"), &labels), count.as_f64().unwrap(), "{by}");
+        }
+    };
     let status = daemon.status();
+    tally(&[("bucket", "t")], "bucket", &status["buckets"][0]);
+    let a = [("switch", "lan0"), ("port", "a")];
+    assert!(value("ringway_bucket_bytes_total", &[("bucket", "t")]) >= 180.0);
+    let refused = [&a[..], &[("direction", "in"), ("by", "frames")]].concat();
+    assert!(value("ringway_port_limit_refused_total", &refused) > 0.0);
+    assert!(value("ringway_port_storm_frames_total", &[&a[..], &[("class", "broadcast")]].concat()) >= 3.0);
     for port in status["ports"].as_array().unwrap() {
         let of = [("switch", port["switch"].as_str().unwrap()), ("port", port["name"].as_str().unwrap())];
         for direction in ["in", "out"] {
@@ -218,6 +248,17 @@ fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status
         for (reason, count) in port["drops"].as_object().unwrap() {
             let labels = [&of[..], &[("reason", reason)]].concat();
             assert_eq!(value("ringway_port_drops_total", &labels), count.as_f64().unwrap());
+        }
+        for (direction, limit) in [("in", &port["ingress"]), ("out", &port["egress"])] {
+            if !limit.is_null() {
+                tally(&[&of[..], &[("direction", direction)]].concat(), "port_limit", limit);
+            }
+        }
+        for class in port["storm"].as_object().map(|_| ["broadcast", "multicast", "unknown_unicast"]).iter().flatten() {
+            let labels = [&of[..], &[("class", class)]].concat();
+            let storm = |what: &str| port["storm"][what][class].as_f64().unwrap();
+            assert_eq!(value("ringway_port_storm_frames_total", &labels), storm("passed"));
+            assert_eq!(value("ringway_port_storm_refused_total", &labels), storm("refused"));
         }
         assert_eq!(value("ringway_port_kicks_total", &of), port["kicks"].as_f64().unwrap());
         assert_eq!(value("ringway_port_calls_total", &of), port["calls"].as_f64().unwrap());

@@ -3,119 +3,12 @@
 
 mod support;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ringway_traffic::{Endpoint, Packed, Ring, Split, VirtioEndpoint, VirtioOptions};
+use ringway_traffic::{Endpoint, Packed, Split, VirtioEndpoint, VirtioOptions};
 use serde_json::Value;
+use support::flood::{address, client, clients, config, count, driver, drops, frame, rate, reaches};
 use support::{Daemon, receive, send, until};
-
-/// A client that sends as fast as it can, and takes what comes.
-struct Flooder {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-fn address(number: u8) -> [u8; 6] {
-    [2, 0, 0, 0, 0, number]
-}
-
-fn frame(to: [u8; 6], from: u8, len: usize) -> Vec<u8> {
-    let mut frame = [&to, &address(from)[..], &[0x88, 0xb5]].concat();
-    frame.resize(len, 0);
-    frame
-}
-
-/// Sends frames of these lengths from port `p{from}`, or takes what comes where there is none.
-fn client(daemon: &Daemon, from: u8, to: [u8; 6], lens: &[usize]) -> Flooder {
-    clients(daemon, to, &[(from, lens)])
-}
-
-/// Several of them in one thread: as far as it has the processor, all send.
-fn clients(daemon: &Daemon, to: [u8; 6], each: &[(u8, &[usize])]) -> Flooder {
-    let attached = each.iter().map(|&(from, lens)| {
-        let mut port = daemon.attach(&format!("lan0:p{from}")).unwrap();
-        send(&mut port, &frame([2, 0, 0, 0, 0xff, 0xff], from, 60));
-        (port, lens.iter().map(|&len| frame(to, from, len)).collect::<Vec<_>>())
-    });
-    let mut attached: Vec<_> = attached.collect();
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&stop);
-    let thread = std::thread::spawn(move || {
-        while !stopped.load(Ordering::Relaxed) {
-            let mut sent = false;
-            for (port, frames) in &mut attached {
-                port.rx().drain(256, |_| {});
-                for frame in frames.iter().cycle().take(64) {
-                    if !port.tx().push(frame) {
-                        break;
-                    }
-                    sent = true;
-                }
-                port.flush();
-            }
-            if !sent {
-                std::thread::yield_now();
-            }
-        }
-    });
-    Flooder { stop, thread: Some(thread) }
-}
-
-impl Drop for Flooder {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-/// As [`client`] that sends, as the driver of a virtual machine's port; its frames are numbered.
-fn driver<R: Ring + 'static>(daemon: &Daemon, from: u8, to: [u8; 6], len: usize) -> Flooder {
-    let socket = daemon.runtime_dir().join(format!("p{from}.sock"));
-    let mut port = VirtioEndpoint::<R>::attach(&socket, &VirtioOptions::default()).expect("the port takes a front end");
-    let frame = frame(to, from, len);
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&stop);
-    let thread = std::thread::spawn(move || {
-        let mut number = 0u32;
-        while !stopped.load(Ordering::Relaxed) {
-            let mut sent = false;
-            for _ in 0..64 {
-                let fill = |bytes: &mut [u8]| {
-                    bytes.copy_from_slice(&frame);
-                    bytes[14..18].copy_from_slice(&number.to_be_bytes());
-                };
-                if !port.tx_push(len, fill) {
-                    break;
-                }
-                (number, sent) = (number.wrapping_add(1), true);
-            }
-            port.tx_flush();
-            if !sent {
-                std::thread::yield_now();
-            }
-        }
-    });
-    Flooder { stop, thread: Some(thread) }
-}
-
-fn count(port: &Value, direction: &str, what: &str) -> u64 {
-    port[direction][what].as_u64().unwrap()
-}
-
-/// Bits per second that arrive at a port.
-fn rate(daemon: &Daemon, port: &str) -> f64 {
-    let (before, began) = (daemon.port(port), Instant::now());
-    let mut after = before.clone();
-    until("a window has passed", || {
-        after = daemon.port(port);
-        began.elapsed() > Duration::from_secs(1)
-    });
-    let bytes = count(&after, "out", "bytes") - count(&before, "out", "bytes");
-    bytes as f64 * 8.0 / began.elapsed().as_secs_f64()
-}
 
 /// What two senders get comes (within a quarter) to the wanted share: in some window of so many bytes, as in others one of them, or the
 /// switch, may have waited for the processor.
@@ -132,26 +25,6 @@ fn shared(window: usize, wanted: f64, mut take: impl FnMut(&mut [usize; 2])) {
         // Twice in a row: not in passing from one wrong share to another.
         [had, share].iter().all(|share| (share - wanted).abs() < wanted / 4.0)
     });
-}
-
-/// No window has more than is allowed, and one has it: in others, other tests may have the processors.
-fn reaches(daemon: &Daemon, port: &str, wanted: f64) {
-    until("the rate is reached", || {
-        let rate = rate(daemon, port);
-        assert!(rate < wanted * 1.25, "{rate} for {wanted}");
-        rate > wanted * 0.75
-    });
-}
-
-fn config(ports: &[&str]) -> String {
-    let port = |(number, keys): (usize, &&str)| {
-        format!("[port.p{}]\nswitch = \"lan0\"\nkind = \"process\"\n{keys}\n", number + 1)
-    };
-    format!("[switch.lan0]\n{}", ports.iter().enumerate().map(port).collect::<String>())
-}
-
-fn drops(daemon: &Daemon, port: &str, reason: &str) -> u64 {
-    daemon.port(port)["drops"][reason].as_u64().unwrap_or(0)
 }
 
 #[test]
@@ -333,6 +206,11 @@ fn a_storm_is_held_back_and_what_goes_to_one_station_is_not() {
     assert_eq!(dropped + arrived, 400);
     // 32 of each class pass at once, and those that come in meanwhile.
     assert!((3 * (100 - 32 - 10)..=3 * (100 - 32)).contains(&dropped), "{dropped}");
+    let storm = &daemon.port("p1")["storm"];
+    let class = |what: &str, class: &str| storm[what][class].as_u64().unwrap();
+    let classes = ["broadcast", "multicast", "unknown_unicast"];
+    assert_eq!(classes.map(|name| class("passed", name) + class("refused", name)), [100; 3]);
+    assert_eq!(classes.map(|name| class("refused", name)).iter().sum::<u64>(), dropped);
 }
 
 #[test]

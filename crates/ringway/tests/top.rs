@@ -170,7 +170,7 @@ fn how_full_buckets_are_is_shown_for_ports_and_those_that_they_share() {
     );
     let (mut a, _b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
     let mut top = Terminal::start(&daemon, &["--interval", "50ms", "--sort", "fill"]);
-    top.shows("bucket t         [########################] 100.0 % full; 1Gbit for 1 ports");
+    top.shows("bucket t         [########################] 100.0 % full; 1Gbit for 1 ports; 0 bit/s, 0 pps refused");
     top.shows("in 100%");
     for number in 0..20 {
         send(&mut a, &frame(ALL, A, number));

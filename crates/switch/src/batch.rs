@@ -14,7 +14,7 @@ use self::losses::Losses;
 pub use self::place::Destination;
 use crate::counters::DropReason;
 use crate::offload::{self, Accepts, Offload};
-use crate::policy::{Class, Exhausted};
+use crate::policy::{Cause, Class, Exhausted};
 
 /// Most frames in a batch.
 pub const MAX_BATCH: usize = 1024;
@@ -450,10 +450,10 @@ impl<'m> Batch<'m> {
 
     /// All of it went to a port that was given so many frames and refused the others.
     #[cold]
-    pub(crate) fn exhausted(&self, port: u16, given: usize) -> Exhausted {
+    pub(crate) fn exhausted(&self, port: u16, given: usize, cause: Cause) -> Exhausted {
         let both = |index: usize| self.parts.heads[index].0[..12].try_into().unwrap_or_default();
         let addresses: [u8; 12] = both(self.parts.count - 1);
-        Exhausted { port, addresses, alike: addresses == both(0), given }
+        Exhausted { port, addresses, alike: addresses == both(0), given, cause }
     }
 
     /// All of them, to deliver them.

@@ -136,7 +136,7 @@ struct OutputCounters {
 
 /// Adds without a locked instruction: the caller is the only writer at the time.
 #[inline]
-fn add(counter: &AtomicU64, n: u64) {
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
 }
 

@@ -301,7 +301,7 @@ impl Lists {
             if turn.refused > 0 {
                 refuse(&frames, turn.frames, DropReason::EgressLimited, member, switch.watch(port));
                 if order.len() == batch.len() && self.flood.first == NONE {
-                    self.exhausted = Some(batch.exhausted(port, turn.frames as usize));
+                    self.exhausted = Some(batch.exhausted(port, turn.frames as usize, turn.cause));
                 }
                 if turn.frames == 0 {
                     return false;

@@ -4,7 +4,6 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::batch::BatchStorage;
 use crate::calls::PendingCalls;
-use crate::counters::DropReason;
 use crate::deliver::Lists;
 use crate::policy::exhausted::drop_alike;
 use crate::policy::hold::hold;
@@ -50,7 +49,7 @@ pub struct Passed {
 /// Moves one batch of frames from a port to wherever they go.
 pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Workspace, now: &Time) -> Passed {
     let turn = from.policy.as_ref().map_or(Turn::Free, |policy| policy.turn(now));
-    if let Turn::Drop | Turn::Wait(_) = turn {
+    if let Turn::Drop(_) | Turn::Wait(_) = turn {
         return refuse(turn, from, switch, input, work, now);
     }
 
@@ -183,10 +182,12 @@ fn exceed(
     match turn {
         Turn::Free | Turn::Limited(_) => {}
         Turn::Wait(until) => passed.until = Some(until),
-        Turn::Drop => match discard(most, from, switch, input, work) {
+        Turn::Drop(cause) => match discard(most, from, switch, input, work) {
             Ok(discarded) => {
                 from.port.counters().add_in(discarded.frames, discarded.bytes);
-                from.port.counters().drop_in(DropReason::RateLimited, discarded.frames);
+                if let Some(policy) = from.policy.as_ref().filter(|_| discarded.frames > 0) {
+                    policy.refuse(cause, discarded.frames, from);
+                }
                 passed.frames += discarded.frames;
             }
             Err(fault) => passed.fault = Some(fault),

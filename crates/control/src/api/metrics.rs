@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 
+use super::limits::{LimitTally, StormCounts, StormStatus};
 use super::types::{CaptureStatus, PortStatus, Status};
 
 /// A format of metrics.
@@ -68,6 +69,8 @@ fn older(text: &str) -> String {
     older
 }
 
+type Labels = Vec<(&'static str, String)>;
+
 #[derive(Debug)]
 struct Snapshot(Status);
 
@@ -121,28 +124,68 @@ impl Collector for Snapshot {
         };
         family(e, "poller_passes", "Rounds that moved frames", None, pollers(|p| p.passes))?;
         family(e, "poller_sleeps", "Times it went to sleep", None, pollers(|p| p.sleeps))?;
-        let limits = ports().flat_map(|p| {
-            let both = [("in", &p.ingress), ("out", &p.egress)];
-            let limits = both.into_iter().filter_map(|(direction, limit)| Some((direction, limit.as_ref()?)));
-            limits.flat_map(move |(direction, limit)| {
-                fills(limit.fill, limit.frames_fill).map(move |(of, fill)| {
-                    let [switch, name] = name_labels(p);
-                    ([switch, name, ("direction", direction.to_owned()), of], ConstGauge::new(fill))
-                })
-            })
-        });
-        family(e, "port_limit_fill_ratio", "How full the buckets of the port's limits are", None, limits)?;
-        let buckets = status.buckets.iter().flat_map(|bucket| {
-            fills(bucket.fill, bucket.frames_fill)
-                .map(|(of, fill)| ([("bucket", bucket.name.clone()), of], ConstGauge::new(fill)))
-        });
-        family(e, "bucket_fill_ratio", "How full the bucket is that ports share", None, buckets)?;
+        encode_limits(e, status)?;
         let captures = |count: fn(&CaptureStatus) -> u64| {
             status.captures.iter().map(move |c| (capture_labels(c), counter(count(c))))
         };
         family(e, "capture_frames", "Frames captured", None, captures(|c| c.captured))?;
         family(e, "capture_lost", "Frames that a capture's reader was too slow for", None, captures(|c| c.lost))
     }
+}
+
+/// Limits of ports, buckets that they share, and storm control: how full they are and what came of them.
+fn encode_limits(e: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
+    let limits = || {
+        status.ports.iter().flat_map(|p| {
+            let both = [("in", &p.ingress), ("out", &p.egress)];
+            let labelled = move |way| Labels::from(labels(p, "direction", way));
+            both.into_iter().filter_map(move |(way, limit)| Some((labelled(way), limit.as_ref()?)))
+        })
+    };
+    let full = |labels: Labels, bits, frames| {
+        let both = [("bits", bits), ("frames", frames)];
+        both.into_iter()
+            .filter_map(move |(of, fill): (_, Option<f64>)| Some((with(&labels, "of", of), ConstGauge::new(fill?))))
+    };
+    let fills = limits().flat_map(|(labels, limit)| full(labels, limit.fill, limit.frames_fill));
+    family(e, "port_limit_fill_ratio", "How full the buckets of the port's limits are", None, fills)?;
+    encode_tallies(e, "port_limit", "the port's limit", || limits().map(|(labels, limit)| (labels, limit.tally)))?;
+    let buckets = || status.buckets.iter().map(|bucket| (vec![("bucket", bucket.name.clone())], bucket));
+    let fills = buckets().flat_map(|(name, bucket)| full(name, bucket.fill, bucket.frames_fill));
+    family(e, "bucket_fill_ratio", "How full the bucket is that ports share", None, fills)?;
+    let tallies = || buckets().map(|(name, bucket)| (name, bucket.tally));
+    encode_tallies(e, "bucket", "the bucket that ports share", tallies)?;
+    let storms = |counts: fn(&StormStatus) -> StormCounts| {
+        let storms = status.ports.iter().filter_map(move |p| Some((p, counts(p.storm.as_ref()?))));
+        storms.flat_map(|(p, StormCounts { broadcast, multicast, unknown_unicast })| {
+            let classes = [("broadcast", broadcast), ("multicast", multicast), ("unknown_unicast", unknown_unicast)];
+            classes.map(|(class, count)| (labels(p, "class", class), counter(count)))
+        })
+    };
+    family(e, "port_storm_frames", "Frames to many that passed storm control", None, storms(|storm| storm.passed))?;
+    family(e, "port_storm_refused", "Frames to many that storm control refused", None, storms(|storm| storm.refused))
+}
+
+/// What came of limits, each with its labels.
+fn encode_tallies<I>(e: &mut DescriptorEncoder<'_>, name: &str, whose: &str, all: impl Fn() -> I) -> fmt::Result
+where
+    I: Iterator<Item = (Labels, LimitTally)>,
+{
+    let count = |count: fn(&LimitTally) -> u64| all().map(move |(labels, tally)| (labels, counter(count(&tally))));
+    let help = |what: &str| format!("{what} {whose}");
+    let passed = count(|tally| tally.passed.frames);
+    family(e, &format!("{name}_frames"), &help("Frames that were charged to"), None, passed)?;
+    let bytes = count(|tally| tally.passed.bytes);
+    family(e, name, &help("Bytes of frames that were charged to"), Some(Unit::Bytes), bytes)?;
+    let refused = all().flat_map(|(labels, LimitTally { refused, .. })| {
+        let by = [("bits", Some(refused.bits)), ("frames", Some(refused.frames)), ("bucket", refused.bucket)];
+        by.into_iter().filter_map(move |(by, count)| Some((with(&labels, "by", by), counter(count?))))
+    });
+    family(e, &format!("{name}_refused"), &help("Frames that were refused, by what was used up of"), None, refused)?;
+    let waits = count(|tally| tally.waits);
+    family(e, &format!("{name}_waits"), &help("Times that a sender had to wait for"), None, waits)?;
+    let waited = all().map(|(labels, tally)| (labels, ConstCounter::new(tally.waited)));
+    family(e, &format!("{name}_waited"), &help("Time that senders had to wait for"), Some(Unit::Seconds), waited)
 }
 
 fn counter(value: u64) -> ConstCounter<u64> {
@@ -153,10 +196,8 @@ fn name_labels(port: &PortStatus) -> [(&'static str, String); 2] {
     [("switch", port.switch.clone()), ("port", port.name.clone())]
 }
 
-/// How full a bucket is, of what.
-fn fills(bits: Option<f64>, frames: Option<f64>) -> impl Iterator<Item = ((&'static str, String), f64)> {
-    let both = [("bits", bits), ("frames", frames)];
-    both.into_iter().filter_map(|(of, fill)| Some((("of", of.to_owned()), fill?)))
+fn with(labels: &Labels, key: &'static str, value: &str) -> Labels {
+    labels.iter().cloned().chain([(key, value.to_owned())]).collect()
 }
 
 fn capture_labels(capture: &CaptureStatus) -> [(&'static str, String); 3] {
@@ -168,16 +209,13 @@ fn labels(port: &PortStatus, key: &'static str, value: &str) -> [(&'static str, 
     [switch, name, (key, value.to_owned())]
 }
 
-fn family<const N: usize, M: EncodeMetric + TypedMetric>(
+fn family<L: EncodeLabelSet, M: EncodeMetric + TypedMetric>(
     encoder: &mut DescriptorEncoder<'_>,
     name: &str,
     help: &str,
     unit: Option<Unit>,
-    samples: impl Iterator<Item = ([(&'static str, String); N], M)>,
-) -> fmt::Result
-where
-    [(&'static str, String); N]: EncodeLabelSet,
-{
+    samples: impl Iterator<Item = (L, M)>,
+) -> fmt::Result {
     let mut family = encoder.encode_descriptor(name, help, unit.as_ref(), M::TYPE)?;
     for (labels, metric) in samples {
         metric.encode(family.encode_family(&labels)?)?;

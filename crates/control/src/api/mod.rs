@@ -19,6 +19,7 @@
 pub mod capture;
 pub mod features;
 pub mod identity;
+pub mod limits;
 pub mod metrics;
 pub mod routes;
 pub mod server;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::identity::IdentityStatus;
+use super::limits::{BucketStatus, LimitStatus, StormStatus};
 use crate::config::Mistake;
 
 /// The daemon at one moment. Counters count since the port came.
@@ -100,72 +101,6 @@ pub struct PortStatus {
     pub kicks: u64,
     /// Times the switch woke the client.
     pub calls: u64,
-}
-
-/// A limit at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct LimitStatus {
-    /// Bits of frames (without FCS, preamble and gap) per second, like `1Gbit`; with a bucket those that pass in any case.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rate: Option<String>,
-    /// The same, with what a bucket lends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ceiling: Option<String>,
-    /// Bytes that may pass at once, like `64KiB`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub burst: Option<String>,
-    /// Frames per second, like `1.5Mpps`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub frames: Option<String>,
-    /// Frames that may pass at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub frames_burst: Option<u64>,
-    /// The bucket that it is a part of.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bucket: Option<String>,
-    /// What happens to what is more: `drop` or `wait`.
-    pub on_excess: String,
-    /// How full its bucket is, from 0 to 1; null: the port is not there, or no bits are limited.
-    pub fill: Option<f64>,
-    /// How full its bucket of frames is.
-    pub frames_fill: Option<f64>,
-}
-
-/// Storm control: rates in bits or frames per second.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct StormStatus {
-    /// Of frames to everybody.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub broadcast: Option<String>,
-    /// Of frames to groups.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub multicast: Option<String>,
-    /// Of frames to one station whose port is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unknown_unicast: Option<String>,
-}
-
-/// A bucket that ports share, at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct BucketStatus {
-    /// Its name.
-    pub name: String,
-    /// Bits per second.
-    pub rate: String,
-    /// Bytes that may pass at once.
-    pub burst: String,
-    /// Frames per second.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub frames: Option<String>,
-    /// Frames that may pass at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub frames_burst: Option<u64>,
-    /// How full it is, from 0 to 1.
-    pub fill: Option<f64>,
-    /// The same of frames.
-    pub frames_fill: Option<f64>,
-    /// How many ports have it.
-    pub ports: usize,
 }
 
 /// What a stream port has besides.

@@ -2,28 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringway_switch::Policy;
-use ringway_switch::policy::{self as data, Egress, Rates};
+use ringway_switch::policy::{self as data, Egress, Rates, Shared, Tally, TallyReading};
 
-use crate::api::types::{BucketStatus, LimitStatus, StormStatus};
+use crate::api::limits::{BucketStatus, LimitStatus, LimitTally, Refused, StormCounts, StormStatus};
+use crate::api::types::Traffic;
 use crate::config::limit::Rate;
 use crate::config::units::{show_bits, show_rate, show_size};
 use crate::config::{Bucket, Excess, Limit, Name, Port};
 
 /// The buckets that ports share, as they run.
 #[derive(Clone, Debug, Default)]
-pub struct Buckets(BTreeMap<Name, Arc<Rates>>);
+pub struct Buckets(BTreeMap<Name, Arc<Shared>>);
 
 impl Buckets {
-    /// A bucket comes, changes, or goes. What is in one that changes stays.
+    /// A bucket comes, changes, or goes. What is in one that changes stays, and what came of it.
     pub fn set(&mut self, name: &Name, settings: Option<&Bucket>) {
         let before = self.0.remove(name);
         if let Some(settings) = settings {
-            let before = before.as_deref().unwrap_or(&NONE);
-            let bits = Some(bucket(before.bits.as_ref(), settings.rate, settings.burst * 8));
-            let frames = settings.frames.map(|(rate, burst)| bucket(before.frames.as_ref(), rate, burst));
-            self.0.insert(name.clone(), Arc::new(Rates { bits, frames }));
+            let before = before.unwrap_or_default();
+            let bits = Some(bucket(before.rates.bits.as_ref(), settings.rate, settings.burst * 8));
+            let frames = settings.frames.map(|(rate, burst)| bucket(before.rates.frames.as_ref(), rate, burst));
+            self.0.insert(name.clone(), Arc::new(before.changed(Rates { bits, frames })));
         }
     }
 
@@ -38,7 +40,8 @@ impl Buckets {
             let uses = |port: &&Port| [&port.ingress, &port.egress].iter().any(|l| l.bucket.as_ref() == Some(name));
             ports.clone().filter(uses).count()
         };
-        let report = |(name, rates): (&Name, &Arc<Rates>)| {
+        let report = |(name, shared): (&Name, &Arc<Shared>)| {
+            let rates = &shared.rates;
             let settings = settings.get(name)?;
             Some(BucketStatus {
                 name: name.to_string(),
@@ -49,13 +52,12 @@ impl Buckets {
                 fill: rates.bits.as_ref().map(|bucket| bucket.fill_at(now)),
                 frames_fill: rates.frames.as_ref().map(|bucket| bucket.fill_at(now)),
                 ports: users(name),
+                tally: shared_tally(shared.tally()),
             })
         };
         self.0.iter().filter_map(report).collect()
     }
 }
-
-static NONE: Rates = Rates { bits: None, frames: None };
 
 /// A bucket with what is in `before`.
 fn bucket(before: Option<&data::Bucket>, rate: u64, burst: u64) -> data::Bucket {
@@ -79,12 +81,13 @@ pub fn policy(before: Option<&Policy>, settings: &Port, buckets: &Buckets) -> Po
     let storm = settings.storm.is_some().then(|| {
         let none = data::Storm::default();
         let before = before.and_then(|policy| policy.storm.as_deref()).unwrap_or(&none);
-        let now = settings.storm.clone();
-        Arc::new(data::Storm {
-            broadcast: class(&before.broadcast, now.broadcast),
-            multicast: class(&before.multicast, now.multicast),
-            unknown_unicast: class(&before.unknown_unicast, now.unknown_unicast),
-        })
+        let now = &settings.storm;
+        let [broadcast, multicast, unknown_unicast] = [
+            class(&before.broadcast, now.broadcast),
+            class(&before.multicast, now.multicast),
+            class(&before.unknown_unicast, now.unknown_unicast),
+        ];
+        Arc::new(data::Storm::new(broadcast, multicast, unknown_unicast).continuing(before))
     });
     Policy { ingress, egress, storm, ..Policy::default() }
 }
@@ -132,16 +135,47 @@ pub fn report(settings: &Limit, live: Option<&data::Limit>, now: u64) -> Option<
         on_excess: settings.on_excess.unwrap_or_default().as_str().to_owned(),
         fill: live.and_then(|l| l.own.bits.as_ref().or(l.ceiling.as_ref())).map(|bucket| bucket.fill_at(now)),
         frames_fill: live.and_then(|l| l.own.frames.as_ref()).map(|bucket| bucket.fill_at(now)),
+        tally: live.map_or_else(LimitTally::default, |live| tally(live.tally(), settings.bucket.is_some())),
     })
 }
 
-/// Storm control as it is written. None: there is none.
-pub fn report_storm(settings: &Port) -> Option<StormStatus> {
+/// What a port's limit came to.
+fn tally(tally: &Tally, has_bucket: bool) -> LimitTally {
+    let now = tally.read();
+    let shared = now.refused_shared_bits + now.refused_shared_frames;
+    LimitTally {
+        passed: Traffic { frames: now.frames, bytes: now.bytes },
+        refused: Refused {
+            bits: now.refused_bits,
+            frames: now.refused_frames,
+            bucket: (has_bucket || shared > 0).then_some(shared),
+        },
+        waits: now.waits,
+        waited: Duration::from_nanos(now.waited).as_secs_f64(),
+    }
+}
+
+/// What a bucket came to: what it refused it refused as one that is shared.
+fn shared_tally(shared: &Tally) -> LimitTally {
+    let now = shared.read();
+    let refused = Refused { bits: now.refused_shared_bits, frames: now.refused_shared_frames, bucket: None };
+    LimitTally { refused, ..tally(shared, false) }
+}
+
+/// Storm control as it is written, and what came of it. None: there is none.
+pub fn report_storm(settings: &Port, live: Option<&data::Storm>) -> Option<StormStatus> {
     let storm = &settings.storm;
     let show = |rate: Option<Rate>| rate.map(|rate| rate.to_string());
+    let counts = |count: fn(TallyReading) -> u64| {
+        let [broadcast, multicast, unknown_unicast] =
+            live.map_or([0; 3], |live| live.tallies().each_ref().map(|class| count(class.read())));
+        StormCounts { broadcast, multicast, unknown_unicast }
+    };
     storm.is_some().then(|| StormStatus {
         broadcast: show(storm.broadcast),
         multicast: show(storm.multicast),
         unknown_unicast: show(storm.unknown_unicast),
+        passed: counts(|class| class.frames),
+        refused: counts(|class| class.refused()),
     })
 }

@@ -167,6 +167,11 @@ impl LiveSwitch {
         &self.ports
     }
 
+    /// The policy of a port that went and may come back, as far as it lasts.
+    pub fn left(&self, name: &Name) -> Option<&Policy> {
+        self.left.get(name)?.policy.as_ref()
+    }
+
     /// Takes in a port. It must be new, and there must be room.
     pub fn insert(&mut self, name: Name, new: NewPort) {
         let left = self.left.remove(&name);

@@ -3,14 +3,17 @@
 use std::time::{Duration, Instant};
 
 use ringway_ports::vhost_user::State;
+use ringway_switch::Policy;
+use ringway_switch::policy::Egress;
 
 use super::live::LivePort;
 use super::{Daemon, Refused, limits};
 use crate::api::features::feature_names;
 use crate::api::identity::IdentityStatus;
+use crate::api::limits::BucketStatus;
 use crate::api::types::{
-    BucketStatus, E1000Status, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, StreamStatus, SwitchStatus,
-    Traffic, VhostUserStatus,
+    E1000Status, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, StreamStatus, SwitchStatus, Traffic,
+    VhostUserStatus,
 };
 use crate::config::e1000::address;
 use crate::config::units::{show_duration, show_rate};
@@ -48,11 +51,12 @@ impl Daemon {
     }
 
     fn absent_status(&self, name: &Name, port: &Port) -> PortStatus {
+        let left = self.switches.get(&port.switch).and_then(|switch| switch.left(name));
         if port.kind == Kind::Process {
-            return settings_status(name, port, "waiting");
+            return settings_status(name, port, "waiting", left);
         }
         let why = self.lost.get(name).map(|lost| format!("{}; tried again every second", lost.why));
-        PortStatus { detail: why, ..settings_status(name, port, "failed") }
+        PortStatus { detail: why, ..settings_status(name, port, "failed", left) }
     }
 
     /// The addresses that one switch or all know, by switch and address.
@@ -131,7 +135,8 @@ fn poller_status(reading: &ringway_engine::PollerReading, age: Duration) -> Poll
     }
 }
 
-fn settings_status(name: &Name, port: &Port, state: &str) -> PortStatus {
+fn settings_status(name: &Name, port: &Port, state: &str, policy: Option<&Policy>) -> PortStatus {
+    let now = ringway_engine::nanoseconds();
     PortStatus {
         name: name.to_string(),
         switch: port.switch.to_string(),
@@ -139,9 +144,9 @@ fn settings_status(name: &Name, port: &Port, state: &str) -> PortStatus {
         state: state.to_owned(),
         mac: port.mac.iter().map(ToString::to_string).collect(),
         weight: port.weight,
-        ingress: limits::report(&port.ingress, None, 0),
-        egress: limits::report(&port.egress, None, 0),
-        storm: limits::report_storm(port),
+        ingress: limits::report(&port.ingress, policy.and_then(|p| p.ingress.as_deref()), now),
+        egress: limits::report(&port.egress, policy.and_then(|p| p.egress.as_deref()).map(Egress::limit), now),
+        storm: limits::report_storm(port, policy.and_then(|p| p.storm.as_deref())),
         isolated: port.isolated,
         identity: IdentityStatus::of(port),
         call_interval: show_duration(port.calls.interval),
@@ -200,7 +205,7 @@ fn live_status(name: &Name, live: &LivePort) -> PortStatus {
         (None, Some(State::Waiting)) => "waiting",
         (None, Some(State::Connected)) => "connected",
     };
-    let settings = settings_status(name, &live.settings, state);
+    let settings = settings_status(name, &live.settings, state, live.policy.as_ref());
     let now = front_end.and_then(|front_end| front_end.vhost_user());
     let vhost_user = settings.vhost_user.zip(now).map(|(settings, now)| VhostUserStatus {
         features: feature_names(now.features),
@@ -221,11 +226,7 @@ fn live_status(name: &Name, live: &LivePort) -> PortStatus {
         interrupts_raised: now.accesses.interrupts,
         ..settings
     });
-    let now = ringway_engine::nanoseconds();
-    let policy = live.policy.as_ref();
     PortStatus {
-        ingress: limits::report(&live.settings.ingress, policy.and_then(|p| p.ingress.as_deref()), now),
-        egress: limits::report(&live.settings.egress, policy.and_then(|p| p.egress.as_deref()).map(|e| e.limit()), now),
         poller: Some(live.poller),
         input: Traffic { frames: counters.in_frames, bytes: counters.in_bytes },
         output: Traffic { frames: counters.out_frames, bytes: counters.out_bytes },

@@ -1,6 +1,8 @@
 //! A daemon of one test, and the command against it.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod flood;
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::bucket::{BYTE, Bucket, PARTS};
 use super::limit::{Grant, Limit};
 use super::shares::Share;
+use super::tally::Cause;
 use crate::switch::Member;
 
 /// A port's limit on what it is given. Used by whoever holds the port's output.
@@ -26,6 +27,8 @@ pub(crate) struct Admitted {
     pub(crate) frames: u64,
     pub(crate) bytes: u64,
     pub(crate) refused: u64,
+    /// Why, if any were.
+    pub(crate) cause: Cause,
 }
 
 impl Egress {
@@ -47,8 +50,8 @@ impl Egress {
         &self.limit
     }
 
-    /// Bytes and frames that `from` may give now: the last may be more.
-    pub(crate) fn room(&self, from: &Member, now: u64) -> (u64, u64) {
+    /// What `from` may give now.
+    pub(crate) fn room(&self, from: &Member, now: u64) -> Grant {
         self.with(from, |sender| {
             let grant = self.limit.open(now);
             let room = self.most(&grant, sender, from, now);
@@ -68,13 +71,19 @@ impl Egress {
     ) -> Admitted {
         self.with(from, |sender| {
             let grant = self.limit.open(now);
-            let (most, most_frames) = self.most(&grant, sender, from, now);
+            let most = self.most(&grant, sender, from, now);
             let admitted = match sum {
-                Some((bytes, frames)) if bytes <= most && frames <= most_frames => {
-                    Admitted { frames, bytes, refused: 0 }
+                Some((bytes, frames)) if bytes <= most.bytes && frames <= most.frames => {
+                    Admitted { frames, bytes, refused: 0, cause: Cause::Bits }
                 }
-                _ => first(lengths, most, most_frames),
+                _ => {
+                    let admitted = first(lengths, most.bytes, most.frames);
+                    Admitted { cause: most.cause(admitted.frames), ..admitted }
+                }
             };
+            if admitted.refused > 0 {
+                self.limit.refuse(admitted.cause, admitted.refused);
+            }
             self.limit.settle(&grant, admitted.bytes, admitted.frames);
             if let Some(bucket) = self.shared_bits() {
                 bucket.clock().served(&sender.bits, from.weight, admitted.bytes as i64 * BYTE, bucket);
@@ -103,14 +112,14 @@ impl Egress {
         look(&senders[index])
     }
 
-    /// The lesser of what was granted and the sender's share: bytes and frames.
-    fn most(&self, grant: &Grant, sender: &Sender, from: &Member, now: u64) -> (u64, u64) {
+    /// The lesser of what was granted and the sender's share.
+    fn most(&self, grant: &Grant, sender: &Sender, from: &Member, now: u64) -> Grant {
         let allowed = |bucket: Option<&Bucket>, share: &Share, unit: i64| {
             let Some(bucket) = bucket else { return u64::MAX };
             (bucket.clock().allowed(share, from.weight, bucket, now) as u64).div_ceil(unit as u64)
         };
-        let bytes = grant.bytes.min(allowed(self.shared_bits(), &sender.bits, BYTE));
-        (bytes, grant.frames.min(allowed(self.limit.own.frames.as_ref(), &sender.frames, PARTS)))
+        let bytes = allowed(self.shared_bits(), &sender.bits, BYTE);
+        grant.within(bytes, allowed(self.limit.own.frames.as_ref(), &sender.frames, PARTS))
     }
 
     /// The bucket of which senders have shares: the one that everything given comes out of.
@@ -124,7 +133,7 @@ impl Egress {
 
 /// The first frames that begin before so many bytes and frames.
 pub(crate) fn first(lengths: impl Iterator<Item = usize>, most: u64, most_frames: u64) -> Admitted {
-    let mut admitted = Admitted { frames: 0, bytes: 0, refused: 0 };
+    let mut admitted = Admitted { frames: 0, bytes: 0, refused: 0, cause: Cause::Bits };
     for len in lengths {
         if admitted.bytes < most && admitted.frames < most_frames {
             admitted.frames += 1;

@@ -5,7 +5,7 @@
 //! They would be refused one by one: where a frame goes depends on its addresses alone, and what the port may be given does not
 //! grow within a pass. Where more than these decides (a guard, VLANs, limits of the sender) or somebody watches, nothing is done.
 
-use super::Policy;
+use super::{Cause, Policy};
 use crate::counters::DropReason;
 use crate::pass::Passed;
 use crate::port::Input;
@@ -22,6 +22,8 @@ pub(crate) struct Exhausted {
     pub(crate) alike: bool,
     /// Frames that were given.
     pub(crate) given: usize,
+    /// Why there were no more.
+    pub(crate) cause: Cause,
 }
 
 /// Frames that are taken as ever, besides twice as many as were given last.
@@ -48,7 +50,12 @@ pub(crate) fn drop_alike(
     match input.discard_like(&exhausted.addresses, limit.saturating_sub(taken)) {
         Ok(discarded) => {
             from.port.counters().add_in(discarded.frames, discarded.bytes);
+            let counting = to.port.output();
             to.port.counters().drop_out(DropReason::EgressLimited, discarded.frames);
+            drop(counting);
+            if let Some(egress) = to.policy.as_ref().and_then(|policy| policy.egress.as_ref()) {
+                egress.limit().refuse(exhausted.cause, discarded.frames);
+            }
             passed.frames += discarded.frames;
         }
         Err(fault) => passed.fault = Some(fault),

@@ -1,6 +1,6 @@
 //! Holding back: frames for a port whose limit has its senders wait stay in their sender's ring.
 
-use super::{Egress, Excess};
+use super::{Egress, Excess, Grant};
 use crate::batch::{Batch, Destination};
 use crate::switch::{Member, Switch};
 
@@ -13,10 +13,11 @@ pub(crate) struct Held {
     pub(crate) until: u64,
 }
 
-/// What one port may still be given of the batch.
+/// What one port may be given, and is given of the batch so far.
 struct Room<'a> {
     port: u16,
     egress: &'a Egress,
+    grant: Grant,
     bytes: u64,
     frames: u64,
 }
@@ -34,15 +35,18 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) 
             let place = rooms.iter_mut().find(|room| room.as_ref().is_none_or(|room| room.port == port));
             let Some(place) = place else { return Some(Held { len: first, until: now }) };
             let room = place.get_or_insert_with(|| {
-                let (bytes, frames) = egress.room(from, now);
-                Room { port, egress, bytes, frames }
+                let grant = egress.room(from, now);
+                Room { port, egress, grant, bytes: 0, frames: 0 }
             });
             for index in first..end {
-                if room.bytes == 0 || room.frames == 0 {
-                    return Some(Held { len: index, until: room.egress.resume_at(now) });
+                if !room.grant.covers(room.bytes, room.frames) {
+                    let until = room.egress.resume_at(now);
+                    let cause = room.grant.cause(room.frames);
+                    room.egress.limit().wait(cause, until.saturating_sub(now));
+                    return Some(Held { len: index, until });
                 }
-                room.bytes = room.bytes.saturating_sub(batch.frame_len(index) as u64);
-                room.frames -= 1;
+                room.bytes += batch.frame_len(index) as u64;
+                room.frames += 1;
             }
         }
         first = end;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::bucket::{BYTE, Bucket, PARTS};
 use super::shares::Share;
+use super::tally::{Cause, Tally};
 
 /// Most that one batch reserves of a shared bucket, in parts: 256 KiB.
 const TURN: i64 = (256 << 10) * BYTE;
@@ -52,6 +53,34 @@ impl Rates {
     }
 }
 
+/// What several ports share, and what it came to.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// The limits.
+    pub rates: Rates,
+    tally: Arc<Tally>,
+}
+
+impl Shared {
+    /// Nothing has passed yet.
+    #[must_use]
+    pub fn new(rates: Rates) -> Shared {
+        Shared { rates, tally: Arc::default() }
+    }
+
+    /// Other limits, with what these came to so far.
+    #[must_use]
+    pub fn changed(&self, rates: Rates) -> Shared {
+        Shared { rates, tally: Arc::clone(&self.tally) }
+    }
+
+    /// What it came to.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+}
+
 /// What happens to what is more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Excess {
@@ -72,7 +101,7 @@ pub struct Limit {
     /// Bits that may pass with what the shared bucket lends.
     pub ceiling: Option<Bucket>,
     /// What several ports share.
-    pub shared: Option<Arc<Rates>>,
+    pub shared: Option<Arc<Shared>>,
     /// The port's weight among these.
     pub weight: u32,
     /// What happens to what is more.
@@ -88,6 +117,7 @@ struct Account {
     last: [AtomicU64; 2],
     /// Since when what is more waits, in nanoseconds; 0: nothing does.
     waits_since: AtomicU64,
+    tally: Tally,
 }
 
 /// What may pass now: frames as long as they began before `bytes` and `frames` were used up.
@@ -99,6 +129,9 @@ pub(crate) struct Grant {
     guaranteed: i64,
     lent: i64,
     lent_frames: i64,
+    /// It is the shared bucket that there are no more bits of, or frames.
+    bits_shared: bool,
+    frames_shared: bool,
     /// For how long what it is for has waited, in nanoseconds.
     pub(crate) waited: u64,
 }
@@ -112,6 +145,27 @@ impl Grant {
     #[inline]
     pub(crate) fn covers(&self, bytes: u64, frames: u64) -> bool {
         bytes < self.bytes && frames < self.frames
+    }
+
+    /// Why no frame may begin after so many.
+    pub(crate) fn cause(&self, frames: u64) -> Cause {
+        match (frames >= self.frames, self.frames_shared, self.bits_shared) {
+            (true, true, _) => Cause::SharedFrames,
+            (true, false, _) => Cause::Frames,
+            (false, _, true) => Cause::SharedBits,
+            (false, _, false) => Cause::Bits,
+        }
+    }
+
+    /// This much at most, of the limit's own.
+    pub(crate) fn within(self, bytes: u64, frames: u64) -> Grant {
+        Grant {
+            bytes: self.bytes.min(bytes),
+            frames: self.frames.min(frames),
+            bits_shared: self.bits_shared && self.bytes <= bytes,
+            frames_shared: self.frames_shared && self.frames <= frames,
+            ..self
+        }
     }
 }
 
@@ -149,7 +203,8 @@ impl Limit {
     }
 
     #[inline(never)]
-    fn open_shared(&self, shared: &Rates, now: u64) -> Grant {
+    fn open_shared(&self, shared: &Shared, now: u64) -> Grant {
+        let shared = &shared.rates;
         let guaranteed = fill(self.own.bits.as_ref(), now).unwrap_or(0).max(0);
         let frames = fill(self.own.frames.as_ref(), now).unwrap_or(i64::MAX);
         let draw = |bucket: &Bucket, share: &Share, most: i64| {
@@ -160,14 +215,17 @@ impl Limit {
         let ceiling = fill(self.ceiling.as_ref(), now).unwrap_or(i64::MAX);
         let beyond = ceiling.saturating_sub(guaranteed).clamp(0, TURN);
         let lent = shared.bits.as_ref().map(|bucket| draw(bucket, &self.account.bits, beyond));
-        let level = lent.map_or(i64::MAX, |lent| guaranteed.saturating_add(lent)).min(ceiling);
+        let level = lent.map_or(i64::MAX, |lent| guaranteed.saturating_add(lent));
+        let bits_shared = level < ceiling;
         let lent_frames = shared.frames.as_ref().map(|bucket| draw(bucket, &self.account.frames, frames.min(TURN)));
         Grant {
-            bytes: units(level, BYTE),
+            bytes: units(level.min(ceiling), BYTE),
             frames: units(lent_frames.map_or(frames, |lent| lent.min(frames)), PARTS),
             guaranteed,
             lent: lent.unwrap_or(0),
             lent_frames: lent_frames.unwrap_or(0),
+            bits_shared,
+            frames_shared: lent_frames.is_some_and(|lent| lent < frames),
             ..Grant::default()
         }
     }
@@ -178,6 +236,7 @@ impl Limit {
         if frames > 0 {
             self.account.last[0].store(bytes, Ordering::Relaxed);
             self.account.last[1].store(frames, Ordering::Relaxed);
+            self.account.tally.pass_alone(bytes, frames);
         }
         match &self.shared {
             None => self.own.take(bytes, frames),
@@ -186,7 +245,11 @@ impl Limit {
     }
 
     #[inline(never)]
-    fn settle_shared(&self, shared: &Rates, grant: &Grant, bytes: u64, frames: u64) {
+    fn settle_shared(&self, shared: &Shared, grant: &Grant, bytes: u64, frames: u64) {
+        if frames > 0 {
+            shared.tally.pass(bytes, frames);
+        }
+        let shared = &shared.rates;
         let (cost, frame_cost) = (bytes as i64 * BYTE, frames as i64 * PARTS);
         // What the last frame took beyond the grant is owed by whoever gave to it last.
         let own = if grant.lent > 0 { cost.min(grant.guaranteed) } else { cost };
@@ -202,6 +265,28 @@ impl Limit {
         if let Some(bucket) = &shared.frames {
             bucket.settle(grant.lent_frames - frame_cost);
             bucket.clock().served(&self.account.frames, self.weight, frame_cost, bucket);
+        }
+    }
+
+    /// What it came to.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.account.tally
+    }
+
+    /// Counts frames that may not pass.
+    pub(crate) fn refuse(&self, cause: Cause, frames: u64) {
+        self.account.tally.refuse(cause, frames);
+        if let Some(shared) = self.shared.as_ref().filter(|_| cause.is_shared()) {
+            shared.tally.refuse(cause, frames);
+        }
+    }
+
+    /// Counts that a sender is told to wait for so many nanoseconds.
+    pub(crate) fn wait(&self, cause: Cause, time: u64) {
+        self.account.tally.wait(time);
+        if let Some(shared) = self.shared.as_ref().filter(|_| cause.is_shared()) {
+            shared.tally.wait(time);
         }
     }
 
@@ -248,10 +333,10 @@ impl Limit {
         let own = self.own.bits.as_ref();
         let (bits, lent) = match &self.shared {
             None => (own, None),
-            Some(shared) => (self.ceiling.as_ref(), shared.bits.as_ref()),
+            Some(shared) => (self.ceiling.as_ref(), shared.rates.bits.as_ref()),
         };
         let (batch, frames) = self.batch();
-        let shared_frames = self.shared.as_ref().and_then(|shared| shared.frames.as_ref());
+        let shared_frames = self.shared.as_ref().and_then(|shared| shared.rates.frames.as_ref());
         let buckets = [(bits, batch), (lent, batch), (self.own.frames.as_ref(), frames), (shared_frames, frames)];
         let at = buckets.into_iter().filter_map(|(bucket, batch)| Some(bucket?.resume_at(now, batch))).max();
         // A guarantee does not wait for others; a share is looked for again soon.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{Bucket, Egress, Limit, Rates};
+use super::{Bucket, Egress, Limit, Rates, Shared};
 use crate::mac_table::Owner;
 use crate::switch::Member;
 use crate::testing::Plan;
@@ -143,11 +143,11 @@ fn offer(limit: &Limit, len: u64, now: u64) -> u64 {
     frames * len
 }
 
-fn shared(rate: u64) -> Arc<Rates> {
-    Arc::new(bits(rate, rate / 100))
+fn shared(rate: u64) -> Arc<Shared> {
+    Arc::new(Shared::new(bits(rate, rate / 100)))
 }
 
-fn of(shared: &Arc<Rates>, guarantee: Option<u64>, ceiling: Option<u64>, weight: u32) -> Limit {
+fn of(shared: &Arc<Shared>, guarantee: Option<u64>, ceiling: Option<u64>, weight: u32) -> Limit {
     let bucket = |rate: u64| Bucket::new(rate, rate / 100);
     let mut limit = Limit::new(Rates { bits: guarantee.map(bucket), frames: None });
     (limit.ceiling, limit.shared, limit.weight) = (ceiling.map(bucket), Some(Arc::clone(shared)), weight);
@@ -205,7 +205,7 @@ proptest! {
         rate in 1_000_000u64..100_000_000_000,
         steps in prop::collection::vec((0usize..4, 0u64..3_000, 60u64..65_549), 100..2_000),
     ) {
-        let tenant = Arc::new(bits(rate, 1_000_000));
+        let tenant = Arc::new(Shared::new(bits(rate, 1_000_000)));
         let ports: Vec<Limit> = (0..4).map(|_| of(&tenant, None, None, 1)).collect();
         let (mut now, mut sent, mut longest) = (START, 0u128, 0);
         for (port, pause, len) in steps {

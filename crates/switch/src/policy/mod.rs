@@ -11,6 +11,7 @@
 //! - `congestion`: shares of a receiver that is too slow.
 //! - `hold`: frames wait in their sender's ring for room at their receiver.
 //! - `storm`: limits on what goes to many.
+//! - `tally`: what all these came to.
 
 mod bucket;
 mod claims;
@@ -25,6 +26,7 @@ mod retag;
 mod rules;
 mod shares;
 mod storm;
+mod tally;
 mod turn;
 mod vlan;
 
@@ -43,6 +45,8 @@ mod limit_tests;
 #[cfg(test)]
 mod pass_tests;
 #[cfg(test)]
+mod tally_tests;
+#[cfg(test)]
 mod vlan_tests;
 
 use std::sync::Arc;
@@ -55,10 +59,11 @@ pub use bucket::{Bucket, MAX_BURST};
 pub use claims::{Claims, Protocol, Role, Unreadable};
 pub use egress::Egress;
 pub use guard::{Checks, Guard, Prefix};
-pub use limit::{Excess, Limit, Rates};
+pub use limit::{Excess, Limit, Rates, Shared};
 pub use reach::Reach;
 pub use rules::{Bound, Domain, Rules};
 pub use storm::Storm;
+pub use tally::{Tally, TallyReading};
 pub use vlan::Membership;
 
 pub(crate) use congestion::Congestion;
@@ -69,6 +74,7 @@ pub(crate) use limit::Grant;
 pub(crate) use reach::may_pass;
 pub(crate) use retag::{Retagger, keep_all, keep_own};
 pub(crate) use rules::Heard;
+pub(crate) use tally::Cause;
 pub(crate) use turn::Turn;
 pub(crate) use vlan::{Class, classify};
 

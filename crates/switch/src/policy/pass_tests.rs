@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Bucket, Egress, Excess, Limit, Policy, Rates, Storm};
+use super::{Bucket, Egress, Excess, Limit, Policy, Rates, Shared, Storm};
 use crate::testing::{Lan, Plan, frame, group, mac, number};
 use crate::{DropReason, Mac, Member, Spread, Spreads};
 
@@ -221,7 +221,7 @@ fn frames_that_are_held_back_are_charged_to_their_sender_once() {
 
 #[test]
 fn what_was_reserved_of_a_shared_bucket_and_could_not_be_used_is_given_back() {
-    let tenant = Arc::new(Rates { bits: Some(Bucket::new(8_000, 8_000_000)), frames: None });
+    let tenant = Arc::new(Shared::new(Rates { bits: Some(Bucket::new(8_000, 8_000_000)), frames: None }));
     let mut limit = Limit::new(Rates::default());
     limit.shared = Some(Arc::clone(&tenant));
     let policies = [
@@ -233,7 +233,7 @@ fn what_was_reserved_of_a_shared_bucket_and_could_not_be_used_is_given_back() {
         Member { policy, ..member }
     };
     let mut lan = Plan { change: Box::new(give), ..Plan::new(2) }.map();
-    let level = || tenant.bits.as_ref().expect("bits").level();
+    let level = || tenant.rates.bits.as_ref().expect("bits").level();
     let full = level();
     put(&mut lan, mac(1), 1000, 0..3);
     assert_eq!(lan.pass(0).frames, 1);
@@ -252,7 +252,7 @@ fn what_was_reserved_of_a_shared_bucket_and_could_not_be_used_is_given_back() {
 #[test]
 fn storms_are_limited_by_class_and_nothing_else_is() {
     let rates = |burst| Rates { bits: None, frames: Some(Bucket::new(1, burst)) };
-    let storm = Storm { broadcast: rates(1), multicast: rates(2), unknown_unicast: rates(3) };
+    let storm = Storm::new(rates(1), rates(2), rates(3));
     let give = move |member: Member| {
         let policy = Policy { storm: Some(Arc::new(storm.clone())), ..Policy::default() };
         Member { policy: (member.owner.index() == 0).then_some(policy), ..member }
@@ -274,7 +274,7 @@ fn storms_are_limited_by_class_and_nothing_else_is() {
 #[test]
 fn a_storm_to_a_group_that_one_port_gets_is_limited_too() {
     let multicast = Rates { bits: None, frames: Some(Bucket::new(1, 2)) };
-    let storm = Storm { multicast, ..Storm::default() };
+    let storm = Storm::new(Rates::default(), multicast, Rates::default());
     let give = move |member: Member| {
         let policy = Policy { storm: Some(Arc::new(storm.clone())), ..Policy::default() };
         Member { policy: (member.owner.index() == 0).then_some(policy), ..member }

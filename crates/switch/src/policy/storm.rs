@@ -1,6 +1,9 @@
 //! Storm control: how much of what goes to many a port may send.
 
+use std::sync::Arc;
+
 use super::limit::{Grant, Rates};
+use super::tally::Tally;
 use crate::batch::{Batch, Destination};
 use crate::counters::DropReason;
 use crate::mac::Mac;
@@ -15,9 +18,28 @@ pub struct Storm {
     pub multicast: Rates,
     /// To stations whose port is not known, where these are flooded.
     pub unknown_unicast: Rates,
+    tallies: Arc<[Tally; 3]>,
 }
 
 impl Storm {
+    /// Limits that nothing has passed yet.
+    #[must_use]
+    pub fn new(broadcast: Rates, multicast: Rates, unknown_unicast: Rates) -> Storm {
+        Storm { broadcast, multicast, unknown_unicast, tallies: Arc::default() }
+    }
+
+    /// Other limits, with what came of `before`.
+    #[must_use]
+    pub fn continuing(self, before: &Storm) -> Storm {
+        Storm { tallies: Arc::clone(&before.tallies), ..self }
+    }
+
+    /// What came of each class: broadcast, multicast, unknown unicast.
+    #[must_use]
+    pub fn tallies(&self) -> &[Tally; 3] {
+        &self.tallies
+    }
+
     /// After forwarding: drops what is too much. `directed`: frames to groups may go to one port.
     pub(crate) fn limit(&self, batch: &mut Batch<'_>, directed: bool, now: &Time) {
         let limits = [&self.broadcast, &self.multicast, &self.unknown_unicast];
@@ -41,27 +63,33 @@ impl Storm {
                 };
                 let class = classes[place].get_or_insert_with(|| {
                     let grant = limits[place].open(now.nanoseconds);
-                    Class { grant, bytes: 0, frames: 0 }
+                    Class { grant, bytes: 0, frames: 0, refused: 0 }
                 });
                 if class.grant.covers(class.bytes, class.frames) {
                     class.bytes += batch.frame_len(index) as u64;
                     class.frames += 1;
                 } else {
+                    class.refused += 1;
                     batch.set_destination(index, Destination::Drop(DropReason::StormLimited));
                 }
             }
         }
-        for (class, rates) in classes.into_iter().zip(limits) {
-            if let Some(class) = class {
-                rates.take(class.bytes, class.frames);
+        for (class, (rates, tally)) in classes.into_iter().zip(limits.into_iter().zip(&*self.tallies)) {
+            if let Some(Class { grant, bytes, frames, refused }) = class {
+                rates.take(bytes, frames);
+                tally.pass_alone(bytes, frames);
+                if refused > 0 {
+                    tally.refuse(grant.cause(frames), refused);
+                }
             }
         }
     }
 }
 
-/// What of one class a batch may send, and sends.
+/// What of one class a batch may send, sends, and may not send.
 struct Class {
     grant: Grant,
     bytes: u64,
     frames: u64,
+    refused: u64,
 }

@@ -1,6 +1,6 @@
 //! What a port may send now, by its limit, before, in and after a pass.
 
-use super::{Excess, Grant, Policy};
+use super::{Cause, Excess, Grant, Policy};
 use crate::batch::Batch;
 use crate::counters::DropReason;
 use crate::switch::{Member, Switch};
@@ -17,8 +17,8 @@ pub(crate) enum Turn {
     Free,
     /// This much.
     Limited(Grant),
-    /// Nothing: what there is is dropped.
-    Drop,
+    /// Nothing, as this was used up: what there is is dropped.
+    Drop(Cause),
     /// Nothing: what there is waits until this time.
     Wait(u64),
 }
@@ -37,10 +37,12 @@ impl Policy {
         }
         limit.settle(&grant, 0, 0);
         match limit.excess {
-            Excess::Drop => Turn::Drop,
+            Excess::Drop => Turn::Drop(grant.cause(0)),
             Excess::Wait => {
                 limit.begin_wait(now.nanoseconds);
-                Turn::Wait(limit.resume_at(now.nanoseconds))
+                let until = limit.resume_at(now.nanoseconds);
+                limit.wait(grant.cause(0), until.saturating_sub(now.nanoseconds));
+                Turn::Wait(until)
             }
         }
     }
@@ -62,9 +64,9 @@ impl Policy {
     /// Takes the frames beyond what was granted out of the batch. What was rejected before costs nothing.
     pub(crate) fn keep_to(&self, turn: &Turn, batch: &mut Batch<'_>, from: &Member, watch: Option<&Watch>) {
         let Turn::Limited(grant) = turn else { return };
-        let (kept, ..) = measure(batch, Some(grant));
+        let (kept, _, frames) = measure(batch, Some(grant));
         if kept < batch.len() {
-            from.port.counters().drop_in(DropReason::RateLimited, (batch.len() - kept) as u64);
+            self.refuse(grant.cause(frames), (batch.len() - kept) as u64, from);
             watch.inspect(|watch| watch.show_refused(batch, kept));
             batch.truncate(kept);
         }
@@ -88,6 +90,14 @@ impl Policy {
     fn settle(&self, grant: &Grant, bytes: u64, frames: u64) {
         if let Some(limit) = &self.ingress {
             limit.settle(grant, bytes, frames);
+        }
+    }
+
+    /// Counts frames that `from` may not send.
+    pub(crate) fn refuse(&self, cause: Cause, frames: u64, from: &Member) {
+        from.port.counters().drop_in(DropReason::RateLimited, frames);
+        if let Some(limit) = &self.ingress {
+            limit.refuse(cause, frames);
         }
     }
 

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ringway_control::api::types::{BucketStatus, LimitStatus, PollerStatus, PortStatus, Status, Traffic};
+use ringway_control::api::limits::{BucketStatus, LimitStatus};
+use ringway_control::api::types::{PollerStatus, PortStatus, Status, Traffic};
 use ringway_control::daemon::PortRef;
 use serde::Serialize;
 
@@ -22,7 +23,7 @@ pub struct Rates {
     pub ports: Vec<Port>,
 }
 
-/// One bucket that ports share, at the last look.
+/// One bucket that ports share.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Bucket {
     pub name: String,
@@ -30,8 +31,12 @@ pub struct Bucket {
     pub rate: String,
     /// How many ports have it.
     pub ports: usize,
-    /// How full it is, of bits or of frames, whichever is less: from 0 to 1.
+    /// How full it is at the last look, of bits or of frames, whichever is less: from 0 to 1.
     pub fill: f64,
+    /// What was charged to it.
+    pub passed: Flow,
+    /// Frames that it refused, per second.
+    pub refused: f64,
 }
 
 /// One poller.
@@ -116,12 +121,16 @@ impl Rates {
             .iter()
             .enumerate()
             .map(|(number, poller)| Poller::between(number, before.pollers.get(number), poller, seconds));
+        let buckets = now.buckets.iter().map(|bucket| {
+            let before = before.buckets.iter().find(|other| other.name == bucket.name);
+            Bucket::between(before, bucket, seconds)
+        });
         Rates {
             version: now.version.clone(),
             uptime: now.uptime,
             seconds,
             pollers: pollers.collect(),
-            buckets: now.buckets.iter().map(Bucket::of).collect(),
+            buckets: buckets.collect(),
             ports: ports.collect(),
         }
     }
@@ -133,9 +142,16 @@ fn less(bits: Option<f64>, frames: Option<f64>) -> Option<f64> {
 }
 
 impl Bucket {
-    fn of(status: &BucketStatus) -> Bucket {
-        let fill = less(status.fill, status.frames_fill).unwrap_or(0.0);
-        Bucket { name: status.name.clone(), rate: status.rate.clone(), ports: status.ports, fill }
+    fn between(before: Option<&BucketStatus>, now: &BucketStatus, seconds: f64) -> Bucket {
+        let before = before.map(|before| before.tally).unwrap_or_default();
+        Bucket {
+            name: now.name.clone(),
+            rate: now.rate.clone(),
+            ports: now.ports,
+            fill: less(now.fill, now.frames_fill).unwrap_or(0.0),
+            passed: Flow::between(before.passed, now.tally.passed, seconds),
+            refused: rate(before.refused.all(), now.tally.refused.all(), seconds),
+        }
     }
 }
 

@@ -58,8 +58,9 @@ pub fn poller(poller: &Poller) -> String {
 
 /// A shared bucket's line.
 pub fn bucket(bucket: &Bucket) -> String {
-    let Bucket { name, rate, ports, fill } = bucket;
-    format!("bucket {name:<9} {} {:>5.1} % full; {rate} for {ports} ports", bar(*fill), fill * 100.0)
+    let Bucket { name, rate, ports, fill, passed, refused } = bucket;
+    let (bar, full, passed, refused) = (bar(*fill), fill * 100.0, Scaled(passed.bits), Scaled(*refused));
+    format!("bucket {name:<9} {bar} {full:>5.1} % full; {rate} for {ports} ports; {passed}bit/s, {refused}pps refused")
 }
 
 /// A share from 0 to 1.
