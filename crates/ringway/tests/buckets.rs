@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use support::flood::{address, config, count, drops, frame};
+use support::flood::{address, client, clients, config, count, drops, frame};
 use support::{Daemon, send, until};
 
 /// How many frames of `len` bytes each sender has.
@@ -82,4 +82,68 @@ fn every_frame_is_counted_at_the_limit_that_let_it_pass_or_did_not() {
     drop(sender);
     until("it is gone", || daemon.port("p1")["state"] == "waiting");
     assert!(refused(&daemon.port("p1")["ingress"])[0] > 0);
+}
+
+/// Bits per second that were charged to the bucket, and to each of three ports, in about half a second by the daemon's clock.
+fn charged(daemon: &Daemon) -> [f64; 4] {
+    let bytes = |status: &Value| {
+        let port = |name: &str| {
+            let ports = status["ports"].as_array().unwrap();
+            passed(&ports.iter().find(|port| port["name"] == name).unwrap()["ingress"])[1]
+        };
+        [passed(&status["buckets"][0])[1], port("p1"), port("p2"), port("p3")]
+    };
+    let (before, mut after) = (daemon.status(), Value::Null);
+    let mut time = 0.0;
+    until("a window has passed", || {
+        after = daemon.status();
+        time = after["uptime"].as_f64().unwrap() - before["uptime"].as_f64().unwrap();
+        time > 0.5
+    });
+    let (before, after) = (bytes(&before), bytes(&after));
+    std::array::from_fn(|place| (after[place] - before[place]) as f64 * 8.0 / time)
+}
+
+/// The bucket gives what it is to give and no more, and the ports have these parts of it: in two windows in a row, as in
+/// others the senders or the switch may have waited for the processor.
+fn shares(daemon: &Daemon, wanted: [f64; 3]) {
+    let sum: f64 = wanted.iter().sum();
+    let mut right = 0;
+    until("the ports have their shares", || {
+        let now = charged(daemon);
+        eprintln!("{now:.0?} for {wanted:.0?}");
+        assert!(now[0] < sum * 1.25, "{} of {sum}", now[0]);
+        let near = |(now, wanted): (f64, f64)| (now - wanted).abs() < wanted / 5.0;
+        right = if [(now[0], sum)].into_iter().chain(now[1..].iter().copied().zip(wanted)).all(near) {
+            right + 1
+        } else {
+            0
+        };
+        right == 2
+    });
+}
+
+#[test]
+fn ports_share_a_bucket_by_guarantee_ceiling_and_weight_also_when_its_rate_changes_under_the_flood() {
+    let with_rate = |rate: &str| {
+        let ports = [
+            "ingress = { bucket = \"tenant\", rate = \"20Mbit\" }",
+            "ingress = { bucket = \"tenant\", ceiling = \"10Mbit\" }",
+            "ingress = { bucket = \"tenant\" }",
+            "",
+        ];
+        format!("[bucket.tenant]\nrate = \"{rate}\"\n{}", config(&ports))
+    };
+    let daemon = Daemon::start(&with_rate("80Mbit"));
+    let _receiver = client(&daemon, 4, address(1), &[]);
+    let _senders = clients(&daemon, address(4), &[(1, &[590]), (2, &[1514]), (3, &[60, 1514])]);
+    until("all want more", || ["p1", "p2", "p3"].iter().all(|port| drops(&daemon, port, "rate_limited") > 0));
+    // What the guarantee and the ceiling leave is halved; the guarantee's port has it besides.
+    shares(&daemon, [45e6, 10e6, 25e6]);
+    assert_eq!(daemon.status()["buckets"][0]["ports"], 3);
+    for (rate, wanted) in [("160Mbit", [85e6, 10e6, 65e6]), ("32Mbit", [24e6, 4e6, 4e6])] {
+        daemon.reload(&with_rate(rate));
+        until("the file is in force", || daemon.status()["buckets"][0]["rate"] == rate);
+        shares(&daemon, wanted);
+    }
 }
