@@ -5,6 +5,7 @@ mod support;
 use std::time::Duration;
 
 use ringway_client::Port;
+use support::flood::{client, config, count, drops};
 use support::{Daemon, receive, send, until};
 
 fn mac(n: u8) -> [u8; 6] {
@@ -100,4 +101,113 @@ fn the_rules_of_a_switch_keep_its_machines_apart_by_who_is_known() {
     let drops = |port: &str, reason: &str| daemon.port(port)["drops"][reason].as_u64();
     assert!(drops("p1", "local_denied") >= Some(1), "{}", daemon.port("p1"));
     assert_eq!((drops("p3", "transit_denied"), drops("p3", "spoofed_mac")), (Some(1), Some(1)));
+}
+
+#[test]
+fn the_rules_of_a_switch_keep_its_machines_in_and_strangers_out() {
+    let keys = ["", "", "uplink = true\nguard = \"off\""];
+    let (daemon, mut clients) = daemon("forwarding = \"map\"\noutbound = \"drop\"\ninbound = \"drop\"", &keys);
+    let clients = &mut clients;
+    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(2)), [2]);
+    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(77)), NOBODY, "out");
+    assert_eq!(heard_by(&daemon, clients, 3, 77, mac(1)), NOBODY, "in");
+    let drops = |port: &str, reason: &str| daemon.port(port)["drops"][reason].as_u64();
+    assert_eq!((drops("p1", "outbound_denied"), drops("p3", "inbound_denied")), (Some(1), Some(1)));
+}
+
+#[test]
+fn rules_pairs_and_isolation_change_under_a_flood_and_let_nothing_more_through_at_once() {
+    let with = |rules: &str, keys: [&str; 2]| {
+        let [one, other] = [1, 2].map(|n| format!("mac = \"02:00:00:00:00:0{n}\"\n{}", keys[n - 1]));
+        config(&[&one, &other, ""]).replacen("[switch.lan0]\n", &format!("[switch.lan0]\n{rules}\n"), 1)
+    };
+    let open = with("", ["", ""]);
+    let daemon = Daemon::start(&open);
+    let _receiver = client(&daemon, 2, mac(1), &[]);
+    let _flooder = client(&daemon, 1, mac(2), &[60]);
+    let given = || count(&daemon.port("p2"), "out", "frames");
+    for (closed, reason) in [
+        (with("local = \"drop\"", ["", ""]), "local_denied"),
+        (with("", ["allow = [\"p3\"]", ""]), "pair_denied"),
+        (with("", ["", "allow = []"]), "pair_denied"),
+        (with("", ["isolated = true", "isolated = true"]), "isolated"),
+    ] {
+        let (frames, before) = (given(), drops(&daemon, "p1", reason));
+        until("frames flow", || given() > frames + 1000);
+        daemon.reload(&closed);
+        until("they are denied", || drops(&daemon, "p1", reason) > before);
+        let (frames, before) = (given(), drops(&daemon, "p1", reason));
+        until("more are denied", || drops(&daemon, "p1", reason) > before + 1000);
+        assert_eq!(given(), frames, "{reason}");
+        daemon.reload(&open);
+    }
+}
+
+/// Address `n` of those that are bound to ports 2 to 5, a quarter each.
+fn mapped(n: u16) -> [u8; 6] {
+    let [high, low] = n.to_be_bytes();
+    [2, 0, 0, 1, high, low]
+}
+
+fn written(address: [u8; 6]) -> String {
+    address.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+#[test]
+fn frames_go_by_a_map_of_4096_addresses_and_follow_one_that_moves_while_they_flow() {
+    const ADDRESSES: u16 = 4096;
+    const BATCH: u16 = 64;
+    let moved = mapped(5);
+    // The address that moves is the second port's at first, and then the third's.
+    let with = |has_moved: bool| {
+        let port = |n: u16| {
+            let home = |address: &u16| if *address == 5 && has_moved { 3 } else { 2 + address / 1024 };
+            let macs = (0..ADDRESSES).filter(|address| home(address) == n);
+            let macs: Vec<String> = macs.map(|address| format!("\"{}\"", written(mapped(address)))).collect();
+            format!("mac = [{}]", macs.join(", "))
+        };
+        let ports = ["mac = \"02:00:00:00:00:01\"".to_owned(), port(2), port(3), port(4), port(5)];
+        config(&ports.each_ref().map(String::as_str)).replacen(
+            "[switch.lan0]\n",
+            "[switch.lan0]\nforwarding = \"map\"\n",
+            1,
+        )
+    };
+    let daemon = Daemon::start(&with(false));
+    let [mut sender, mut clients @ ..] = [1, 2, 3, 4, 5].map(|n| daemon.attach(&format!("lan0:p{n}")).unwrap());
+    assert_eq!(daemon.ok(&["fdb"]).matches("02:00:00:01:").count(), usize::from(ADDRESSES));
+    // Sends a batch and takes it where it arrives: port and address of each.
+    let mut send_to = |addresses: &mut dyn Iterator<Item = u16>| {
+        let (mut sent, mut heard) = (0, Vec::new());
+        for address in addresses {
+            assert!(sender.tx().push(&support::frame(mapped(address), mac(1), 0)));
+            sent += 1;
+        }
+        sender.flush();
+        until("all have arrived", || {
+            for (port, client) in (2..).zip(&mut clients) {
+                client.rx().drain(512, |frame| heard.push((port, <[u8; 6]>::try_from(&frame[..6]).unwrap())));
+            }
+            heard.len() >= sent
+        });
+        heard
+    };
+    for first in (0..ADDRESSES).step_by(BATCH.into()) {
+        for (port, address) in send_to(&mut (first..first + BATCH)) {
+            assert_eq!(address, mapped(u16::from_be_bytes([address[4], address[5]])));
+            assert_eq!(port, 2 + u16::from_be_bytes([address[4], address[5]]) / 1024, "{address:x?}");
+        }
+    }
+    let mut at = [0; 2];
+    daemon.reload(&with(true));
+    until("the frames have followed", || {
+        for (port, address) in send_to(&mut (0..BATCH).map(|_| 5)) {
+            assert_eq!(address, moved);
+            assert!(port == 2 && at[1] == 0 || port == 3, "{at:?} frames, and one more at port {port}");
+            at[usize::from(port == 3)] += 1;
+        }
+        at[1] > 1000
+    });
+    assert_eq!(daemon.ok(&["fdb"]).matches("02:00:00:01:").count(), usize::from(ADDRESSES));
+    assert_eq!(daemon.port("p1")["drops"], serde_json::json!({}));
 }
