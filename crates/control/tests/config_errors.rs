@@ -336,6 +336,18 @@ const CASES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "[switch.lan0]\n[port.m]\nswitch = \"lan0\"\nkind = \"process\"\nmirror = [\"p\"]\n\
+         ingress = { rate = \"1Mbit\" }\negress = { frames = \"1kpps\" }\nstorm = { broadcast = \"1kpps\" }\n",
+        &[
+            "r.toml:6:1: key \"port.m.ingress\": a mirror has no limits: it may send nothing, and is given copies of what passed; \
+             leave it out, and limit the ports that are mirrored",
+            "r.toml:7:1: key \"port.m.egress\": a mirror has no limits: it may send nothing, and is given copies of what passed; \
+             leave it out, and limit the ports that are mirrored",
+            "r.toml:8:1: key \"port.m.storm\": a mirror has no limits: it may send nothing, and is given copies of what passed; \
+             leave it out, and limit the ports that are mirrored",
+        ],
+    ),
+    (
         "[switch.lan0]\n[port.m]\nswitch = \"lan0\"\nkind = \"process\"\nmirror = 1\nmirror_direction = \"up\"\n",
         &[
             "r.toml:5:10: key \"port.m.mirror\": expected a list of ports of the same switch like [\"vm1\"], found 1",

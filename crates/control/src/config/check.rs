@@ -201,6 +201,16 @@ fn mirrors_can_be(config: &Config) -> Vec<Finding> {
             let what = "a mirror has no addresses: frames are not for it".to_owned();
             findings.push(at_port(name, "mac", what, "leave it out, or \"mirror\"".to_owned()));
         }
+        let limits = [
+            ("ingress", mirror.ingress.is_some()),
+            ("egress", mirror.egress.is_some()),
+            ("storm", mirror.storm.is_some()),
+        ];
+        for (key, _) in limits.into_iter().filter(|(_, is_there)| *is_there) {
+            let what = "a mirror has no limits: it may send nothing, and is given copies of what passed".to_owned();
+            let right = "leave it out, and limit the ports that are mirrored".to_owned();
+            findings.push(at_port(name, key, what, right));
+        }
     }
     findings
 }
