@@ -28,8 +28,9 @@ const LATE: Duration = Duration::from_millis(2);
 const SECOND: u32 = 25;
 /// How long a flood after a pause lasts.
 const SUDDEN: Duration = Duration::from_millis(40);
-/// What was saved up while the network stood still is spent in this time.
+/// What was saved up while the network stood still is spent in this time, in the first window in that.
 const WARM_UP: Duration = Duration::from_millis(100);
+const FIRST_WARM_UP: Duration = Duration::from_millis(500);
 /// What is on its way has come after so long, or a network does not end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -104,7 +105,7 @@ pub struct Flood<N: Network> {
     /// The longest time without a frame in the last window, and how late it ended.
     quiet: Duration,
     late: Duration,
-    /// Some buffers have never been touched: until they have, senders are too slow for their shares.
+    /// Some buffers have never been touched: until they have, senders are slow, too slow for their shares.
     fresh: bool,
 }
 
@@ -157,8 +158,8 @@ impl<N: Network> Flood<N> {
         let (mut now, mut last, mut paced, mut due) = (Duration::ZERO, Duration::ZERO, 0.0, 0.0);
         self.quiet = Duration::ZERO;
         while now < span {
-            let before = now;
             for place in 0..bytes.len() {
+                let before = now;
                 self.send(place, turn);
                 let most = self.plan.pace.map(|bits| {
                     let until = start.elapsed().as_secs_f64();
@@ -172,9 +173,13 @@ impl<N: Network> Flood<N> {
                     // They may have come at any time since the last look.
                     last = before;
                 }
+                now = start.elapsed();
+                self.quiet = self.quiet.max(now - last);
+                // Many senders' turns take longer than a window may be late.
+                if now >= span {
+                    break;
+                }
             }
-            now = start.elapsed();
-            self.quiet = self.quiet.max(now - last);
         }
         self.late = now - span;
         let mut turns = if self.plan.pace.is_none() { MOST_LEFT / TURN } else { 0 };
@@ -268,8 +273,12 @@ impl<N: Network> Contestant for Flood<N> {
     fn window(&mut self, span: Duration) -> io::Result<f64> {
         pin(self.cores.generator)?;
         let span = if matches!(self.plan.told, Told::Burst(..)) { SUDDEN } else { span * SECOND * self.plan.seconds };
-        let fresh = std::mem::take(&mut self.fresh) && self.plan.told.refill().is_none();
-        self.run(if fresh { span } else { span.min(WARM_UP) });
+        let warm_up = match (std::mem::take(&mut self.fresh), self.plan.told.refill()) {
+            (true, None) => span,
+            (true, Some(_)) => FIRST_WARM_UP,
+            (false, _) => WARM_UP,
+        };
+        self.run(span.min(warm_up));
         if let (Told::Burst(..), Some(refill)) = (self.plan.told, self.plan.told.refill()) {
             self.rest(refill + refill / 4)?;
         }
