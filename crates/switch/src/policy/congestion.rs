@@ -16,7 +16,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::mac_table::Owner;
 use crate::switch::Member;
 
-/// For so long (nanoseconds) after a loss a receiver counts as too slow, and senders are remembered.
+/// For so long (nanoseconds) after a loss a receiver counts as too slow: longer than a poller waits for its processor, in which
+/// time nobody loses anything and the receiver's room becomes free.
+const SLOW: u64 = 100_000_000;
+/// For so long senders are remembered, and a receiver's pace is.
 const MEMORY: u64 = 10_000_000;
 /// This part of a receiver's room is not for those who are ahead of another.
 const HEADROOM: usize = 8;
@@ -108,7 +111,7 @@ impl Congestion {
     #[cold]
     pub(crate) fn served(&self, from: &Member, bytes: u64, lost: bool, now: u64) {
         if lost {
-            self.until.store(now.saturating_add(MEMORY), Ordering::Relaxed);
+            self.until.store(now.saturating_add(SLOW), Ordering::Relaxed);
         }
         let mut state = self.state();
         state.spend(now);

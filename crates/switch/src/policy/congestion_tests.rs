@@ -112,7 +112,7 @@ fn a_receiver_that_takes_much_at_once_and_seldom_is_shared_alike() {
 #[test]
 fn a_poller_that_stands_still_now_and_then_keeps_the_shares() {
     const SENDERS: &[Sender] = &[sender(1, &[60], 64, 1), sender(3, &[1514], 64, 1)];
-    for still in [200_000, 1_000_000, 5_000_000] {
+    for still in [200_000, 1_000_000, 5_000_000, 20_000_000] {
         let (bytes, idle) = contend_standing_still(SENDERS, (256, 20), still, 4_000);
         let shares = per_weight(SENDERS, &bytes);
         assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.01), "{still} ns: {shares:?}");
