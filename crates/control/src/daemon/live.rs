@@ -449,3 +449,37 @@ impl LiveSwitch {
         watches
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ringway_abi::Shape;
+    use ringway_ports::process;
+
+    use super::*;
+    use crate::config::Kind;
+
+    fn come(switch: &mut LiveSwitch, name: &str) -> u16 {
+        let (name, lan): (Name, Name) = (name.parse().unwrap(), "lan0".parse().unwrap());
+        let (sides, _ends) = process::open("p", Shape::default(), 0).unwrap();
+        let port = Arc::new(data::Port::new("p", sides.output, sides.bell));
+        let source = Arc::new(Source::new(sides.input, sides.signal));
+        let settings = Port::new(lan, Kind::Process, &name);
+        switch.insert(name.clone(), NewPort { settings, port, source, poller: 0, client: None, front_end: None });
+        switch.ports()[&name].owner.index()
+    }
+
+    #[test]
+    fn who_leaves_and_comes_back_is_known_to_others_as_before_and_is_forgotten_when_removed() {
+        let mut switch = LiveSwitch::new("lan0".parse().unwrap(), Switch::default()).unwrap();
+        let [a, b] = ["a", "b"].map(|name| come(&mut switch, name));
+        let names = ["a", "b"].map(|name| name.parse::<Name>().unwrap());
+        // The first of the free indices would be that of the other.
+        names.iter().for_each(|name| assert!(switch.leave(name).is_some()));
+        assert_eq!((come(&mut switch, "b"), come(&mut switch, "a")), (b, a));
+        assert!(switch.left.is_empty());
+        names.iter().for_each(|name| assert!(switch.leave(name).is_some()));
+        names.iter().for_each(|name| assert!(switch.remove(name).is_none()));
+        assert!(switch.left.is_empty());
+        assert_eq!(come(&mut switch, "b"), a);
+    }
+}
