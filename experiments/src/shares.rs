@@ -55,8 +55,8 @@ pub fn run_vhost(session: &mut Session) -> io::Result<Vec<Figure>> {
 
 fn figures<N: Ours>(session: &mut Session, experiment: &str) -> io::Result<Vec<Figure>> {
     let cores = session.cores;
-    // Buffers of a driver hold the longest frame.
-    let virtio = VirtioOptions { tx_ring: 512, rx_ring: 512, buffer_size: 65_536, ..VirtioOptions::default() };
+    // A driver's rings are as long as those of process ports, and its buffers hold the longest frame.
+    let virtio = VirtioOptions { tx_ring: 2048, rx_ring: 2048, buffer_size: 65_536, ..VirtioOptions::default() };
     let settings = Settings { shape: LONG, virtio, ..session.settings() };
     let start = |keys, sizes: Vec<Vec<usize>>, pace, told| {
         let plan = Plan { pace, ..Plan::new(sizes, told) };
