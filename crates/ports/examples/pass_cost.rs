@@ -1,8 +1,9 @@
 //! What a pass costs the switch, by the number of its frames: between two process ports, and between two vhost-user ports
-//! with split and with packed rings.
+//! with split and with packed rings; with these also where all frames are beyond the sender's limit, or the receiver's.
 //!
 //! `cargo run --release -p ringway-ports --example pass_cost` shows times; with the arguments `KIND FRAMES [PASSES]` under
-//! `valgrind --tool=callgrind --toggle-collect='*pass_cost*turn*'` it gives instructions: divide by the passes shown.
+//! `valgrind --tool=callgrind --toggle-collect='*pass_cost*turn*'` it gives instructions: divide by the passes shown. Limits let
+//! a burst pass first: with two numbers of passes, both beyond it, divide the difference.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,6 +15,7 @@ use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Shape, Slot};
 use ringway_ports::process::{self, ClientEnds};
 use ringway_ports::vhost_user::Role;
+use ringway_switch::policy::{Bucket, Egress, Limit, Policy, Rates};
 use ringway_switch::{
     Input, Learning, Mac, MacTable, Member, Owner, Passed, Port, Spreads, Switch, Time, Workspace, pass,
 };
@@ -35,7 +37,8 @@ const SHAPE: Shape = Shape {
 };
 const BATCH: usize = 256;
 const FRAME: usize = 60;
-const KINDS: [&str; 3] = ["process", "split", "packed"];
+const KINDS: [&str; 7] =
+    ["process", "split", "packed", "split-dropped-in", "split-dropped-out", "packed-dropped-in", "packed-dropped-out"];
 const FRAMES: [u32; 4] = [1, 2, 16, MOST_FRAMES];
 /// Half of a driver's ring: no batch has more.
 const MOST_FRAMES: u32 = 128;
@@ -98,16 +101,27 @@ fn process_ports(frames: u32, passes: u32) -> Duration {
     spent
 }
 
+/// Of a port that may send so little, or be given so little, that all but the first 32 frames are dropped; as `drops` says.
+fn policy(drops: Option<&str>, index: usize) -> Option<Policy> {
+    let limit = || Limit::new(Rates { bits: None, frames: Some(Bucket::new(1, 32)) });
+    match (drops?, index) {
+        ("dropped-in", 0) => Some(Policy { ingress: Some(Arc::new(limit())), ..Policy::default() }),
+        ("dropped-out", 1) => Some(Policy { egress: Some(Arc::new(Egress::new(limit()))), ..Policy::default() }),
+        _ => None,
+    }
+}
+
 /// The same between vhost-user ports with rings of kind `R`.
-fn vhost_ports<R: Ring>(frames: u32, passes: u32) -> Duration {
+fn vhost_ports<R: Ring>(frames: u32, passes: u32, drops: Option<&str>) -> Duration {
     let mut lan = Lan::new(&[Role::Server, Role::Server]);
     let attach = |index| VirtioEndpoint::<R>::attach(&lan.socket(index), &VirtioOptions::default()).expect("attached");
     let [mut sender, mut receiver] = [0, 1].map(attach);
-    let members: Vec<_> = lan.switch.members().cloned().collect();
+    let members = lan.switch.members().cloned().enumerate();
+    let members: Vec<_> = members.map(|(index, member)| Member { policy: policy(drops, index), ..member }).collect();
     let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
     table.learn(Mac::new([2, 0, 0, 0, 0, 1]), Owner::new(1, 0), 1, |_| true);
     let switch = Switch::new("lan0", members, table, Box::new(Learning), Spreads::default());
-    let (mut work, mut spent) = (Workspace::new(BATCH), Duration::ZERO);
+    let (mut work, mut spent, mut received) = (Workspace::new(BATCH), Duration::ZERO, 0);
     let frame = vhost_user::frame(1, 0, FRAME, 0);
     for number in 0..passes {
         (0..frames).for_each(|_| assert!(sender.tx_push(FRAME, |place| place.copy_from_slice(&frame))));
@@ -116,22 +130,24 @@ fn vhost_ports<R: Ring>(frames: u32, passes: u32) -> Duration {
         let passed = turn(&switch, &mut *lan.inputs[0], &mut work, &now);
         spent += began.elapsed();
         assert!(passed.fault.is_none() && !passed.receiver_fault && passed.frames == u64::from(frames));
-        assert_eq!(receiver.rx_batch(BATCH, |_| ()), frames as usize);
+        received += receiver.rx_batch(BATCH, |_| ());
     }
-    assert_eq!(switch.member(1).expect("a port").port.counters().read().out_frames, u64::from(passes * frames));
+    let sent = passes * frames;
+    assert_eq!(received, drops.map_or(sent, |_| sent.min(32)) as usize);
     spent
 }
 
 fn measure(kind: &str, frames: u32, passes: u32) {
     assert!(frames <= MOST_FRAMES);
-    let spent = match kind {
+    let (rings, drops) = kind.split_once('-').map_or((kind, None), |(rings, drops)| (rings, Some(drops)));
+    let spent = match rings {
         "process" => process_ports(frames, passes),
-        "split" => vhost_ports::<Split>(frames, passes),
-        "packed" => vhost_ports::<Packed>(frames, passes),
+        "split" => vhost_ports::<Split>(frames, passes, drops),
+        "packed" => vhost_ports::<Packed>(frames, passes, drops),
         _ => panic!("{kind}: no kind of {KINDS:?}"),
     };
     let each = spent.as_nanos() as f64 / f64::from(passes);
-    println!("{kind:8} {frames:4} frames: {passes} passes, {each:.1} ns each");
+    println!("{kind:18} {frames:4} frames: {passes} passes, {each:.1} ns each");
 }
 
 fn main() {

@@ -110,21 +110,29 @@ impl<R: Ring> Transmit<R> {
             let room = most.saturating_sub(discarded.frames as usize);
             let want = RUN.min(room).min(self.taken.capacity() - self.taken.len());
             let count = self.ring.gather(*at, 0, &mut heads[..want])?;
-            for head in &heads[..count] {
+            let mut rest = &heads[..count];
+            while let Some(head) = rest.first() {
+                // Frames of one descriptor each go by the row.
+                let plain = rest.iter().take_while(|head| head.first.unlike(0) == 0).count();
+                if plain > 0 {
+                    let (row, behind) = rest.split_at(plain);
+                    self.taken.extend(row.iter().map(|head| self.ring.alone(head)));
+                    let len = |head: &Head| u64::from(head.first.len()).saturating_sub(self.header as u64);
+                    discarded.bytes += row.iter().map(len).sum::<u64>();
+                    discarded.frames += plain as u64;
+                    *at = self.ring.past(*at, plain);
+                    rest = behind;
+                    continue;
+                }
                 let mut len = 0;
-                let chain = if head.first.unlike(0) == 0 {
-                    len = u64::from(head.first.len());
-                    self.ring.alone(head)
-                } else {
-                    walk(&self.ring, &mut space, *at, *head, |_, descriptor| {
-                        steps += 1;
-                        if descriptor.flags() & WRITE != 0 {
-                            return Err(RingFault::WritableInTransmit);
-                        }
-                        len += u64::from(descriptor.len());
-                        Ok(())
-                    })?
-                };
+                let chain = walk(&self.ring, &mut space, *at, *head, |_, descriptor| {
+                    steps += 1;
+                    if descriptor.flags() & WRITE != 0 {
+                        return Err(RingFault::WritableInTransmit);
+                    }
+                    len += u64::from(descriptor.len());
+                    Ok(())
+                })?;
                 *at = self.ring.after(*at, chain.slots);
                 self.taken.push(chain);
                 discarded.frames += 1;
@@ -132,6 +140,7 @@ impl<R: Ring> Transmit<R> {
                 if steps >= MOST_STEPS {
                     return Ok(());
                 }
+                rest = &rest[1..];
             }
             if !self.may_be_more(*at, &heads[..count], want) {
                 return Ok(());
