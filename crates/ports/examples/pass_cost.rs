@@ -132,8 +132,9 @@ fn vhost_ports<R: Ring>(frames: u32, passes: u32, drops: Option<&str>) -> Durati
         assert!(passed.fault.is_none() && !passed.receiver_fault && passed.frames == u64::from(frames));
         received += receiver.rx_batch(BATCH, |_| ());
     }
-    let sent = passes * frames;
-    assert_eq!(received, drops.map_or(sent, |_| sent.min(32)) as usize);
+    // Of what is dropped a burst came, and what its rate brings meanwhile.
+    let sent = (passes * frames) as usize;
+    assert!(if drops.is_some() { (32..64).contains(&received) } else { received == sent }, "{received} of {sent}");
     spent
 }
 
