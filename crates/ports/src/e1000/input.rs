@@ -169,7 +169,6 @@ impl Input for E1000Input {
     }
 
     fn needs_looks(&mut self) -> bool {
-        let side = self.side.lock();
-        self.device.mapped && (side.ring.is_on() || side.other.is_on())
+        self.device.mapped && self.side.lock().is_on()
     }
 }

@@ -84,6 +84,11 @@ impl InputSide {
         self.other.is_on() && self.link && is_pending(&self.other, page, queue, page.get(TDT + queue) & 0xffff)
     }
 
+    /// Whether either ring is.
+    pub(super) fn is_on(&self) -> bool {
+        self.ring.is_on() || self.other.is_on()
+    }
+
     /// Whether there may be frames in either.
     #[inline]
     pub(super) fn any_pending(&self, page: &RingPage) -> bool {

@@ -141,8 +141,8 @@ impl Device {
                 self.account.tail();
                 self.has_descriptors();
             }
-            TDBAL..TDT => self.apply_transmit(core, &[0]),
-            TDBAL1..TDT1 => self.apply_transmit(core, &[SECOND]),
+            TDBAL | TDBAH | TDLEN | TDH => self.apply_transmit(core, &[0]),
+            TDBAL1 | TDBAH1 | TDLEN1 | TDH1 => self.apply_transmit(core, &[SECOND]),
             RDBAL | RDBAH | RDLEN | RDH => self.apply_receive(core, Restart::Yes),
             TIDV if value & FLUSH != 0 => {
                 self.interrupting().causes.flush_transmit();

@@ -153,8 +153,9 @@ impl Device {
         self.forget_block();
         self.forget_counts();
         core.power_on();
-        self.disable_pin(false);
         self.reset_registers(core);
+        // No cause is left that the pin could be raised for.
+        self.disable_pin(false);
     }
 
     /// What the data path has counted for the statistics registers, which begin at 0.
