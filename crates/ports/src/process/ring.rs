@@ -125,7 +125,7 @@ impl<'m> RingMemory<'m> {
     #[inline(never)]
     pub(super) fn count_alike(&self, mut slots: &[[AtomicU64; 2]], addresses: &[u8; 12]) -> Discarded {
         let mut all = Discarded::default();
-        let Some(mut alike) = Alike::new(self.buffers, addresses) else { return all };
+        let mut alike = Alike::new(addresses);
         let mut together = ROW;
         while !slots.is_empty() {
             let (row, others) = slots.split_at(slots.len().min(together));
@@ -147,7 +147,7 @@ impl<'m> RingMemory<'m> {
     /// The first of these slots that have a frame of their own, as long as one may be, in a buffer that is there: compared,
     /// but not looked at.
     #[inline(always)]
-    fn count_whole(&self, slots: &[[AtomicU64; 2]], alike: &mut Alike<'_>) -> Discarded {
+    fn count_whole(&self, slots: &[[AtomicU64; 2]], alike: &mut Alike) -> Discarded {
         let longest = self.buffers.size() as u64;
         let mut whole = Discarded::default();
         for [word, _] in slots {
@@ -155,7 +155,7 @@ impl<'m> RingMemory<'m> {
             let len = Slot::whole_len(word);
             // One that is too short becomes one that is too long.
             if len.wrapping_sub(ETHERNET_HEADER) > longest - ETHERNET_HEADER
-                || !alike.add((word as u32).wrapping_sub(FIRST_BUFFER) as usize)
+                || !self.buffer(Slot::from_word(word)).is_some_and(|buffer| alike.add(buffer))
             {
                 break;
             }

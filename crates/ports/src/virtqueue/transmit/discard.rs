@@ -1,14 +1,14 @@
 //! Frames that go back unseen: of each no more than its descriptors is read.
 
-use ringway_memory::prefetch_read;
+use ringway_memory::Alike;
 use ringway_switch::Discarded;
 
 use super::{ASKS, MOST_STEPS, Transmit};
-use crate::copy::{ROW, prefetch};
+use crate::copy::ROW;
 use crate::gather::begins_with;
 use crate::guest::{GuestMemory, Space};
 use crate::virtqueue::RingFault;
-use crate::virtqueue::ring::{Head, RUN, Ring, WRITE, walk};
+use crate::virtqueue::ring::{Head, RUN, Ring, WRITE, plain, walk};
 
 impl<R: Ring> Transmit<R> {
     /// Takes frames until `discarded` stands at `most` frames, or there are no more. The next release gives them back.
@@ -72,29 +72,55 @@ impl<R: Ring> Transmit<R> {
         addresses: &[u8; 12],
         discarded: &mut Discarded,
     ) -> usize {
-        let mut taken = 0;
-        for row in heads.chunks(ROW) {
-            let mut wholes = [None; ROW];
-            for (head, whole) in row.iter().zip(&mut wholes) {
-                let plain = head.first.unlike(0) == 0;
-                let (address, len) = (head.first.address, head.first.len());
-                *whole = space.near(address, len).or_else(|| space.view(address, len)).filter(|_| plain);
-                whole.inspect(|whole| prefetch(*whole, |line| prefetch_read(line)));
+        let (mut rest, mut together) = (plain(heads, 0), ROW);
+        while let Some(&first) = rest.first() {
+            let row = &rest[..rest.len().min(together)];
+            let mut alike = match self.header {
+                12 => self.count_like::<12>(space, row, addresses),
+                _ => self.count_like::<10>(space, row, addresses),
+            };
+            if alike.frames == 0 && together > 1 {
+                // One by one, up to the other.
+                together = 1;
+                continue;
             }
-            for (head, whole) in row.iter().zip(&wholes) {
-                let asks = whole.is_none_or(|whole| whole.first_word().is_none_or(|word| word & ASKS != 0));
-                let frame = whole.and_then(|whole| whole.behind(self.header)).filter(|_| !asks);
-                let Some(frame) = frame.filter(|frame| frame.len() <= self.longest && begins_with(*frame, addresses))
-                else {
-                    return taken;
-                };
-                self.taken.push(self.ring.alone(head));
-                taken += 1;
-                discarded.frames += 1;
-                discarded.bytes += frame.len() as u64;
+            if alike.frames == 0 {
+                let Some(len) = self.like(space, first, addresses) else { break };
+                // Others may be where this one is.
+                (alike, together) = (Discarded { frames: 1, bytes: len as u64 }, ROW);
             }
+            let (row, behind) = rest.split_at(alike.frames as usize);
+            self.taken.extend(row.iter().map(|head| self.ring.alone(head)));
+            discarded.frames += alike.frames;
+            discarded.bytes += alike.bytes;
+            rest = behind;
         }
-        taken
+        plain(heads, 0).len() - rest.len()
+    }
+
+    /// How many of these plain heads, from the first on, are of the region that was used last and like that; none unless all are
+    /// that are compared together.
+    #[inline(always)]
+    fn count_like<const HEADER: usize>(&self, space: &Space<'_>, heads: &[Head], addresses: &[u8; 12]) -> Discarded {
+        let (mut alike, mut all) = (Alike::new(addresses), Discarded::default());
+        for Head { first, .. } in heads {
+            let Some(whole) = space.near(first.address, first.len()) else { break };
+            // One that is shorter than its header becomes one that is too long.
+            let len = whole.len().wrapping_sub(HEADER);
+            if len > self.longest || !alike.add_behind::<HEADER>(whole) {
+                break;
+            }
+            all.frames += 1;
+            all.bytes += len as u64;
+        }
+        if alike.are_all() && alike.headers() & ASKS == 0 { all } else { Discarded::default() }
+    }
+
+    /// The length of the frame of a plain head, if it is like that.
+    fn like(&self, space: &mut Space<'_>, head: Head, addresses: &[u8; 12]) -> Option<usize> {
+        let whole = space.view(head.first.address, head.first.len())?;
+        let (word, frame) = (whole.first_word()?, whole.behind(self.header)?);
+        (word & ASKS == 0 && frame.len() <= self.longest && begins_with(frame, addresses)).then_some(frame.len())
     }
 
     fn skip(
