@@ -3,7 +3,8 @@
 //! While a receiver loses frames for want of room, each sender that loses some is noted with what it had, divided by its
 //! weight. None may be ahead of the one that had least by more than a quantum: what it sends beyond is lost as if there
 //! were no room, which leaves the room to the others. Who lost nothing lately has what it wants and holds nobody up:
-//! lately, and not with its last batch, as a batch that meets the room of a receiver that takes much at once loses nothing.
+//! lately, and not with its last batch, as batches that meet the room of a receiver that takes much at once lose nothing. Nor does
+//! who is not back at once.
 //! So the room goes to those who use it, and frame sizes, batches and the order of polling make no difference. Where the
 //! receiver tells how much room it has, the last part of it is for those who had least, so that who wants little, or comes
 //! a little later, finds some. One that was away for a moment makes up for it.
@@ -23,11 +24,14 @@ const SLOW: u64 = 100_000_000;
 const MEMORY: u64 = 10_000_000;
 /// This part of a receiver's room is not for those who are ahead of another.
 const HEADROOM: usize = 8;
-/// For so long a sender that lost frames counts as one that will be back at once, and that much longer for each sender:
+/// For so long a sender that was served counts as one that will be back at once, and that much longer for each sender:
 /// between two of its batches a poller serves all the others. One that sends now and then holds up nobody. While nobody
 /// is served, as when the poller waits for its processor, no more of this time passes than that.
 const AT_ONCE: u64 = 100_000;
 const TURN: u64 = 30_000;
+/// For so long one that is back each time counts as one that lost frames: longer than senders take to fill the ring of a receiver
+/// that has emptied it, in which time nobody loses any.
+const LATELY: u64 = 1_000_000;
 /// How far one may be ahead of another, in bytes of weight 1: a part of what the receiver takes in [`MEMORY`], in bounds.
 const QUANTUM: std::ops::RangeInclusive<u64> = 2048..=65_536;
 const PART: u64 = 32;
@@ -65,8 +69,10 @@ struct Sender {
     owner: Owner,
     /// What it had, divided by its weight.
     had: u64,
-    /// When it was served last, and how much time had been spent serving when it last lost frames.
+    /// When it was served last.
     seen: u64,
+    /// How much time had been spent serving by then, and when it last lost frames.
+    spent: u64,
     lost: Option<u64>,
 }
 
@@ -123,7 +129,7 @@ impl Congestion {
         sender.had = sender.had.max(least.saturating_sub(behind));
         // Comes round after months; whoever does is brought up to the others above.
         sender.had = sender.had.wrapping_add(bytes * SCALE / u64::from(from.weight.max(1)));
-        sender.seen = now;
+        (sender.seen, sender.spent) = (now, spent);
         if lost {
             sender.lost = Some(spent);
         }
@@ -137,10 +143,11 @@ impl State {
         self.served = self.served.max(now);
     }
 
-    /// The least that any other had of those who lost frames so lately that they are expected to send more at once.
+    /// The least that any other had of those who lost frames lately and are expected to send more at once.
     fn least_of_hungry(&self, owner: Owner) -> Option<u64> {
         let at_once = AT_ONCE + TURN * self.senders.len() as u64;
-        self.least_of_others(owner, |other| other.lost.is_some_and(|lost| self.spent - lost < at_once))
+        let lately = |other: &Sender| other.lost.is_some_and(|lost| self.spent - lost < LATELY.max(at_once));
+        self.least_of_others(owner, |other| lately(other) && self.spent - other.spent < at_once)
     }
 
     /// The least that any other had of those that `count`.
@@ -152,7 +159,7 @@ impl State {
     fn sender(&mut self, owner: Owner, least: u64, now: u64) -> &mut Sender {
         let place = self.senders.iter().position(|sender| sender.owner == owner).unwrap_or_else(|| {
             self.senders.retain(|sender| now.saturating_sub(sender.seen) < MEMORY);
-            self.senders.push(Sender { owner, had: least, seen: now, lost: None });
+            self.senders.push(Sender { owner, had: least, seen: now, spent: 0, lost: None });
             self.senders.len() - 1
         });
         &mut self.senders[place]

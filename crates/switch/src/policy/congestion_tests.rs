@@ -19,16 +19,19 @@ const fn sender(weight: u32, lens: &'static [usize], batch: usize, every: u64) -
     Sender { weight, lens, batch, every }
 }
 
+const ROOM: usize = 256;
+
 /// Sends to port 0, which takes `frames` frames every so many steps and has room for 256, for so many steps; gives the bytes
 /// that came of each, of the second half, and how often it had less to take.
 fn contend(senders: &'static [Sender], takes: (usize, u64), steps: u64) -> (Vec<u64>, u64) {
-    contend_standing_still(senders, takes, 0, steps)
+    contend_standing_still(senders, takes, ROOM, 0, steps)
 }
 
-/// The same where the poller stands still for so many nanoseconds whenever the receiver takes something.
+/// The same where it has room for so many, and the poller stands still for so many nanoseconds whenever it takes something.
 fn contend_standing_still(
     senders: &'static [Sender],
     (frames, every): (usize, u64),
+    room: usize,
     still: u64,
     steps: u64,
 ) -> (Vec<u64>, u64) {
@@ -39,7 +42,7 @@ fn contend_standing_still(
     let plan = Plan { bytes: 32 << 20, change: Box::new(weigh), ..Plan::new(1 + senders.len() as u16) };
     let mut lan = plan.learning();
     lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
-    lan.sink(0, |kept| kept.room = 256);
+    lan.sink(0, |kept| kept.room = room);
     let (mut bytes, mut idle) = (vec![0; senders.len()], 0);
     for step in 0..steps {
         let nanoseconds = 1_000_000_000 + step * STEP + step.div_ceil(every) * still;
@@ -113,10 +116,21 @@ fn a_receiver_that_takes_much_at_once_and_seldom_is_shared_alike() {
 fn a_poller_that_stands_still_now_and_then_keeps_the_shares() {
     const SENDERS: &[Sender] = &[sender(1, &[60], 64, 1), sender(3, &[1514], 64, 1)];
     for still in [200_000, 1_000_000, 5_000_000, 20_000_000] {
-        let (bytes, idle) = contend_standing_still(SENDERS, (256, 20), still, 4_000);
+        let (bytes, idle) = contend_standing_still(SENDERS, (256, 20), ROOM, still, 4_000);
         let shares = per_weight(SENDERS, &bytes);
         assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.01), "{still} ns: {shares:?}");
         assert_eq!(idle, 0, "{still} ns");
+    }
+}
+
+#[test]
+fn a_long_ring_that_is_emptied_at_once_is_filled_in_shares() {
+    // 32 steps, in which nobody loses anything.
+    const SENDERS: &[Sender] = &[sender(1, &[60], 64, 1), sender(1, &[1514], 64, 1)];
+    for still in [0, 5_000_000] {
+        let (bytes, _) = contend_standing_still(SENDERS, (4096, 200), 4096, still, 8_000);
+        let shares = per_weight(SENDERS, &bytes);
+        assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.01), "{still} ns: {shares:?}");
     }
 }
 
