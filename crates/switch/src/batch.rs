@@ -14,7 +14,7 @@ use self::losses::Losses;
 pub use self::place::Destination;
 use crate::counters::DropReason;
 use crate::offload::{self, Accepts, Offload};
-use crate::policy::{Cause, Class, Exhausted};
+use crate::policy::{Cause, Class, Cost, Exhausted};
 
 /// Most frames in a batch.
 pub const MAX_BATCH: usize = 1024;
@@ -60,6 +60,10 @@ struct Parts {
     waited: bool,
     count: usize,
     limit: usize,
+    /// With more frames, segments counted, it is full.
+    max_frames: usize,
+    /// Segments but for the first of each frame.
+    segments: usize,
     /// With more bytes it is full.
     max_bytes: u64,
     /// How long its frames may be, where it has to end at `max_bytes` to a frame; 0: it need not.
@@ -107,6 +111,8 @@ impl BatchStorage {
             waited: false,
             count: 0,
             limit,
+            max_frames: usize::MAX,
+            segments: 0,
             max_bytes: MAX_BYTES,
             longest: 0,
             bytes: 0,
@@ -137,6 +143,7 @@ impl Parts {
         (self.class, self.needs, self.rejected, self.more) = (None, Accepts::NOTHING, false, false);
         (self.alike, self.together, self.waited) = (false, false, false);
         (self.count, self.limit) = (0, self.entries.len());
+        (self.max_frames, self.segments) = (usize::MAX, 0);
         (self.max_bytes, self.longest) = (MAX_BYTES, 0);
         (self.bytes, self.extra, self.drafted) = (0, 0, 0);
         self.offloads.clear();
@@ -178,7 +185,8 @@ impl<'m> Batch<'m> {
             return 0;
         }
         let room = self.parts.limit.saturating_sub(self.parts.count + self.parts.refused.total);
-        match (self.parts.max_bytes - self.parts.bytes).checked_div(self.parts.longest) {
+        let room = room.min(self.parts.max_frames.saturating_sub(self.parts.count + self.parts.segments));
+        match (self.parts.max_bytes - self.parts.bytes - self.parts.extra).checked_div(self.parts.longest) {
             None => room,
             Some(frames) => room.min(frames as usize + 1),
         }
@@ -201,9 +209,11 @@ impl<'m> Batch<'m> {
         self.parts.waited = true;
     }
 
-    /// Has the batch end before a frame that would begin after `bytes` bytes (at least 1) or `frames` frames.
+    /// Has the batch end before a frame that would begin after `bytes` bytes (at least 1) or `frames` frames, as they are on a
+    /// wire.
     pub(crate) fn bound(&mut self, bytes: u64, frames: u64) {
-        self.parts.limit = self.parts.limit.min(usize::try_from(frames).unwrap_or(usize::MAX));
+        let frames = usize::try_from(frames).unwrap_or(usize::MAX);
+        (self.parts.limit, self.parts.max_frames) = (self.parts.limit.min(frames), self.parts.max_frames.min(frames));
         if bytes <= self.parts.limit as u64 * LONGEST {
             (self.parts.max_bytes, self.parts.longest) = (self.parts.max_bytes.min(bytes - 1), LONGEST);
         }
@@ -399,6 +409,7 @@ impl<'m> Batch<'m> {
                 self.parts.offloads.push(offload);
                 self.parts.needs |= Accepts::needed_by(&offload);
                 self.parts.extra += segments as u64 * SEGMENT_COST;
+                self.parts.segments += segments - 1;
             }
             Err(reason) => {
                 if entry.more.rests() > 0 {
@@ -446,6 +457,31 @@ impl<'m> Batch<'m> {
     #[must_use]
     pub fn frame_len(&self, index: usize) -> usize {
         self.parts.entries[index].len as usize
+    }
+
+    /// What frame `index` takes of a limit.
+    #[inline]
+    #[must_use]
+    pub(crate) fn cost_of(&self, index: usize) -> Cost {
+        let entry = &self.parts.entries[index];
+        match entry.more.offload() {
+            None => Cost::of_one(entry.len as usize),
+            Some(place) => {
+                let (frames, headers) =
+                    offload::on_a_wire(self.head(index), entry.len as usize, &self.parts.offloads[place]);
+                Cost { bytes: u64::from(entry.len) + headers, frames }
+            }
+        }
+    }
+
+    /// What all of them take together.
+    #[inline]
+    #[must_use]
+    pub(crate) fn cost(&self) -> Cost {
+        if !self.parts.needs.meets(Accepts::SEGMENTED) {
+            return Cost { bytes: self.parts.bytes, frames: self.parts.count as u64 };
+        }
+        (0..self.parts.count).map(|index| self.cost_of(index)).sum()
     }
 
     /// All of it went to a port that was given so many frames and refused the others.

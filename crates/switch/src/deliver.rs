@@ -3,7 +3,7 @@
 use crate::batch::{AllFrames, Batch, Destination, Frame, InTurn};
 use crate::counters::DropReason;
 use crate::offload::{Accepts, Finisher};
-use crate::policy::{self, Class, Exhausted, Retagger};
+use crate::policy::{self, Class, Cost, Exhausted, Retagger};
 use crate::port::Output;
 use crate::switch::{MAX_PORTS, Member, Switch};
 use crate::time::Time;
@@ -295,18 +295,18 @@ impl Lists {
         let mut frames = Frames::of(batch, order);
         let mut output = member.port.output();
         if let Some(egress) = member.policy.as_ref().and_then(|policy| policy.egress.as_ref()) {
-            let sum = (order.len() == batch.len()).then(|| (batch.bytes(), batch.len() as u64));
-            let lengths = order.iter().map(|&index| batch.frame_len(usize::from(index)));
-            let turn = egress.admit(from, lengths, sum, now.nanoseconds);
+            let sum = (order.len() == batch.len()).then(|| (batch.len(), batch.cost()));
+            let costs = order.iter().map(|&index| batch.cost_of(usize::from(index)));
+            let turn = egress.admit(from, costs, sum, now.nanoseconds);
             if turn.refused > 0 {
-                refuse(&frames, turn.frames, DropReason::EgressLimited, member, switch.watch(port));
+                refuse(&frames, turn.given, DropReason::EgressLimited, member, switch.watch(port));
                 if order.len() == batch.len() && self.flood.first == NONE {
-                    self.exhausted = Some(batch.exhausted(port, turn.frames as usize, turn.cause));
+                    self.exhausted = Some(batch.exhausted(port, turn.given, turn.cause));
                 }
-                if turn.frames == 0 {
+                if turn.given == 0 {
                     return false;
                 }
-                frames = Frames::of(batch, &order[..turn.frames as usize]);
+                frames = Frames::of(batch, &order[..turn.given]);
             }
         }
         let (congestion, before) = (member.port.congestion(), member.port.counters().given_and_lost());
@@ -316,14 +316,14 @@ impl Lists {
             // One that stands still costs the others as little as may be.
             let (bytes, most) =
                 if let Some((0, _)) = room { (0, 0) } else { congestion.most(from, room, now.nanoseconds) };
-            let turn = policy::first(frames.clone().map(|frame| frame.len()), bytes, most);
+            let turn = policy::first(frames.clone().map(|frame| Cost::of_one(frame.len())), bytes, most);
             if turn.refused > 0 {
-                refuse(&frames, turn.frames, DropReason::ReceiverFull, member, switch.watch(port));
-                if turn.frames == 0 {
+                refuse(&frames, turn.given, DropReason::ReceiverFull, member, switch.watch(port));
+                if turn.given == 0 {
                     congestion.served(from, 0, true, now.nanoseconds);
                     return false;
                 }
-                frames = Frames::of(batch, &order[..turn.frames as usize]);
+                frames = Frames::of(batch, &order[..turn.given]);
             }
         }
         self.served.push(port);
@@ -404,8 +404,8 @@ fn keep_all(batch: &Batch<'_>, switch: &Switch, port: u16) -> Option<bool> {
 
 /// Counts and shows all frames but the first `given` as lost.
 #[cold]
-fn refuse(frames: &Frames<'_, '_>, given: u64, reason: DropReason, member: &Member, watch: Option<&Watch>) {
-    let refused = frames.clone().skip(given as usize);
+fn refuse(frames: &Frames<'_, '_>, given: usize, reason: DropReason, member: &Member, watch: Option<&Watch>) {
+    let refused = frames.clone().skip(given);
     member.port.counters().drop_out(reason, refused.clone().count() as u64);
     if let Some(watch) = watch {
         watch.lose(refused, reason);

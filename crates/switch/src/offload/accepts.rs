@@ -32,6 +32,16 @@ impl Accepts {
         Accepts(self.0 & !other.0)
     }
 
+    /// All that is to be segmented.
+    pub(crate) const SEGMENTED: Accepts = Accepts(2 | 4 | 16 | 32);
+
+    /// Whether any of `other` is in the set.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn meets(self, other: Accepts) -> bool {
+        self.0 & other.0 != 0
+    }
+
     /// Whether all of `other` is in the set.
     #[inline]
     #[must_use]

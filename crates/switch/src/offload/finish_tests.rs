@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::samples::{Sample, complete};
-use super::{Accepts, Gso, Offload};
+use super::{Accepts, Gso, Offload, on_a_wire};
 use crate::testing::{Lan, Plan, frame, mac};
 use crate::{DropReason, Mac};
 
@@ -68,6 +68,10 @@ proptest! {
                 bytes
             }).collect();
             sample.check(&finished);
+            let head = std::array::from_fn(|at| bytes.get(at).copied().unwrap_or(0));
+            let (frames, headers) = on_a_wire(&head, bytes.len(), &offload);
+            prop_assert_eq!(frames, finished.len() as u64);
+            prop_assert_eq!(bytes.len() as u64 + headers, finished.iter().map(|one| one.len() as u64).sum::<u64>());
         }
     }
 

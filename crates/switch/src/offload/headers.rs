@@ -2,6 +2,7 @@
 
 use ringway_memory::HEAD_BYTES;
 
+use super::segment::FRAGMENT_BYTES;
 use super::{Gso, Offload};
 use crate::counters::DropReason;
 
@@ -105,6 +106,18 @@ pub(super) fn cut(headers: &Headers, offload: &Offload) -> (usize, usize) {
         Gso::Udp4Frag => (headers.transport, usize::from(offload.gso_size) & !7),
         _ => (headers.end, offload.gso_size.into()),
     }
+}
+
+/// Frames that one of `len` bytes becomes on a wire, which was admitted with this offload and begins with `head`; and the bytes of
+/// the headers that all but one of them have besides.
+#[cold]
+pub(crate) fn on_a_wire(head: &[u8; HEAD_BYTES], len: usize, offload: &Offload) -> (u64, u64) {
+    let Some(headers) = Headers::find(head).filter(|_| offload.gso != Gso::None) else { return (1, 0) };
+    let (first, size) = cut(&headers, offload);
+    let frames = len.saturating_sub(first).div_ceil(size.max(1)).max(1);
+    // The header that says that it is a fragment the whole does not have.
+    let fragment = if headers.v6 && offload.gso == Gso::Udp4Frag { FRAGMENT_BYTES } else { 0 };
+    (frames as u64, ((frames - 1) * first + frames * fragment) as u64)
 }
 
 /// The offload of a frame of `len` bytes that begins with `head`, its `hdr_len` made true, and the number of segments.

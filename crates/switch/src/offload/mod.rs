@@ -19,6 +19,6 @@ pub(crate) mod samples;
 pub use accepts::Accepts;
 pub(crate) use finish::Finisher;
 pub use headers::MAX_FRAME;
-pub(crate) use headers::admit;
+pub(crate) use headers::{admit, on_a_wire};
 pub use ringway_abi::offload::{BadOffload, Gso, Offload};
 pub(crate) use segment::sum_from;

@@ -14,7 +14,7 @@ const PSH: u8 = 8;
 const CWR: u8 = 0x80;
 const MORE_FRAGMENTS: usize = 0x2000;
 const FRAGMENT: u8 = 44;
-const FRAGMENT_BYTES: usize = 8;
+pub(super) const FRAGMENT_BYTES: usize = 8;
 /// What may not fit behind the headers of the first IPv6 fragment, which are longer than the frame's.
 pub(super) const TAIL_BYTES: usize = FRAGMENT_BYTES;
 

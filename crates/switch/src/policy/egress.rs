@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::bucket::{BYTE, Bucket, PARTS};
-use super::limit::{Grant, Limit};
+use super::limit::{Cost, Grant, Limit};
 use super::shares::Share;
 use super::tally::Cause;
 use crate::switch::Member;
@@ -24,8 +24,9 @@ struct Sender {
 
 /// What one sender may give the port now, of the frames that it has.
 pub(crate) struct Admitted {
-    pub(crate) frames: u64,
-    pub(crate) bytes: u64,
+    /// The first so many of them, and what they take.
+    pub(crate) given: usize,
+    pub(crate) cost: Cost,
     pub(crate) refused: u64,
     /// Why, if any were.
     pub(crate) cause: Cause,
@@ -60,36 +61,37 @@ impl Egress {
         })
     }
 
-    /// Of frames of these lengths, the first that `from` may give now. They count as given. `sum` is what they are together,
-    /// bytes and frames, where that is known.
+    /// Of frames that take so much each, the first that `from` may give now. They count as given. `sum` is how many they are and
+    /// what they take together, where that is known.
     pub(crate) fn admit(
         &self,
         from: &Member,
-        lengths: impl Iterator<Item = usize>,
-        sum: Option<(u64, u64)>,
+        costs: impl Iterator<Item = Cost>,
+        sum: Option<(usize, Cost)>,
         now: u64,
     ) -> Admitted {
         self.with(from, |sender| {
             let grant = self.limit.open(now);
             let most = self.most(&grant, sender, from, now);
             let admitted = match sum {
-                Some((bytes, frames)) if bytes <= most.bytes && frames <= most.frames => {
-                    Admitted { frames, bytes, refused: 0, cause: Cause::Bits }
+                Some((given, cost)) if cost.bytes <= most.bytes && cost.frames <= most.frames => {
+                    Admitted { given, cost, refused: 0, cause: Cause::Bits }
                 }
                 _ => {
-                    let admitted = first(lengths, most.bytes, most.frames);
-                    Admitted { cause: most.cause(admitted.frames), ..admitted }
+                    let admitted = first(costs, most.bytes, most.frames);
+                    Admitted { cause: most.cause(admitted.cost.frames), ..admitted }
                 }
             };
             if admitted.refused > 0 {
                 self.limit.refuse(admitted.cause, admitted.refused);
             }
-            self.limit.settle(&grant, admitted.bytes, admitted.frames);
+            let Cost { bytes, frames } = admitted.cost;
+            self.limit.settle(&grant, bytes, frames);
             if let Some(bucket) = self.shared_bits() {
-                bucket.clock().served(&sender.bits, from.weight, admitted.bytes as i64 * BYTE, bucket);
+                bucket.clock().served(&sender.bits, from.weight, bytes as i64 * BYTE, bucket);
             }
             if let Some(bucket) = &self.limit.own.frames {
-                bucket.clock().served(&sender.frames, from.weight, admitted.frames as i64 * PARTS, bucket);
+                bucket.clock().served(&sender.frames, from.weight, frames as i64 * PARTS, bucket);
             }
             admitted
         })
@@ -132,12 +134,12 @@ impl Egress {
 }
 
 /// The first frames that begin before so many bytes and frames.
-pub(crate) fn first(lengths: impl Iterator<Item = usize>, most: u64, most_frames: u64) -> Admitted {
-    let mut admitted = Admitted { frames: 0, bytes: 0, refused: 0, cause: Cause::Bits };
-    for len in lengths {
-        if admitted.bytes < most && admitted.frames < most_frames {
-            admitted.frames += 1;
-            admitted.bytes += len as u64;
+pub(crate) fn first(costs: impl Iterator<Item = Cost>, most: u64, most_frames: u64) -> Admitted {
+    let mut admitted = Admitted { given: 0, cost: Cost::default(), refused: 0, cause: Cause::Bits };
+    for cost in costs {
+        if admitted.cost.bytes < most && admitted.cost.frames < most_frames {
+            admitted.given += 1;
+            admitted.cost += cost;
         } else {
             admitted.refused += 1;
         }

@@ -1,6 +1,6 @@
 //! Holding back: frames for a port whose limit has its senders wait stay in their sender's ring.
 
-use super::{Egress, Excess, Grant};
+use super::{Cost, Egress, Excess, Grant};
 use crate::batch::{Batch, Destination};
 use crate::switch::{Member, Switch};
 
@@ -18,8 +18,7 @@ struct Room<'a> {
     port: u16,
     egress: &'a Egress,
     grant: Grant,
-    bytes: u64,
-    frames: u64,
+    cost: Cost,
 }
 
 /// The first frame of the batch that has to wait, and everything after it: order is kept. Frames that are flooded wait for
@@ -36,17 +35,16 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) 
             let Some(place) = place else { return Some(Held { len: first, until: now }) };
             let room = place.get_or_insert_with(|| {
                 let grant = egress.room(from, now);
-                Room { port, egress, grant, bytes: 0, frames: 0 }
+                Room { port, egress, grant, cost: Cost::default() }
             });
             for index in first..end {
-                if !room.grant.covers(room.bytes, room.frames) {
+                if !room.grant.covers(room.cost) {
                     let until = room.egress.resume_at(now);
-                    let cause = room.grant.cause(room.frames);
+                    let cause = room.grant.cause(room.cost.frames);
                     room.egress.limit().wait(cause, until.saturating_sub(now));
                     return Some(Held { len: index, until });
                 }
-                room.bytes += batch.frame_len(index) as u64;
-                room.frames += 1;
+                room.cost += batch.cost_of(index);
             }
         }
         first = end;

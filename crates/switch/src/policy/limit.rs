@@ -1,5 +1,7 @@
 //! A port's limit in one direction: its own buckets, and one that it shares with others.
 
+use std::iter::Sum;
+use std::ops::AddAssign;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,15 +9,49 @@ use super::bucket::{BYTE, Bucket, PARTS};
 use super::shares::Share;
 use super::tally::{Cause, Tally};
 
-/// Most that one batch reserves of a shared bucket, in parts: 256 KiB.
-const TURN: i64 = (256 << 10) * BYTE;
 /// Frames that are worth a visit, and bytes: what takes longer to be copied keeps the poller's other ports waiting.
 const BATCH: i64 = 256;
 const BATCH_BYTES: i64 = 64 << 10;
 /// More bytes than any batch has.
 const ANY_BATCH: u64 = 4 << 20;
+/// Most that one batch reserves of a shared bucket, in parts.
+const TURN: i64 = ANY_BATCH as i64 * BYTE;
 /// A frame's length until one was seen.
 const USUAL_LEN: u64 = 512;
+
+/// What frames take of a limit: as many and as long as they are on a wire, where one that is to be segmented is several, each
+/// with headers of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    pub(crate) bytes: u64,
+    pub(crate) frames: u64,
+}
+
+impl Cost {
+    /// Of a frame of `len` bytes as it is.
+    #[inline]
+    pub(crate) fn of_one(len: usize) -> Cost {
+        Cost { bytes: len as u64, frames: 1 }
+    }
+}
+
+impl AddAssign for Cost {
+    #[inline]
+    fn add_assign(&mut self, other: Cost) {
+        self.bytes += other.bytes;
+        self.frames += other.frames;
+    }
+}
+
+impl Sum for Cost {
+    #[inline]
+    fn sum<I: Iterator<Item = Cost>>(costs: I) -> Cost {
+        costs.fold(Cost::default(), |mut sum, cost| {
+            sum += cost;
+            sum
+        })
+    }
+}
 
 /// What a limit is made of: bits, frames or both.
 #[derive(Clone, Debug, Default)]
@@ -143,8 +179,8 @@ impl Grant {
 
     /// Whether a frame may begin after so much.
     #[inline]
-    pub(crate) fn covers(&self, bytes: u64, frames: u64) -> bool {
-        bytes < self.bytes && frames < self.frames
+    pub(crate) fn covers(&self, cost: Cost) -> bool {
+        cost.bytes < self.bytes && cost.frames < self.frames
     }
 
     /// Why no frame may begin after so many.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{Bucket, Egress, Limit, Rates, Shared};
+use super::{Bucket, Cost, Egress, Limit, Rates, Shared};
 use crate::mac_table::Owner;
 use crate::switch::Member;
 use crate::testing::Plan;
@@ -48,9 +48,9 @@ fn contend(egress: &Egress, senders: &mut [Sender]) {
             senders.iter_mut().for_each(|sender| (sender.given, sender.refused) = (0, 0));
         }
         let sender = &mut senders[index];
-        let frames = sender.lens.iter().copied().cycle().take(sender.batch);
+        let frames = sender.lens.iter().copied().map(Cost::of_one).cycle().take(sender.batch);
         let turn = egress.admit(&members[index], frames, None, now);
-        sender.given += turn.bytes;
+        sender.given += turn.cost.bytes;
         sender.refused += turn.refused;
         sender.next += sender.every;
     }
@@ -240,8 +240,8 @@ fn a_sender_alone_may_use_the_whole_burst_and_one_more_has_half_at_once() {
     let egress = Egress::new(Limit::new(bits(1_000_000_000, 10_000_000)));
     let members = [member(0), member(1)];
     let give = |sender: usize, now: u64| {
-        let frames = std::iter::repeat_n(1250, 2000);
-        egress.admit(&members[sender], frames, None, now).bytes * 8
+        let frames = std::iter::repeat_n(Cost::of_one(1250), 2000);
+        egress.admit(&members[sender], frames, None, now).cost.bytes * 8
     };
     let mut now = START;
     for _ in 0..2_000 {

@@ -37,6 +37,8 @@ mod claims_tests;
 #[cfg(test)]
 mod congestion_tests;
 #[cfg(test)]
+mod cost_tests;
+#[cfg(test)]
 mod exhausted_tests;
 #[cfg(test)]
 mod guard_tests;
@@ -70,7 +72,7 @@ pub(crate) use congestion::Congestion;
 pub(crate) use egress::first;
 pub(crate) use exhausted::Exhausted;
 pub(crate) use guard::Judging;
-pub(crate) use limit::Grant;
+pub(crate) use limit::{Cost, Grant};
 pub(crate) use reach::may_pass;
 pub(crate) use retag::{Retagger, keep_all, keep_own};
 pub(crate) use rules::Heard;

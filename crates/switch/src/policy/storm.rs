@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::limit::{Grant, Rates};
+use super::limit::{Cost, Grant, Rates};
 use super::tally::Tally;
 use crate::batch::{Batch, Destination};
 use crate::counters::DropReason;
@@ -63,11 +63,10 @@ impl Storm {
                 };
                 let class = classes[place].get_or_insert_with(|| {
                     let grant = limits[place].open(now.nanoseconds);
-                    Class { grant, bytes: 0, frames: 0, refused: 0 }
+                    Class { grant, cost: Cost::default(), refused: 0 }
                 });
-                if class.grant.covers(class.bytes, class.frames) {
-                    class.bytes += batch.frame_len(index) as u64;
-                    class.frames += 1;
+                if class.grant.covers(class.cost) {
+                    class.cost += batch.cost_of(index);
                 } else {
                     class.refused += 1;
                     batch.set_destination(index, Destination::Drop(DropReason::StormLimited));
@@ -75,11 +74,11 @@ impl Storm {
             }
         }
         for (class, (rates, tally)) in classes.into_iter().zip(limits.into_iter().zip(&*self.tallies)) {
-            if let Some(Class { grant, bytes, frames, refused }) = class {
-                rates.take(bytes, frames);
-                tally.pass_alone(bytes, frames);
+            if let Some(Class { grant, cost, refused }) = class {
+                rates.take(cost.bytes, cost.frames);
+                tally.pass_alone(cost.bytes, cost.frames);
                 if refused > 0 {
-                    tally.refuse(grant.cause(frames), refused);
+                    tally.refuse(grant.cause(cost.frames), refused);
                 }
             }
         }
@@ -89,7 +88,6 @@ impl Storm {
 /// What of one class a batch may send, sends, and may not send.
 struct Class {
     grant: Grant,
-    bytes: u64,
-    frames: u64,
+    cost: Cost,
     refused: u64,
 }

@@ -1,6 +1,6 @@
 //! What a port may send now, by its limit, before, in and after a pass.
 
-use super::{Cause, Excess, Grant, Policy};
+use super::{Cause, Cost, Excess, Grant, Policy};
 use crate::batch::Batch;
 use crate::counters::DropReason;
 use crate::switch::{Member, Switch};
@@ -64,9 +64,9 @@ impl Policy {
     /// Takes the frames beyond what was granted out of the batch. What was rejected before costs nothing.
     pub(crate) fn keep_to(&self, turn: &Turn, batch: &mut Batch<'_>, from: &Member, watch: Option<&Watch>) {
         let Turn::Limited(grant) = turn else { return };
-        let (kept, _, frames) = measure(batch, Some(grant));
+        let (kept, cost) = measure(batch, Some(grant));
         if kept < batch.len() {
-            self.refuse(grant.cause(frames), (batch.len() - kept) as u64, from);
+            self.refuse(grant.cause(cost.frames), (batch.len() - kept) as u64, from);
             watch.inspect(|watch| watch.show_refused(batch, kept));
             batch.truncate(kept);
         }
@@ -77,9 +77,9 @@ impl Policy {
     pub(crate) fn charge(&self, batch: &mut Batch<'_>, turn: &Turn, switch: &Switch, now: &Time) -> bool {
         let mut is_used_up = false;
         if let Turn::Limited(grant) = turn {
-            let (_, bytes, frames) = measure(batch, None);
-            self.settle(grant, bytes, frames);
-            is_used_up = !grant.covers(bytes, frames);
+            let (_, cost) = measure(batch, None);
+            self.settle(grant, cost);
+            is_used_up = !grant.covers(cost);
         }
         if let Some(storm) = &self.storm {
             storm.limit(batch, switch.spreads().direct_groups(), now);
@@ -87,9 +87,9 @@ impl Policy {
         is_used_up
     }
 
-    fn settle(&self, grant: &Grant, bytes: u64, frames: u64) {
+    fn settle(&self, grant: &Grant, cost: Cost) {
         if let Some(limit) = &self.ingress {
-            limit.settle(grant, bytes, frames);
+            limit.settle(grant, cost.bytes, cost.frames);
         }
     }
 
@@ -105,7 +105,7 @@ impl Policy {
     pub(crate) fn turn_after(&self, now: &Time) -> Turn {
         match self.turn(now) {
             Turn::Limited(grant) => {
-                self.settle(&grant, 0, 0);
+                self.settle(&grant, Cost::default());
                 Turn::Free
             }
             other => other,
@@ -113,23 +113,21 @@ impl Policy {
     }
 }
 
-/// The first frames of the batch that `most` covers: up to which, and their bytes and frames. Those that were rejected do
-/// not count.
-fn measure(batch: &Batch<'_>, most: Option<&Grant>) -> (usize, u64, u64) {
-    let (mut bytes, mut frames) = (batch.bytes(), batch.len() as u64);
-    if !batch.has_rejected() && most.is_none_or(|most| bytes <= most.bytes && frames <= most.frames) {
-        return (batch.len(), bytes, frames);
+/// The first frames of the batch that `most` covers: up to which, and what they take. Those that were rejected do not count.
+fn measure(batch: &Batch<'_>, most: Option<&Grant>) -> (usize, Cost) {
+    let all = batch.cost();
+    if !batch.has_rejected() && most.is_none_or(|most| all.bytes <= most.bytes && all.frames <= most.frames) {
+        return (batch.len(), all);
     }
-    (bytes, frames) = (0, 0);
+    let mut cost = Cost::default();
     for index in 0..batch.len() {
         if batch.is_rejected(index) {
             continue;
         }
-        if most.is_some_and(|most| !most.covers(bytes, frames)) {
-            return (index, bytes, frames);
+        if most.is_some_and(|most| !most.covers(cost)) {
+            return (index, cost);
         }
-        bytes += batch.frame_len(index) as u64;
-        frames += 1;
+        cost += batch.cost_of(index);
     }
-    (batch.len(), bytes, frames)
+    (batch.len(), cost)
 }
