@@ -6,8 +6,9 @@
 pub mod anchor;
 pub mod beside;
 pub mod child;
+mod counted;
 mod critical;
-pub mod daemon;
+mod daemon;
 mod drop_rate;
 mod e1000_forwarding;
 mod e1000_guests;
@@ -238,6 +239,12 @@ pub const EXPERIMENTS: &[Experiment] = &[
         source: "fairness paper, section 4.3",
         about: "the same of 10 to 100 Gbit/s",
         run: shaping::fast,
+    },
+    Experiment {
+        name: "shaping-counted",
+        source: "fairness paper, section 4.3",
+        about: "the same of 100 to 400 Gbit/s, counted by the limit: nothing is delivered",
+        run: shaping::counted,
     },
     Experiment {
         name: "shaping-sizes",

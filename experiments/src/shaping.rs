@@ -14,6 +14,8 @@ use std::time::Duration;
 
 use ringway_traffic::{Split, VirtioOptions};
 
+use crate::beside::Beside;
+use crate::counted::{self, Counted};
 use crate::daemon::{Daemon, LONG, Settings};
 use crate::limits::{Changed, Flood, Plan, Told};
 use crate::peers::linux_bridge::{LinuxBridge, Steering};
@@ -29,6 +31,8 @@ const RATES: [usize; 5] = [1, 10, 100, 1_000, 4_000];
 const SLOW: [(usize, u32); 2] = [(8, 8), (64, 3)];
 /// Gbit/s, and bytes of a frame: the last are as long as segments that are left to the NIC.
 const FAST: [(usize, usize); 3] = [(10, 1514), (40, 1514), (100, 65_226)];
+/// Gbit/s, of which nothing is delivered.
+const COUNTED: [usize; 3] = [100, 200, 400];
 /// Bytes, at 100 Mbit/s and at 1 Gbit/s.
 const SIZES: [usize; 4] = [60, 256, 590, 1514];
 /// Ports of 1 Mbit/s each; so many at most of peers.
@@ -62,7 +66,12 @@ impl Limit {
 
     /// Errors of what so many ports get together.
     fn error(self, ports: usize) -> Told {
-        Told::Error(self.bits() * ports as f64, Duration::from_secs_f64(self.burst as f64 * 8.0 / self.bits()))
+        Told::Error(self.bits() * ports as f64, self.refill())
+    }
+
+    /// How long it takes until a whole burst has been saved up.
+    fn refill(self) -> Duration {
+        Duration::from_secs_f64(self.burst as f64 * 8.0 / self.bits())
     }
 
     fn ringway(self, side: &str, excess: &str) -> String {
@@ -233,6 +242,35 @@ pub fn fast(session: &mut Session) -> io::Result<Vec<Figure>> {
     let title = "Error of a fast limit, frames of 1514 bytes, at 100 Gbit/s of 64 KiB";
     let pair = Pair { experiment: "shaping-fast", name: "shaping-fast", title, x };
     pair.one_sender(session, &places).map(Vec::from)
+}
+
+/// The same for rates beyond what can be copied, by the limit's own counters.
+///
+/// # Errors
+/// As [`run`].
+pub fn counted(session: &mut Session) -> io::Result<Vec<Figure>> {
+    let (mut lineup, cores, offered) = (session.lineup(), session.cores, Beside::default());
+    for gigabit in session.places(&COUNTED) {
+        let limit = Limit::new(gigabit * 1_000_000);
+        for (series, excess) in EXCESS {
+            let (keys, settings) = (limit.ringway("ingress", excess), session.settings());
+            let (held_to, told) = ((limit.bits(), limit.refill()), (series, offered.clone()));
+            lineup.add_with(series, gigabit as f64, || Counted::new(cores, settings, keys, held_to, told));
+        }
+    }
+    let x = Axis { label: "rate", unit: "Gbit/s", logarithmic: true };
+    let title = "Error of a limit by its own counters, frames of 64 KiB, nothing delivered";
+    let pair = Pair { experiment: "shaping-counted", name: "shaping-counted", title, x };
+    let [error, frames] = pair.measure(session, lineup, |x| x * 1e9 / 8.0 / counted::FRAME as f64)?;
+    let heading = Heading {
+        name: "shaping-counted-offered".into(),
+        title: "What the switch took from that sender, passed or refused".into(),
+        source: SOURCE,
+        x,
+        y: Axis { label: "taken", unit: "Gbit/s", logarithmic: true },
+    };
+    let offered = offered.figure(0, heading, &error);
+    Ok(vec![error, frames, offered])
 }
 
 /// Measures the error against frame sizes.
