@@ -3,6 +3,7 @@
 mod common;
 mod support;
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -13,7 +14,7 @@ use ringway_client::{Port, Shape};
 use ringway_traffic::pcap::Recorder;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use support::{Daemon, PATIENCE, Said, frame, receive, ringway, send, until};
+use support::{Daemon, PATIENCE, Said, flood, frame, receive, ringway, send, until};
 
 const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
@@ -196,6 +197,85 @@ fn lost_frames_are_in_the_capture_with_their_reason_if_asked() {
     assert_eq!(comments(&names[2]), ["", "", ""]);
     assert_eq!(daemon.port("b")["drops"]["receiver_full"], 2);
     assert_eq!(frames(Path::new(&names[1]))[4], frame(B, A, 4));
+}
+
+#[test]
+fn frames_that_policy_takes_out_are_in_the_capture_with_the_reason_by_name() {
+    let station = |number: u8| [2, 0, 0, 0, 0, number];
+    let ports = [
+        "mac = \"02:00:00:00:00:01\"\nip = \"10.0.0.1\"\nallow = [\"p2\"]\ningress = { frames = \"1pps\", frames_burst = 7 }",
+        "mac = \"02:00:00:00:00:02\"\negress = { frames = \"1pps\", frames_burst = 5 }",
+        "mac = \"02:00:00:00:00:03\"\nstorm = { broadcast = \"1pps\" }\nisolated = true",
+        "mac = \"02:00:00:00:00:04\"\nisolated = true",
+    ];
+    let config = flood::config(&ports).replace("[switch.lan0]", "[switch.lan0]\nforwarding = \"map\"");
+    let (daemon, dir) = (Daemon::start(&config), tempfile::tempdir().unwrap());
+    let mut clients = [1, 2, 3, 4].map(|n| daemon.attach(&format!("lan0:p{n}")).unwrap());
+    // What each port sends, and the fate of it where it is not for a limit to decide.
+    let claim = |rest: &[u8]| {
+        let mut frame = [&station(2)[..], &station(1), rest].concat();
+        frame.resize(60, 0);
+        frame
+    };
+    let arp = [&[8, 6, 0, 1, 8, 0, 6, 4, 0, 1][..], &station(1), &[10, 0, 0, 9]].concat();
+    let ip = [8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 9, 10, 0, 0, 2];
+    let lost = [
+        (1, frame(station(2), station(3), 0).to_vec(), "spoofed_mac"),
+        (1, claim(&arp), "spoofed_arp"),
+        (1, claim(&ip), "spoofed_ip"),
+        (1, frame(station(9), station(1), 0).to_vec(), "no_destination"),
+        (1, frame(station(4), station(1), 0).to_vec(), "pair_denied"),
+        (3, frame(station(4), station(3), 0).to_vec(), "isolated"),
+    ];
+    let many = [
+        (1, frame(station(2), station(1), 0), 20, "rate_limited"),
+        (3, frame(ALL, station(3), 0), 50, "storm_limited"),
+        (4, frame(station(2), station(4), 0), 20, ""),
+    ];
+    let files = [1, 2, 3].map(|n| dir.path().join(format!("p{n}")));
+    let captures = [1, 2, 3].map(|n: usize| {
+        let way = if n == 2 { "out" } else { "in" };
+        let file = files[n - 1].to_str().unwrap();
+        Capture::start(&daemon, &[&format!("p{n}"), "--drops", "--direction", way, "-w", file])
+    });
+    let mut sent = [0u64; 4];
+    let each = lost.iter().map(|(from, frame, _)| (*from, &frame[..], 1));
+    for (from, frame, times) in each.chain(many.iter().map(|(from, frame, times, _)| (*from, &frame[..], *times))) {
+        (0..times).for_each(|_| send(&mut clients[from - 1], frame));
+        sent[from - 1] += times;
+        until("they are taken", || daemon.port(&format!("p{from}"))["in"]["frames"] == sent[from - 1]);
+    }
+    let seen = |n: usize| daemon.status()["captures"][n]["captured"].as_u64().unwrap();
+    until("all are captured", || (seen(0), seen(2)) == (sent[0], sent[2]));
+    // To p2 goes what p1 may send, p3's storm as far as it may, and all of p4's.
+    let gone = |port: &str| {
+        let drops = daemon.port(port)["drops"].clone();
+        drops.as_object().unwrap().values().map(|frames| frames.as_u64().unwrap()).sum::<u64>()
+    };
+    until("all are captured", || seen(1) == sent.iter().sum::<u64>() - gone("p1") - gone("p3"));
+    for capture in captures {
+        capture.signal(Signal::INT);
+        capture.end();
+    }
+
+    let commented = files.each_ref().map(|file| {
+        let mut counted = BTreeMap::new();
+        for comment in tshark(file, &["frame.comment"]).iter().filter_map(|comment| comment.strip_prefix("dropped: ")) {
+            *counted.entry(comment.to_owned()).or_insert(0u64) += 1;
+        }
+        serde_json::json!(counted)
+    });
+    let counted = ["p1", "p2", "p3"].map(|port| daemon.port(port)["drops"].clone());
+    assert_eq!(commented, counted, "each reason as often as it is counted");
+    for (from, bytes, reason) in &lost {
+        let file = &files[from - 1];
+        let at = tshark(file, &["frame.comment"]).iter().position(|said| *said == format!("dropped: {reason}"));
+        assert_eq!(&frames(file)[at.expect(reason)], bytes, "{reason}");
+    }
+    for (from, _, _, reason) in many.iter().filter(|many| !many.3.is_empty()) {
+        assert!(daemon.port(&format!("p{from}"))["drops"][reason].as_u64() > Some(0), "{reason}");
+    }
+    assert!(daemon.port("p2")["drops"]["egress_limited"].as_u64() > Some(0));
 }
 
 #[test]
