@@ -124,7 +124,7 @@ impl Domain {
     pub(crate) fn hear(&self, source: Mac, from: u16) -> Result<Heard, DropReason> {
         match self.bound.places.get(&source.bits()) {
             None => Ok(Heard::Stranger),
-            Some(place) if place.port == from && !place.several => Ok(Heard::AtHome),
+            Some(place) if place.port == from && place.guarded && !place.several => Ok(Heard::AtHome),
             Some(place) if place.several && self.bound.pairs.contains(&(source.bits(), from)) => Ok(Heard::Stranger),
             Some(place) if place.guarded => Err(DropReason::SpoofedMac),
             Some(_) => Ok(Heard::Stranger),

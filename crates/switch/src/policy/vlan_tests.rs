@@ -330,3 +330,14 @@ fn a_guarded_address_stays_at_its_port_whatever_others_send() {
     assert_eq!(lan.hearers(), [0], "not flooded");
     assert!(lan.switch.table().entries().all(|entry| entry.mac != mac(0)), "nothing of it is learned");
 }
+
+#[test]
+fn an_address_that_is_bound_and_not_guarded_is_where_it_was_heard_last_also_at_its_own_port() {
+    let mut lan = within(Plan::new(3).learning(), Rules::ALLOW, false);
+    for port in [0, 1, 0] {
+        lan.send(port, &[frame(Mac::BROADCAST, mac(0), 60, 0)]);
+        (0..3).for_each(|port| drop(lan.received(port)));
+        lan.send(2, &[frame(mac(0), mac(2), 60, 0)]);
+        assert_eq!(lan.hearers(), [port], "not flooded");
+    }
+}
