@@ -15,6 +15,7 @@ use tokio::net::UnixStream;
 
 use crate::api::capture::{CAPTURED, CaptureQuery, LOST, NUMBER};
 use crate::api::types::{Done, FdbEntry, PortStatus, Refusal, Status};
+use crate::config::node::Node;
 use crate::config::{Name, PortKeys};
 use crate::daemon::PortRef;
 use crate::runtime_dir::CONTROL_SOCKET;
@@ -117,6 +118,30 @@ impl Client {
     /// See [`ClientError`].
     pub fn delete_port(&self, port: &PortRef) -> Result<Done, ClientError> {
         self.ask(Method::DELETE, &format!("/v1/ports/{port}"), None)
+    }
+
+    /// Makes a bucket, or makes it anew.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn set_bucket(&self, name: &Name, keys: &Node) -> Result<Done, ClientError> {
+        self.ask(Method::PUT, &format!("/v1/buckets/{name}"), Some(&keys.to_json()))
+    }
+
+    /// Removes a bucket.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn delete_bucket(&self, name: &Name) -> Result<Done, ClientError> {
+        self.ask(Method::DELETE, &format!("/v1/buckets/{name}"), None)
+    }
+
+    /// Changes a switch.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn set_switch(&self, name: &Name, keys: &Node) -> Result<Done, ClientError> {
+        self.ask(Method::PATCH, &format!("/v1/switches/{name}"), Some(&keys.to_json()))
     }
 
     /// The addresses that one switch or all know.

@@ -44,6 +44,28 @@ fn ports_come_change_and_go_by_http() {
 }
 
 #[test]
+fn buckets_and_switches_are_set_by_http() {
+    let daemon = Daemon::start("[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\n");
+    let put = |body: &str| ask(&daemon, "PUT /v1/buckets/t", body);
+    assert_eq!(put(r#"{"rate":"1Gbit","frames":"1kpps"}"#), (200, r#"{"changes":["set bucket t"]}"#.to_owned()));
+    assert_eq!(put(r#"{"rate":"1Gbit"}"#), (200, r#"{"changes":["set bucket t"]}"#.to_owned()));
+    assert_eq!(put(r#"{"rate":"1Gbit"}"#), (200, r#"{"changes":[]}"#.to_owned()));
+    assert_eq!(daemon.status()["buckets"][0]["frames"], Value::Null, "what is left out is the default");
+    assert_eq!(ask(&daemon, "PATCH /v1/ports/p", r#"{"egress":{"bucket":"t"}}"#).0, 200);
+    let (status, body) = ask(&daemon, "DELETE /v1/buckets/t", "");
+    assert!(status == 409 && body.contains("part of a limit of port"), "{body}");
+    assert_eq!(ask(&daemon, "PATCH /v1/ports/p", r#"{"egress":{}}"#).0, 200);
+    assert_eq!(ask(&daemon, "DELETE /v1/buckets/t", "").1, r#"{"changes":["removed bucket t"]}"#);
+    let patch = ask(&daemon, "PATCH /v1/switches/lan0", r#"{"transit":"drop","mac_limit":7}"#);
+    assert_eq!(patch, (200, r#"{"changes":["changed switch lan0"]}"#.to_owned()));
+    let switch = daemon.status()["switches"][0].clone();
+    assert_eq!(
+        (&switch["transit"], &switch["mac_limit"], &switch["inbound"]),
+        (&"drop".into(), &7.into(), &"allow".into())
+    );
+}
+
+#[test]
 fn requests_that_are_wrong_are_refused_with_the_reason() {
     let daemon = Daemon::start("[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\n");
     let large = format!("{{\"name\":\"{}\"}}", "x".repeat(300_000));
@@ -59,6 +81,13 @@ fn requests_that_are_wrong_are_refused_with_the_reason() {
         ("PATCH /v1/ports/p", r#"{"colour":1}"#, 400, "unknown key"),
         ("PATCH /v1/ports/q", r#"{"weight":1}"#, 404, "there is no port"),
         ("DELETE /v1/ports/q", "", 404, "there is no port"),
+        ("PUT /v1/buckets/t", "{}", 400, r#""key":"rate","what":"missing""#),
+        ("PUT /v1/buckets/t", r#"{"rate":1}"#, 400, "expected a rate like"),
+        ("PUT /v1/buckets/a:b", r#"{"rate":"1Gbit"}"#, 400, "is not a name"),
+        ("DELETE /v1/buckets/t", "", 404, "there is no bucket"),
+        ("PATCH /v1/switches/lan9", "{}", 404, "there is no switch"),
+        ("PATCH /v1/switches/lan0", r#"{"local":true}"#, 400, "found true"),
+        ("PATCH /v1/switches/lan0", r#"{"unknown_unicast":"p"}"#, 400, "port:NAME"),
         ("GET /v1/fdb?switch=lan9", "", 404, "there is no switch"),
         ("GET /v1/fdb?swich=lan0", "", 400, "swich"),
         ("GET /v1/ports/q/capture", "", 404, "there is no port"),
@@ -88,23 +117,31 @@ fn the_description_names_every_request_and_the_metrics_every_counter() {
         paths,
         [
             "/metrics",
+            "/v1/buckets/{name}",
             "/v1/captures/{id}",
             "/v1/fdb",
             "/v1/ports",
             "/v1/ports/{name}",
             "/v1/ports/{name}/capture",
             "/v1/reload",
-            "/v1/status"
+            "/v1/status",
+            "/v1/switches/{name}"
         ]
     );
     assert!(description["components"]["schemas"]["PortStatus"]["properties"]["in"].is_object());
     // A mistake in a key names those that are there.
-    let refused = ask(&daemon, "POST /v1/ports", r#"{"name":"q","a key that there is not":1}"#).1;
-    let (_, keys) = refused.split_once("the keys here are ").unwrap();
-    let keys: BTreeSet<&str> = keys[..keys.find(['"', '\n', '\\']).unwrap()].split(", ").collect();
-    let described = description["components"]["schemas"]["PortKeys"]["properties"].as_object().unwrap();
-    let described: BTreeSet<&str> = described.keys().map(String::as_str).filter(|key| *key != "name").collect();
-    assert_eq!(described, keys);
+    for (schema, request, name) in [
+        ("PortKeys", "POST /v1/ports", r#""name":"q","#),
+        ("BucketKeys", "PUT /v1/buckets/t", ""),
+        ("SwitchKeys", "PATCH /v1/switches/lan0", ""),
+    ] {
+        let refused = ask(&daemon, request, &format!("{{{name}\"a key that there is not\":1}}")).1;
+        let (_, keys) = refused.split_once("the keys here are ").unwrap();
+        let keys: BTreeSet<&str> = keys[..keys.find(['"', '\n', '\\']).unwrap()].split(", ").collect();
+        let described = description["components"]["schemas"][schema]["properties"].as_object().unwrap();
+        let described: BTreeSet<&str> = described.keys().map(String::as_str).filter(|key| *key != "name").collect();
+        assert_eq!(described, keys);
+    }
     let metrics = ask(&daemon, "GET /metrics", "").1;
     for line in [
         "ringway_port_frames_total{switch=\"lan0\",port=\"p\",direction=\"in\"} 0",

@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use support::flood::{address, client, clients, config, count, drops, frame};
+use support::flood::{address, client, clients, config, count, drops, frame, rate, reaches};
 use support::{Daemon, send, until};
 
 /// How many frames of `len` bytes each sender has.
@@ -146,4 +146,73 @@ fn ports_share_a_bucket_by_guarantee_ceiling_and_weight_also_when_its_rate_chang
         until("the file is in force", || daemon.status()["buckets"][0]["rate"] == rate);
         shares(&daemon, wanted);
     }
+}
+
+#[test]
+fn a_bucket_comes_changes_and_goes_by_command_under_a_flood_and_what_it_counted_goes_on() {
+    let config = config(&["", "", ""]);
+    let daemon = Daemon::start(&config);
+    let set = |args: &[&str], wanted: &str| assert_eq!(daemon.ok(args), format!("{wanted}\n"));
+    set(&["bucket", "set", "tenant", "rate=80Mbit"], "set bucket tenant");
+    set(&["port", "set", "p1", "ingress={bucket=\"tenant\",rate=\"20Mbit\"}"], "changed port p1");
+    set(&["port", "set", "p2", "ingress={bucket=\"tenant\"}"], "changed port p2");
+    let _receiver = client(&daemon, 3, address(1), &[]);
+    let _senders = clients(&daemon, address(3), &[(1, &[590]), (2, &[1514])]);
+    until("both want more", || ["p1", "p2"].iter().all(|port| drops(&daemon, port, "rate_limited") > 0));
+    reaches(&daemon, "p3", 80e6);
+    let totals = || {
+        let (status, ports) = (daemon.status(), ["p1", "p2"].map(|port| daemon.port(port)));
+        let bucket = &status["buckets"][0];
+        let mut all = [passed(bucket), passed(&ports[0]["ingress"]), passed(&ports[1]["ingress"])].concat();
+        all.extend([refused(bucket)[0], count(&ports[0], "in", "frames"), count(&ports[1], "in", "frames")]);
+        all
+    };
+    for (rate, keys, bits) in
+        [("160Mbit", &["rate=160Mbit", "burst=1MB"][..], 160e6), ("40Mbit", &["rate=40Mbit"], 40e6)]
+    {
+        let before = totals();
+        set(&[&["bucket", "set", "tenant"], keys].concat(), "set bucket tenant");
+        assert_eq!(daemon.status()["buckets"][0]["rate"], rate);
+        let after = totals();
+        assert!(before.iter().zip(&after).all(|(before, after)| before <= after), "{before:?} {after:?}");
+        reaches(&daemon, "p3", bits);
+    }
+    assert_eq!(daemon.status()["buckets"][0]["burst"], "50000B", "what is left out is the default");
+    // What is refused changes nothing, and what a file does not name is not the file's to take away.
+    for (args, code, wanted) in [
+        (
+            &["bucket", "set", "tenant", "rate=10Mbit", "burst=64KiB"][..],
+            2,
+            "the rates of the ports of bucket \"tenant\" add up to 20Mbit",
+        ),
+        (
+            &["bucket", "set", "tenant", "rate=80Mbit", "burst=1B"],
+            2,
+            "key \"burst\": 1B is out of range; write 1514B to 1GiB",
+        ),
+        (
+            &["bucket", "set", "tenant", "burst=64KiB"],
+            2,
+            "key \"rate\": missing; write what its ports may have together",
+        ),
+        (
+            &["bucket", "set", "tenant", "rate=80Mbit", "weight=2"],
+            2,
+            "key \"weight\": unknown key; the keys here are burst",
+        ),
+        (&["bucket", "set", "tenant", "rate=1.5"], 2, "key \"rate\": \"1.5\" is not a rate"),
+        (&["bucket", "set", "ten ant", "rate=1Gbit"], 2, "\"ten ant\" is not a name"),
+        (&["bucket", "del", "tenant"], 2, "bucket \"tenant\" is part of a limit of port \"p1\": change that first"),
+        (&["bucket", "del", "tenent"], 2, "there is no bucket \"tenent\": there are \"tenant\""),
+    ] {
+        let said = daemon.ringway(args);
+        assert!(said.code == Some(code) && said.err.contains(wanted), "{args:?}: {}", said.err);
+    }
+    daemon.reload(&config.replace("[port.p1]", "[port.p1]\nweight = 2"));
+    until("the file is in force", || daemon.port("p1")["weight"] == 2);
+    let bucket = daemon.status()["buckets"][0].clone();
+    assert_eq!((&bucket["rate"], &bucket["burst"]), (&"40Mbit".into(), &"50000B".into()));
+    set(&["bucket", "del", "tenant"], "removed bucket tenant");
+    assert_eq!(daemon.status()["buckets"], serde_json::json!([]));
+    until("it is not limited any more", || rate(&daemon, "p3") > 200e6);
 }

@@ -21,6 +21,11 @@ fn every_subcommand_explains_itself_with_an_example() {
         &["port", "set"],
         &["port", "del"],
         &["port", "list"],
+        &["bucket"],
+        &["bucket", "set"],
+        &["bucket", "del"],
+        &["switch"],
+        &["switch", "set"],
         &["fdb"],
         &["capture"],
         &["top"],
@@ -45,6 +50,8 @@ fn without_a_daemon_commands_say_how_to_start_one() {
         &["port", "del", "p"],
         &["fdb"],
         &["port", "set", "p", "weight=1"],
+        &["bucket", "set", "b", "rate=1Gbit"],
+        &["switch", "set", "s", "local=drop"],
     ] {
         let said = run(command);
         assert_eq!(said.code, Some(1), "{command:?}");
@@ -68,6 +75,8 @@ fn mistakes_in_a_command_exit_2_and_name_the_key() {
         (&["port", "add", "p", "mac=[52:54]"], "port add: key \"mac\": \"[52:54]\" is not an Ethernet address"),
         (&["port", "add", "a/b", "kind=tap"], "port add: \"a/b\" is not a name"),
         (&["port", "del", "a b"], "port del: \"a b\" is not a name"),
+        (&["bucket", "set", "b", "rate"], "bucket set: \"rate\" is not KEY=VALUE"),
+        (&["switch", "set", "a/b", "local=drop"], "switch set: \"a/b\" is not a name"),
         (&["fdb", "a/b"], "fdb: \"a/b\" is not a name"),
         (&["stauts"], "similar subcommand exists: 'status'"),
         (&["port", "add", "p"], "required arguments"),

@@ -315,6 +315,7 @@ fn a_client_that_comes_again_and_again_has_one_burst() {
 #[test]
 fn a_wrong_limit_is_refused_with_what_would_be_right() {
     let daemon = Daemon::start(&config(&[""]));
+    let _guest = daemon.attach("lan0:guest").unwrap();
     for (keys, right) in [
         ("ingress={rate=\"0bit\"}", "write 8kbit to 400Gbit"),
         ("ingress={rate=\"401Gbit\"}", "write 8kbit to 400Gbit"),
@@ -322,8 +323,9 @@ fn a_wrong_limit_is_refused_with_what_would_be_right() {
         ("egress=1Gbit", "expected a limit like { rate = \"1Gbit\" }"),
         ("egress={bucket=\"none\"}", "write [bucket.none] to have one"),
     ] {
-        let said = daemon.ringway(&["port", "set", "p1", keys]);
-        assert_eq!(said.code, Some(2), "{keys}: {}", said.err);
-        assert!(said.err.contains(right), "{keys}: {}", said.err);
+        for port in ["p1", "guest"] {
+            let said = daemon.ringway(&["port", "set", port, keys]);
+            assert!(said.code == Some(2) && said.err.contains(right), "{port} {keys}: {}", said.err);
+        }
     }
 }

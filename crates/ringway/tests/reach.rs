@@ -211,3 +211,68 @@ fn frames_go_by_a_map_of_4096_addresses_and_follow_one_that_moves_while_they_flo
     assert_eq!(daemon.ok(&["fdb"]).matches("02:00:00:01:").count(), usize::from(ADDRESSES));
     assert_eq!(daemon.port("p1")["drops"], serde_json::json!({}));
 }
+
+#[test]
+fn the_rules_of_a_switch_change_by_command_while_frames_flow() {
+    let (daemon, mut clients) = daemon("", &["", "", "guard = \"off\""]);
+    let clients = &mut clients;
+    assert_eq!(heard_by(&daemon, clients, 3, 3, [0xff; 6]), [1, 2]);
+    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(2)), [2]);
+    assert_eq!(heard_by(&daemon, clients, 3, 77, mac(2)), [2]);
+    assert_eq!(daemon.ok(&["switch", "set", "lan0", "local=drop", "broadcast=port:p3"]), "changed switch lan0\n");
+    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(2)), NOBODY);
+    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(77)), [3], "what was learned is known");
+    assert_eq!(heard_by(&daemon, clients, 1, 1, [0xff; 6]), [3]);
+    let settings = || {
+        let switch = daemon.status()["switches"][0].clone();
+        ["local", "transit", "broadcast", "unknown_unicast", "ageing"]
+            .map(|key| switch[key].as_str().unwrap().to_owned())
+    };
+    assert_eq!(settings(), ["drop", "allow", "port:p3", "flood", "300s"]);
+    // What is refused changes nothing of it.
+    for (keys, wanted) in [
+        (
+            &["local=allow", "transit=maybe"][..],
+            "key \"transit\": unknown value \"maybe\"; write \"allow\" or \"drop\"",
+        ),
+        (&["local=allow", "mac_entries=100"], "key \"mac_entries\": 100 is not a power of two; write 64 or 128"),
+        (&["local=allow", "lokal=drop"], "key \"lokal\": unknown key; did you mean \"local\"?"),
+        (&["forwarding=map", "unknown_unicast=flood"], "key \"unknown_unicast\": \"flood\" cannot be in a map switch"),
+    ] {
+        let said = daemon.ringway(&[&["switch", "set", "lan0"], keys].concat());
+        assert!(said.code == Some(2) && said.err.contains(wanted), "{keys:?}: {}", said.err);
+    }
+    assert_eq!(settings(), ["drop", "allow", "port:p3", "flood", "300s"]);
+    let said = daemon.ringway(&["switch", "set", "lan1", "local=drop"]);
+    assert!(
+        said.code == Some(2) && said.err.contains("there is no switch \"lan1\": there are \"lan0\""),
+        "{}",
+        said.err
+    );
+
+    daemon.ok(&["switch", "set", "lan0", "local=allow", "broadcast=flood", "unknown_unicast=drop"]);
+    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(2)), [2]);
+    assert_eq!(heard_by(&daemon, clients, 1, 1, [0xff; 6]), [2, 3]);
+    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(78)), NOBODY);
+    assert_eq!(daemon.ok(&["switch", "set", "lan0", "unknown_unicast=drop"]), "nothing differs\n");
+    daemon.ok(&["switch", "set", "lan0", "forwarding=map"]);
+    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(77)), NOBODY, "what was learned counts no more");
+    assert_eq!(heard_by(&daemon, clients, 1, 1, mac(2)), [2]);
+    assert!((1..=3).all(|n| daemon.port(&format!("p{n}"))["state"] == "up"));
+}
+
+#[test]
+fn a_switch_that_clients_made_stays_as_it_was_set_when_they_are_gone() {
+    let daemon = Daemon::start("");
+    let guest = daemon.attach("lan7:guest").unwrap();
+    daemon.ok(&["switch", "set", "lan7", "unknown_unicast=drop"]);
+    daemon.ok(&["port", "add", "p", "switch=lan7", "kind=process"]);
+    daemon.ok(&["port", "del", "p"]);
+    drop(guest);
+    until("it is gone", || daemon.port("guest").is_null());
+    let (mut a, mut b) = (daemon.attach("lan7:a").unwrap(), daemon.attach("lan7:b").unwrap());
+    send(&mut a, &support::frame(mac(9), mac(1), 0));
+    until("it is dropped", || drops(&daemon, "a", "no_destination") == 1);
+    send(&mut a, &support::frame([0xff; 6], mac(1), 0));
+    assert!(receive(&mut b, support::PATIENCE).is_some_and(|frame| frame[..6] == [0xff; 6]));
+}

@@ -104,6 +104,21 @@ pub struct StormCounts {
     pub unknown_unicast: u64,
 }
 
+/// The keys of a bucket, as in `[bucket.NAME]`, for the description of the API. Unknown keys are refused.
+#[derive(ToSchema)]
+#[schema(as = BucketKeys)]
+#[allow(dead_code, reason = "describes config::Bucket, which knows nothing of the API")]
+pub struct BucketSchema {
+    /// Bits of frames per second, `8kbit` to `400Gbit`.
+    rate: String,
+    /// Bytes that may pass at once, `1514B` to `1GiB`; by default what passes in 10 ms, at least `16KiB`.
+    burst: Option<String>,
+    /// Frames per second, `1pps` to `1Gpps`; by default as many as there are.
+    frames: Option<String>,
+    /// Frames that may pass at once; by default what passes in 10 ms, at least 32.
+    frames_burst: Option<u32>,
+}
+
 /// A bucket that ports share, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BucketStatus {

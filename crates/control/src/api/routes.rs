@@ -6,15 +6,18 @@ use axum::extract::rejection::{BytesRejection, QueryRejection};
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, patch, post};
+use axum::routing::{delete, get, patch, post, put};
 use axum::{Extension, Json, Router, body::Bytes};
 use serde::Deserialize;
 use utoipa::{IntoParams, OpenApi};
 
 use super::capture::{self, CaptureQuery};
+use super::limits::BucketSchema;
 use super::metrics;
 use super::server::Lasting;
+use super::switch::SwitchKeys;
 use super::types::{Done, FdbEntry, MistakeSchema, PortKeysSchema, PortStatus, Refusal, Status};
+use crate::config::Name;
 use crate::config::node::Node;
 use crate::daemon::{Daemon, PortRef, Refused};
 
@@ -32,6 +35,8 @@ pub fn router(daemon: Shared) -> Router {
         .route("/v1/ports/{name}", patch(set_port).delete(delete_port))
         .route("/v1/ports/{name}/capture", get(capture))
         .route("/v1/captures/{id}", delete(end_capture))
+        .route("/v1/buckets/{name}", put(set_bucket).delete(delete_bucket))
+        .route("/v1/switches/{name}", patch(set_switch))
         .route("/v1/fdb", get(fdb))
         .route("/v1/reload", post(reload))
         .route("/metrics", get(prometheus))
@@ -47,7 +52,21 @@ pub fn router(daemon: Shared) -> Router {
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Ringway", description = "Administration of a ringway daemon, on its control.sock."),
-    paths(status, ports, add_port, set_port, delete_port, capture, end_capture, fdb, reload, prometheus),
+    paths(
+        status,
+        ports,
+        add_port,
+        set_port,
+        delete_port,
+        capture,
+        end_capture,
+        set_bucket,
+        delete_bucket,
+        set_switch,
+        fdb,
+        reload,
+        prometheus
+    ),
     components(schemas(PortKeysSchema, MistakeSchema))
 )]
 struct Description;
@@ -77,6 +96,10 @@ fn object(body: Result<Bytes, BytesRejection>) -> Result<serde_json::Map<String,
 }
 
 fn port_ref(text: &str) -> Result<PortRef, Refused> {
+    text.parse().map_err(Refused::Malformed)
+}
+
+fn name_of(text: &str) -> Result<Name, Refused> {
     text.parse().map_err(Refused::Malformed)
 }
 
@@ -166,6 +189,44 @@ async fn end_capture(State(daemon): State<Shared>, Path(id): Path<String>) -> Re
     lock(&daemon).end_capture(id).map(done)
 }
 
+/// Makes a bucket, or gives it these settings and no others, while its ports send.
+#[utoipa::path(
+    put, path = "/v1/buckets/{name}", request_body = BucketSchema, params(("name" = String, description = "NAME")),
+    responses((status = 200, body = Done), (status = "4XX", body = Refusal), (status = 500, body = Refusal))
+)]
+async fn set_bucket(
+    State(daemon): State<Shared>,
+    Path(name): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Done>, Refused> {
+    let (keys, name) = (object(body)?, name_of(&name)?);
+    lock(&daemon).set_bucket(&name, &Node::from_json(&keys.into())).map(done)
+}
+
+/// Removes a bucket that no port has.
+#[utoipa::path(
+    delete, path = "/v1/buckets/{name}", params(("name" = String, description = "NAME")),
+    responses((status = 200, body = Done), (status = "4XX", body = Refusal), (status = 500, body = Refusal))
+)]
+async fn delete_bucket(State(daemon): State<Shared>, Path(name): Path<String>) -> Result<Json<Done>, Refused> {
+    let name = name_of(&name)?;
+    lock(&daemon).delete_bucket(&name).map(done)
+}
+
+/// Changes a switch while frames flow.
+#[utoipa::path(
+    patch, path = "/v1/switches/{name}", request_body = SwitchKeys, params(("name" = String, description = "NAME")),
+    responses((status = 200, body = Done), (status = "4XX", body = Refusal), (status = 500, body = Refusal))
+)]
+async fn set_switch(
+    State(daemon): State<Shared>,
+    Path(name): Path<String>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<Json<Done>, Refused> {
+    let (keys, name) = (object(body)?, name_of(&name)?);
+    lock(&daemon).set_switch(&name, &Node::from_json(&keys.into())).map(done)
+}
+
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -184,8 +245,7 @@ async fn fdb(
     query: Result<Query<FdbQuery>, QueryRejection>,
 ) -> Result<Json<Vec<FdbEntry>>, Refused> {
     let Query(query) = query.map_err(|e| Refused::Malformed(e.body_text()))?;
-    let name = query.switch.map(|name| name.parse()).transpose();
-    let name = name.map_err(Refused::Malformed)?;
+    let name = query.switch.map(|name| name_of(&name)).transpose()?;
     lock(&daemon).fdb(name.as_ref()).map(Json)
 }
 

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::identity::IdentityStatus;
 use super::limits::{BucketStatus, LimitStatus, StormStatus};
+use super::switch::SwitchKeys;
 use crate::config::Mistake;
 
 /// The daemon at one moment. Counters count since the port came.
@@ -187,8 +188,9 @@ pub struct Traffic {
 pub struct SwitchStatus {
     /// Its name.
     pub name: String,
-    /// `learning` or `map`.
-    pub forwarding: String,
+    /// Its settings, all of them.
+    #[serde(flatten)]
+    pub settings: SwitchKeys,
     /// How many ports it has.
     pub ports: usize,
     /// Addresses that moved from port to port, latest first; the last 64.

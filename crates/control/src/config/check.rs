@@ -142,14 +142,20 @@ fn at_limit(name: &Name, limit: &str, key: &str, what: String, right: String) ->
 
 fn buckets_exist(config: &Config) -> Vec<Finding> {
     let missing = |(name, key, limit): (&Name, &str, &Limit)| {
-        let bucket = limit.bucket.as_ref().filter(|bucket| !config.buckets.contains_key(*bucket))?;
-        let right = match nearest(bucket.as_str(), config.buckets.keys().map(Name::as_str)) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("write [bucket.{bucket}] to have one"),
-        };
-        Some(at_limit(name, key, "bucket", format!("there is no bucket \"{bucket}\""), right))
+        let (what, right) = no_such_bucket(limit, config)?;
+        Some(at_limit(name, key, "bucket", what, right))
     };
     limits(config).filter_map(missing).collect()
+}
+
+/// What is wrong, and what would be right, where a limit is part of a bucket that is not there.
+pub fn no_such_bucket(limit: &Limit, config: &Config) -> Option<(String, String)> {
+    let bucket = limit.bucket.as_ref().filter(|bucket| !config.buckets.contains_key(*bucket))?;
+    let right = match nearest(bucket.as_str(), config.buckets.keys().map(Name::as_str)) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => format!("write [bucket.{bucket}] to have one"),
+    };
+    Some((format!("there is no bucket \"{bucket}\""), right))
 }
 
 /// What passes in any case must not be more than the bucket gives.

@@ -95,6 +95,18 @@ impl Node {
         })
     }
 
+    /// As JSON. What no key takes is the word itself, for the reader to say what it is not.
+    pub fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Text(text) => text.as_str().into(),
+            Value::Integer(number) => (*number).into(),
+            Value::Boolean(boolean) => (*boolean).into(),
+            Value::List(list) => list.iter().map(Self::to_json).collect(),
+            Value::Table(table) => table.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect(),
+            Value::Other(_) => self.word.as_deref().into(),
+        }
+    }
+
     /// What it is, for "expected a string, found ...".
     pub fn describe(&self) -> String {
         match &self.value {

@@ -179,6 +179,11 @@ impl Port {
         }
     }
 
+    /// Whether one of its limits is part of this bucket.
+    pub fn draws_on(&self, bucket: &Name) -> bool {
+        [&self.ingress, &self.egress].iter().any(|limit| limit.bucket.as_ref() == Some(bucket))
+    }
+
     /// Whether `self` can become `other` while frames flow; otherwise it has to be removed and added.
     pub fn can_become(&self, other: &Self) -> bool {
         self.switch == other.switch && self.has_the_end_of(other)

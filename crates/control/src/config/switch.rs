@@ -67,7 +67,7 @@ impl fmt::Display for Flood {
 }
 
 /// How `local`, `outbound`, `inbound` and `transit` are written.
-const RULES: [(&str, bool); 2] = [("allow", true), ("drop", false)];
+pub const RULES: [(&str, bool); 2] = [("allow", true), ("drop", false)];
 
 /// Settings of one switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,27 +106,31 @@ impl Default for Switch {
 }
 
 impl Switch {
-    /// Reads `[switch.NAME]`. A `map` switch drops unknown unicast: its map is the whole truth.
-    pub fn read(keys: Keys<'_>) -> Self {
-        let default = Self::default();
+    /// Reads `[switch.NAME]`; what is not written is as in `default`. A `map` switch drops unknown unicast: its map is the
+    /// whole truth.
+    pub fn read(keys: Keys<'_>, default: &Self) -> Self {
         let flood = |key| keys.parsed(key, "\"flood\", \"drop\" or \"port:NAME\"", Flood::read);
-        let rule = |key| keys.choice(key, &RULES).unwrap_or(true);
+        let rule = |key, default| keys.choice(key, &RULES).unwrap_or(default);
         let forwarding = keys.choice("forwarding", &Forwarding::WORDS).unwrap_or(default.forwarding);
-        let unknown = if forwarding == Forwarding::Map { Flood::Drop } else { Flood::Flood };
+        let unknown = match forwarding {
+            same if same == default.forwarding => default.unknown_unicast.clone(),
+            Forwarding::Map => Flood::Drop,
+            Forwarding::Learning => Flood::Flood,
+        };
         let mac_entries = read_mac_entries(&keys).unwrap_or(default.mac_entries);
         let switch = Self {
             forwarding,
             ageing: keys.duration("ageing", Duration::ZERO..=Duration::from_secs(1_000_000)).unwrap_or(default.ageing),
             mac_entries,
             mac_limit: read_mac_limit(&keys, mac_entries).unwrap_or(default.mac_limit.min(mac_entries)),
-            broadcast: flood("broadcast").unwrap_or(default.broadcast),
-            multicast: flood("multicast").unwrap_or(default.multicast),
+            broadcast: flood("broadcast").unwrap_or_else(|| default.broadcast.clone()),
+            multicast: flood("multicast").unwrap_or_else(|| default.multicast.clone()),
             unknown_unicast: flood("unknown_unicast").unwrap_or(unknown),
             rules: Rules {
-                local: rule("local"),
-                outbound: rule("outbound"),
-                inbound: rule("inbound"),
-                transit: rule("transit"),
+                local: rule("local", default.rules.local),
+                outbound: rule("outbound", default.rules.outbound),
+                inbound: rule("inbound", default.rules.inbound),
+                transit: rule("transit", default.rules.transit),
             },
         };
         if forwarding == Forwarding::Map && switch.unknown_unicast != Flood::Drop {

@@ -36,10 +36,7 @@ impl Buckets {
         ports: impl Iterator<Item = &'a Port> + Clone,
         now: u64,
     ) -> Vec<BucketStatus> {
-        let users = |name: &Name| {
-            let uses = |port: &&Port| [&port.ingress, &port.egress].iter().any(|l| l.bucket.as_ref() == Some(name));
-            ports.clone().filter(uses).count()
-        };
+        let users = |name: &Name| ports.clone().filter(|port| port.draws_on(name)).count();
         let report = |(name, shared): (&Name, &Arc<Shared>)| {
             let rates = &shared.rates;
             let settings = settings.get(name)?;

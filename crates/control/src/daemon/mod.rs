@@ -43,7 +43,7 @@ use tokio::sync::Notify;
 pub use port_ref::PortRef;
 pub use refused::Refused;
 
-use crate::config::check::no_such_poller;
+use crate::config::check::{no_such_bucket, no_such_poller};
 use crate::config::node::Node;
 use crate::config::{self, Mistake, Name, Placement};
 use capture::Captures;
@@ -135,8 +135,16 @@ impl Daemon {
         let Some(live) = self.switches.get_mut(&switch) else { return Ok(Vec::new()) };
         let Some(old) = live.ports().get(&name).map(|port| port.settings.clone()) else { return Ok(Vec::new()) };
         let new = running::changed(&old, keys)?;
-        if let Some((what, right)) = no_such_poller(&new, self.engine.pollers()) {
-            return Err(Refused::Mistakes(vec![Mistake { key: "poller".to_owned(), span: None, what, right }]));
+        let wrong = [
+            ("poller", no_such_poller(&new, self.engine.pollers())),
+            ("ingress.bucket", no_such_bucket(&new.ingress, &self.running.config)),
+            ("egress.bucket", no_such_bucket(&new.egress, &self.running.config)),
+        ];
+        let wrong = wrong.into_iter().filter_map(|(key, wrong)| Some((key, wrong?)));
+        let wrong = wrong.map(|(key, (what, right))| Mistake { key: key.to_owned(), span: None, what, right });
+        let mistakes: Vec<Mistake> = wrong.collect();
+        if !mistakes.is_empty() {
+            return Err(Refused::Mistakes(mistakes));
         }
         if new == old {
             return Ok(Vec::new());
@@ -158,6 +166,49 @@ impl Daemon {
         }
         self.end_port(&switch, &name, "the port was deleted");
         Ok(vec![format!("removed port {name}")])
+    }
+
+    /// Makes a bucket, or gives it these settings and no others, while its ports send.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn set_bucket(&mut self, name: &Name, keys: &Node) -> Result<Vec<String>, Refused> {
+        let target = self.running.with_bucket(name, keys)?;
+        self.apply(target)
+    }
+
+    /// Removes a bucket that no port has.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn delete_bucket(&mut self, name: &Name) -> Result<Vec<String>, Refused> {
+        let buckets = &self.running.config.buckets;
+        if !buckets.contains_key(name) {
+            return Err(unknown("bucket", name, buckets.keys()));
+        }
+        let live = self.switches.values().flat_map(|switch| switch.ports()).map(|(name, live)| (name, &live.settings));
+        let mut all = self.running.config.ports.iter().chain(live);
+        if let Some((port, _)) = all.find(|(_, port)| port.draws_on(name)) {
+            let what = format!(
+                "bucket \"{name}\" is part of a limit of port \"{port}\": change that first, with \"port set\""
+            );
+            return Err(Refused::Conflict(what));
+        }
+        let target = self.running.without_bucket(name);
+        self.apply(target)
+    }
+
+    /// Changes a switch, whoever made it; it is then one that stays.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn set_switch(&mut self, name: &Name, keys: &Node) -> Result<Vec<String>, Refused> {
+        let live = || self.switches.get(name).map(|live| &live.settings);
+        let Some(old) = self.running.config.switches.get(name).or_else(live) else {
+            return Err(unknown("switch", name, self.switches.keys()));
+        };
+        let target = self.running.with_switch(name, old, keys)?;
+        self.apply(target)
     }
 
     /// Reads the configuration file again.
@@ -258,6 +309,14 @@ impl Daemon {
         let ports = self.switches.values_mut().flat_map(|switch| switch.attached(&self.buckets)).collect();
         self.engine.publish(Topology { ports });
     }
+}
+
+/// There is no such switch, or bucket.
+fn unknown<'a>(what: &str, name: &Name, known: impl Iterator<Item = &'a Name>) -> Refused {
+    let known: Vec<String> = known.map(|known| format!("\"{known}\"")).collect();
+    let known =
+        if known.is_empty() { "there is none yet".to_owned() } else { format!("there are {}", known.join(", ")) };
+    Refused::Unknown(format!("there is no {what} \"{name}\": {known}"))
 }
 
 /// Where a port goes: the poller it is to be on, or that with the fewest ports of these switches.

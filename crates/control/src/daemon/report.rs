@@ -7,10 +7,11 @@ use ringway_switch::Policy;
 use ringway_switch::policy::Egress;
 
 use super::live::LivePort;
-use super::{Daemon, Refused, limits};
+use super::{Daemon, Refused, limits, unknown};
 use crate::api::features::feature_names;
 use crate::api::identity::IdentityStatus;
 use crate::api::limits::BucketStatus;
+use crate::api::switch::SwitchKeys;
 use crate::api::types::{
     E1000Status, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, StreamStatus, SwitchStatus, Traffic,
     VhostUserStatus,
@@ -65,13 +66,7 @@ impl Daemon {
     /// There is no such switch.
     pub fn fdb(&self, switch: Option<&Name>) -> Result<Vec<FdbEntry>, Refused> {
         if let Some(name) = switch.filter(|name| !self.switches.contains_key(*name)) {
-            let known: Vec<String> = self.switches.keys().map(|known| format!("\"{known}\"")).collect();
-            let known = if known.is_empty() {
-                "there is none yet".to_owned()
-            } else {
-                format!("there are {}", known.join(", "))
-            };
-            return Err(Refused::Unknown(format!("there is no switch \"{name}\": {known}")));
+            return Err(unknown("switch", name, self.switches.keys()));
         }
         let now = ringway_engine::seconds(Instant::now());
         let wanted = self.switches.iter().filter(|(name, _)| switch.is_none_or(|wanted| wanted == *name));
@@ -99,7 +94,7 @@ impl Daemon {
 fn switch_status(name: &Name, switch: &super::live::LiveSwitch) -> SwitchStatus {
     SwitchStatus {
         name: name.to_string(),
-        forwarding: switch.settings.forwarding.as_str().to_owned(),
+        settings: SwitchKeys::of(&switch.settings),
         ports: switch.ports().len(),
         moves: moves(switch),
     }

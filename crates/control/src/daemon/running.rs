@@ -12,7 +12,7 @@ use super::refused::Refused;
 use crate::config::check::check;
 use crate::config::keys::Keys;
 use crate::config::node::{Entry, Node, Value};
-use crate::config::{Config, Create, Host, Mistake, Name, Port, PortKeys, load};
+use crate::config::{Bucket, Config, Create, Host, Mistake, Name, Port, PortKeys, Switch, load};
 
 /// The configuration in force and where it comes from.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ impl Running {
             config.switches.entry(new.switch.clone()).or_default();
         }
         config.ports.insert(port.name.clone(), new);
-        self.agree(&config, &port.name)?;
+        self.agree(&config, "port", &port.name)?;
         Ok(config)
     }
 
@@ -83,7 +83,7 @@ impl Running {
         let new = changed(old, keys)?;
         let mut config = self.config.clone();
         config.ports.insert(name.clone(), new);
-        self.agree(&config, name)?;
+        self.agree(&config, "port", name)?;
         Ok(config)
     }
 
@@ -95,11 +95,43 @@ impl Running {
         let mut config = self.config.clone();
         let gone = config.ports.remove(name).ok_or_else(|| unknown(name))?;
         let used = config.ports.values().any(|port| port.switch == gone.switch);
-        if !used && !self.from_file.switches.contains_key(&gone.switch) {
+        let is_plain = config.switches.get(&gone.switch).is_none_or(|switch| *switch == Switch::default());
+        if !used && is_plain && !self.from_file.switches.contains_key(&gone.switch) {
             // "port add" made it.
             config.switches.remove(&gone.switch);
         }
-        self.agree(&config, name)?;
+        self.agree(&config, "port", name)?;
+        Ok(config)
+    }
+
+    /// What would run with a bucket made, or made anew, as these keys say.
+    ///
+    /// # Errors
+    /// Keys are wrong or missing, or what its ports are guaranteed is more than it is to have.
+    pub fn with_bucket(&self, name: &Name, keys: &Node) -> Result<Config, Refused> {
+        let bucket = read(keys, Bucket::read)?;
+        let mut config = self.config.clone();
+        config.buckets.extend(bucket.map(|bucket| (name.clone(), bucket)));
+        self.agree(&config, "bucket", name)?;
+        Ok(config)
+    }
+
+    /// What would run without a bucket, which nobody needs.
+    pub fn without_bucket(&self, name: &Name) -> Config {
+        let mut config = self.config.clone();
+        config.buckets.remove(name);
+        config
+    }
+
+    /// What would run with a switch changed from `old`.
+    ///
+    /// # Errors
+    /// Keys are wrong.
+    pub fn with_switch(&self, name: &Name, old: &Switch, keys: &Node) -> Result<Config, Refused> {
+        let new = read(keys, |keys| Switch::read(keys, old))?;
+        let mut config = self.config.clone();
+        config.switches.insert(name.clone(), new);
+        self.agree(&config, "switch", name)?;
         Ok(config)
     }
 
@@ -119,6 +151,10 @@ impl Running {
         for (name, port) in self.config.ports.iter().filter(|(name, _)| added(name)) {
             config.ports.entry(name.clone()).or_insert_with(|| port.clone());
         }
+        let added = |name: &Name| !self.from_file.buckets.contains_key(name);
+        for (name, bucket) in self.config.buckets.iter().filter(|(name, _)| added(name)) {
+            config.buckets.entry(name.clone()).or_insert_with(|| bucket.clone());
+        }
         let added = |name: &Name| !self.from_file.switches.contains_key(name);
         for (name, switch) in self.config.switches.iter().filter(|(name, _)| added(name)) {
             config.switches.entry(name.clone()).or_insert_with(|| switch.clone());
@@ -127,9 +163,9 @@ impl Running {
         if findings.is_empty() { Ok(Reread { config, from_file }) } else { Err(Refused::Mistakes(findings)) }
     }
 
-    /// Refuses a whole whose parts disagree. Findings about the port in question go by its keys alone.
-    fn agree(&self, config: &Config, name: &Name) -> Result<(), Refused> {
-        let prefix = format!("port.{name}.");
+    /// Refuses a whole whose parts disagree. Findings about the part in question go by its keys alone.
+    fn agree(&self, config: &Config, section: &str, name: &Name) -> Result<(), Refused> {
+        let prefix = format!("{section}.{name}.");
         let mine = |mut mistake: Mistake| {
             if let Some(key) = mistake.key.strip_prefix(&prefix) {
                 mistake.key = key.to_owned();
@@ -156,17 +192,27 @@ pub struct Reread {
     from_file: Config,
 }
 
+/// What the keys say.
+///
+/// # Errors
+/// Keys are wrong.
+fn read<T>(keys: &Node, read: impl FnOnce(Keys<'_>) -> T) -> Result<T, Refused> {
+    let mistakes = RefCell::default();
+    let read = read(Keys::new("", keys, None, &mistakes));
+    let mistakes = mistakes.into_inner();
+    if mistakes.is_empty() { Ok(read) } else { Err(Refused::Mistakes(mistakes)) }
+}
+
 /// `old` with the keys applied.
 ///
 /// # Errors
 /// Keys are wrong or cannot change.
 pub fn changed(old: &Port, keys: &Node) -> Result<Port, Refused> {
-    let mistakes = RefCell::default();
-    let keys = Keys::new("", keys, None, &mistakes);
-    let new = PortKeys::read(&keys).change(old, &keys);
-    keys.finish();
-    let mistakes = mistakes.into_inner();
-    if mistakes.is_empty() { Ok(new) } else { Err(Refused::Mistakes(mistakes)) }
+    read(keys, |keys| {
+        let new = PortKeys::read(&keys).change(old, &keys);
+        keys.finish();
+        new
+    })
 }
 
 /// `SWITCH:NAME` says the same as the key `switch`.

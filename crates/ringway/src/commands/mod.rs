@@ -1,6 +1,7 @@
 //! One file per subcommand, each with its `Args` and `run`.
 
 pub mod bench;
+pub mod bucket;
 pub mod capture;
 pub mod demo;
 pub mod fdb;
@@ -8,7 +9,9 @@ pub mod r#gen;
 pub mod port;
 pub mod run;
 pub mod status;
+pub mod switch;
 pub mod top;
+mod words;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -7,11 +7,10 @@ use clap::Subcommand;
 use ringway_control::api::types::{Done, PortStatus};
 use ringway_control::client::ClientError;
 use ringway_control::config::keys::Keys;
-use ringway_control::config::node::{Entry, Node, Value};
 use ringway_control::config::{Mistake, PortKeys};
 use ringway_control::daemon::PortRef;
 
-use super::{Context, USAGE, complain, fail};
+use super::{Context, USAGE, complain, fail, words};
 use crate::out::{self, Table};
 
 /// Add, change, remove or list ports
@@ -137,35 +136,13 @@ fn change(
             return ExitCode::from(USAGE);
         }
     };
-    match read(words).map(|keys| ask(&port, &keys)) {
-        Err(mistakes) => {
-            mistakes.iter().for_each(|mistake| complain(command, &mistake.to_string()));
-            ExitCode::from(USAGE)
-        }
-        Ok(Err(error)) => fail(command, &error),
-        Ok(Ok(done)) if done.changes.is_empty() => out::print("nothing differs\n"),
-        Ok(Ok(done)) => out::print(&(done.changes.join("\n") + "\n")),
-    }
+    words::end(command, read(words).map(|keys| ask(&port, &keys)))
 }
 
 /// Reads `KEY=VALUE` words, as far as that can be done without the daemon.
 fn read(words: &[String]) -> Result<PortKeys, Vec<Mistake>> {
-    let mistakes: RefCell<Vec<Mistake>> = RefCell::default();
-    let wrong = |key: &str, what: &str, right: &str| {
-        let mistake = Mistake { key: key.to_owned(), span: None, what: what.to_owned(), right: right.to_owned() };
-        mistakes.borrow_mut().push(mistake);
-    };
-    let mut entries: Vec<Entry> = Vec::new();
-    for word in words {
-        match word.split_once('=') {
-            Some((key, _)) if entries.iter().any(|e| e.key == key) => wrong(key, "given twice", "give it once"),
-            Some((key, value)) if !key.is_empty() => {
-                entries.push(Entry { key: key.to_owned(), span: None, node: Node::from_word(value) });
-            }
-            _ => wrong("", &format!("{word:?} is not KEY=VALUE"), "write it like weight=2"),
-        }
-    }
-    let table = Node::new(Value::Table(entries));
+    let mistakes = RefCell::default();
+    let table = words::read(words, &mistakes);
     let keys = Keys::new("", &table, None, &mistakes);
     let read = PortKeys::read(&keys);
     keys.finish();
