@@ -469,7 +469,8 @@ fn output_takes_all(batch: &Batch<'_>, output: &dyn Output) -> bool {
     batch.needs() == Accepts::NOTHING || output.accepts().contains(batch.needs())
 }
 
+/// Whether `to` hears what `from` floods, where both are in its VLAN.
 #[inline]
-fn may_flood(to: &Member, from: &Member) -> bool {
+pub(crate) fn may_flood(to: &Member, from: &Member) -> bool {
     to.owner != from.owner && policy::may_pass(from, to).is_ok()
 }

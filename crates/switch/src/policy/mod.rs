@@ -43,6 +43,8 @@ mod exhausted_tests;
 #[cfg(test)]
 mod guard_tests;
 #[cfg(test)]
+mod hold_tests;
+#[cfg(test)]
 mod limit_tests;
 #[cfg(test)]
 mod pass_tests;
