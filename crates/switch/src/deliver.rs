@@ -3,7 +3,7 @@
 use crate::batch::{AllFrames, Batch, Destination, Frame, InTurn};
 use crate::counters::DropReason;
 use crate::offload::{Accepts, Finisher};
-use crate::policy::{self, Class, Cost, Exhausted, Retagger};
+use crate::policy::{self, Class, Cost, Excess, Exhausted, Retagger};
 use crate::port::Output;
 use crate::switch::{MAX_PORTS, Member, Switch};
 use crate::time::Time;
@@ -300,7 +300,9 @@ impl Lists {
             let turn = egress.admit(from, costs, sum, now.nanoseconds);
             if turn.refused > 0 {
                 refuse(&frames, turn.given, DropReason::EgressLimited, member, switch.watch(port));
-                if order.len() == batch.len() && self.flood.first == NONE {
+                // Where senders wait, what could not is no sign of what may follow.
+                let drops = egress.limit().excess == Excess::Drop;
+                if drops && order.len() == batch.len() && self.flood.first == NONE {
                     self.exhausted = Some(batch.exhausted(port, turn.given, turn.cause));
                 }
                 if turn.given == 0 {

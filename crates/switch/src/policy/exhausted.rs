@@ -3,7 +3,8 @@
 //! any further.
 //!
 //! They would be refused one by one: where a frame goes depends on its addresses alone, and what the port may be given does not
-//! grow within a pass. Where more than these decides (a guard, VLANs, limits of the sender) or somebody watches, nothing is done.
+//! grow within a pass. Where more than these decides (a guard, VLANs, limits of the sender), somebody watches or the limit has its
+//! senders wait, nothing is done.
 
 use super::{Cause, Policy};
 use crate::counters::DropReason;

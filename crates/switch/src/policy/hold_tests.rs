@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Bound, Bucket, Domain, Egress, Excess, Limit, Membership, Policy, Rates, Rules};
 use crate::testing::{Lan, Plan, frame, mac, number};
-use crate::{DropReason, Mac, Member};
+use crate::{DropReason, Mac, Member, Workspace};
 
 /// A limit of a frame a second and so many at once, which has senders wait.
 fn waits(burst: u64) -> Arc<Egress> {
@@ -71,4 +71,22 @@ fn what_is_flooded_where_a_port_does_not_hear_it_leaves_it_its_room() {
     put(&mut lan, &[mac(1), mac(1)]);
     assert_eq!(lan.pass(0).until, None);
     assert_eq!((numbers(&lan, 1), lan.received(2).len()), (vec![0, 1], 3));
+}
+
+#[test]
+fn what_follows_frames_that_could_not_wait_is_not_dropped_with_them() {
+    let mut lan = lan(&waits(1));
+    lan.work = Workspace::new(16);
+    put(&mut lan, &[mac(1); 40]);
+    let (mut taken, mut given) = (0, 0);
+    for _ in 0..2 {
+        // A frame of which that cannot be told is among them.
+        lan.offers[0].refuse = vec![DropReason::Runt];
+        taken += lan.pass(0).frames - 1;
+        given += lan.received(1).len() as u64;
+    }
+    assert_eq!((lan.offers[0].dropped_alike, given, lan.dropped(1, DropReason::EgressLimited)), (0, 1, taken - 1));
+    // Those behind them wait.
+    assert_eq!(lan.pass(0).frames, 0);
+    assert!(!lan.offers[0].is_empty());
 }
