@@ -108,6 +108,8 @@ pub(crate) struct Lists {
     /// Ports that were given frames in this pass.
     pub(crate) served: Vec<u16>,
     watchers: Watchers,
+    /// What the batch has for ports whose senders wait was found to have room there.
+    pub(crate) room_found: bool,
     /// The last pass ended with frames that their receiver's limit refused.
     pub(crate) exhausted: Option<Exhausted>,
 }
@@ -125,6 +127,7 @@ impl Lists {
             retagger: Retagger::new(),
             served: Vec::with_capacity(MAX_PORTS),
             watchers: Watchers::new(batch_limit.max(Finisher::CHUNK)),
+            room_found: false,
             exhausted: None,
         }
     }
@@ -297,7 +300,8 @@ impl Lists {
         if let Some(egress) = member.policy.as_ref().and_then(|policy| policy.egress.as_ref()) {
             let sum = (order.len() == batch.len()).then(|| (batch.len(), batch.cost()));
             let costs = order.iter().map(|&index| batch.cost_of(usize::from(index)));
-            let turn = egress.admit(from, costs, sum, now.nanoseconds);
+            let sure = if self.room_found && egress.limit().excess == Excess::Wait { sure(batch, order) } else { 0 };
+            let turn = egress.admit(from, costs, sum, sure, now.nanoseconds);
             if turn.refused > 0 {
                 refuse(&frames, turn.given, DropReason::EgressLimited, member, switch.watch(port));
                 // Where senders wait, what could not is no sign of what may follow.
@@ -402,6 +406,13 @@ fn keep_all(batch: &Batch<'_>, switch: &Switch, port: u16) -> Option<bool> {
         return Some(false);
     }
     policy::keep_all(batch, switch.member(port)?)
+}
+
+/// How many of these frames a port gets in any case: all up to the last that waited for room there, or would have.
+#[cold]
+fn sure(batch: &Batch<'_>, order: &[u16]) -> usize {
+    let waits = |&index: &u16| batch.destination(index.into()) != Destination::Flood;
+    order.iter().rposition(waits).map_or(0, |place| place + 1)
 }
 
 /// Counts and shows all frames but the first `given` as lost.

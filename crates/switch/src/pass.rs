@@ -101,7 +101,8 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         Some(watch) => watch.forward(&mut batch, from, switch, now.seconds),
     }
     let mut held = None;
-    if may_hold && fault.is_none() && refused == 0 && batch.len() == collected {
+    work.lists.room_found = may_hold && fault.is_none() && refused == 0 && batch.len() == collected;
+    if work.lists.room_found {
         held = hold(&batch, from, switch, now.nanoseconds);
         if let Some(held) = &held {
             batch.truncate(held.len);

@@ -62,12 +62,14 @@ impl Egress {
     }
 
     /// Of frames that take so much each, the first that `from` may give now. They count as given. `sum` is how many they are and
-    /// what they take together, where that is known.
+    /// what they take together, where that is known. The first `sure` of them were found to have room, and are given even if
+    /// another sender took it meanwhile: what is given so is owed, and others wait until it is paid.
     pub(crate) fn admit(
         &self,
         from: &Member,
-        costs: impl Iterator<Item = Cost>,
+        costs: impl Iterator<Item = Cost> + Clone,
         sum: Option<(usize, Cost)>,
+        sure: usize,
         now: u64,
     ) -> Admitted {
         self.with(from, |sender| {
@@ -78,7 +80,8 @@ impl Egress {
                     Admitted { given, cost, refused: 0, cause: Cause::Bits }
                 }
                 _ => {
-                    let admitted = first(costs, most.bytes, most.frames);
+                    let owed: Cost = costs.clone().take(sure).sum();
+                    let admitted = first(costs, most.bytes.max(owed.bytes), most.frames.max(owed.frames));
                     Admitted { cause: most.cause(admitted.cost.frames), ..admitted }
                 }
             };

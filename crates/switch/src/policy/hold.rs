@@ -44,7 +44,8 @@ impl Room<'_> {
 }
 
 /// The first frame of the batch that has to wait, and everything after it: order is kept. Frames that are flooded wait for
-/// nobody, but what they take of a port's limit is not there for those behind them.
+/// nobody, but what they take of a port's limit is not there for those behind them. What it leaves is given to these ports
+/// whatever others give them meanwhile (`Egress::admit`).
 #[inline(never)]
 pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) -> Option<Held> {
     let mut rooms: [Option<Room<'_>>; MOST_PORTS] = [const { None }; MOST_PORTS];

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Bound, Bucket, Domain, Egress, Excess, Limit, Membership, Policy, Rates, Rules};
+use super::{Bound, Bucket, Cost, Domain, Egress, Excess, Limit, Membership, Policy, Rates, Rules, Shared};
 use crate::testing::{Lan, Plan, frame, mac, number};
 use crate::{DropReason, Mac, Member, Workspace};
 
@@ -89,4 +89,50 @@ fn what_follows_frames_that_could_not_wait_is_not_dropped_with_them() {
     // Those behind them wait.
     assert_eq!(lan.pass(0).frames, 0);
     assert!(!lan.offers[0].is_empty());
+}
+
+/// Passes until the port has sent all, a second each; gives how many that took.
+fn seconds(lan: &mut Lan) -> u32 {
+    let began = lan.now;
+    while !lan.offers[0].is_empty() {
+        lan.now += 1;
+        lan.pass(0);
+    }
+    lan.now - began
+}
+
+#[test]
+fn ports_that_share_a_bucket_may_overdraw_it_by_what_each_was_found_to_have_room_for_and_pay_it_back() {
+    let shared = Arc::new(Shared::new(Rates { bits: None, frames: Some(Bucket::new(1, 1)) }));
+    let give = move |member: Member| {
+        let mut limit = Limit::new(Rates::default());
+        (limit.excess, limit.shared) = (Excess::Wait, Some(Arc::clone(&shared)));
+        let policy = Policy { egress: Some(Arc::new(Egress::new(limit))), ..Policy::default() };
+        Member { policy: (member.owner.index() > 0).then_some(policy), ..member }
+    };
+    let mut lan = Plan { change: Box::new(give), ..Plan::new(4) }.map();
+    put(&mut lan, &[mac(1), mac(2), mac(3)]);
+    assert_eq!(lan.pass(0).frames, 3);
+    assert_eq!([1, 2, 3].map(|port| numbers(&lan, port).len()), [1; 3]);
+    // Two are owed.
+    put(&mut lan, &[mac(1)]);
+    assert_eq!(seconds(&mut lan), 3);
+    assert_eq!([1, 2, 3].map(|port| lan.dropped(port, DropReason::EgressLimited)), [0; 3]);
+}
+
+#[test]
+fn a_frame_of_another_sender_takes_no_room_that_was_found_and_is_paid_for() {
+    let egress = waits(4);
+    let mut lan = lan(&egress);
+    let now = 1_000_000_000;
+    let member = |port| lan.switch.member(port).expect("a port");
+    let costs = |frames| std::iter::repeat_n(Cost::of_one(60), frames);
+    assert!(egress.room(member(0), now).covers(Cost { bytes: 180, frames: 3 }));
+    // Another sends before these do.
+    assert_eq!(egress.admit(member(2), costs(4), None, 4, now).given, 4);
+    let admitted = egress.admit(member(0), costs(5), None, 4, now);
+    assert_eq!((admitted.given, admitted.refused), (4, 1));
+    assert_eq!(egress.admit(member(0), costs(1), None, 0, now).given, 0);
+    put(&mut lan, &[mac(1)]);
+    assert_eq!(seconds(&mut lan), 5);
 }

@@ -49,7 +49,7 @@ fn contend(egress: &Egress, senders: &mut [Sender]) {
         }
         let sender = &mut senders[index];
         let frames = sender.lens.iter().copied().map(Cost::of_one).cycle().take(sender.batch);
-        let turn = egress.admit(&members[index], frames, None, now);
+        let turn = egress.admit(&members[index], frames, None, 0, now);
         sender.given += turn.cost.bytes;
         sender.refused += turn.refused;
         sender.next += sender.every;
@@ -241,7 +241,7 @@ fn a_sender_alone_may_use_the_whole_burst_and_one_more_has_half_at_once() {
     let members = [member(0), member(1)];
     let give = |sender: usize, now: u64| {
         let frames = std::iter::repeat_n(Cost::of_one(1250), 2000);
-        egress.admit(&members[sender], frames, None, now).cost.bytes * 8
+        egress.admit(&members[sender], frames, None, 0, now).cost.bytes * 8
     };
     let mut now = START;
     for _ in 0..2_000 {
