@@ -37,7 +37,7 @@ pub(crate) fn room_of(used: u64, rooms: impl Iterator<Item = Option<(usize, usiz
     picked.reduce(|one, other| one.zip(other).map(|(one, other)| (one.0 + other.0, one.1 + other.1))).flatten()
 }
 
-/// A number that is the same for all frames of a flow: of the addresses and ports where there are any, else of the
+/// A number that is the same for all frames of a flow: of the addresses, protocol and ports where there are any, else of the
 /// Ethernet addresses. Only for spreading: clients can choose it.
 #[inline]
 fn flow_hash(head: &[u8; HEAD_BYTES]) -> u32 {
@@ -50,16 +50,23 @@ fn flow_hash(head: &[u8; HEAD_BYTES]) -> u32 {
             // Ports are there only in unfragmented TCP and UDP without IP options.
             let plain =
                 head[ip] == 0x45 && head[ip + 6] & 0x3f == 0 && head[ip + 7] == 0 && matches!(head[ip + 9], 6 | 17);
-            mix(word(ip + 12), if plain { ports } else { 0 })
+            mix(word(ip + 12), end(head[ip + 9], if plain { ports } else { 0 }))
         }
         [0x86, 0xdd] => {
             let ports = word(ip + 40) & 0xffff_ffff;
             let ports = if matches!(head[ip + 6], 6 | 17) { ports } else { 0 };
-            mix(mix(word(ip + 8), word(ip + 16)), mix(word(ip + 24), word(ip + 32)) ^ ports)
+            mix(mix(word(ip + 8), word(ip + 16)), mix(word(ip + 24), word(ip + 32)) ^ end(head[ip + 6], ports))
         }
         _ => mix(word(0), word(4)),
     };
     (mixed >> 32) as u32
+}
+
+/// Protocol and ports. Those of connections that are opened one after the other differ little, and would mostly meet for some
+/// addresses if they were not spread over the word by a number of their own.
+#[inline]
+fn end(protocol: u8, ports: u64) -> u64 {
+    (ports | u64::from(protocol) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[inline]

@@ -2,15 +2,12 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Instant;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
 
-use rustix::thread::{CpuSet, sched_getaffinity};
 use serde_json::Value;
-use support::{Daemon, PATIENCE, Said, ringway, until};
+use support::testpmd::Testpmd;
+use support::{Daemon, Said, ringway, until};
 
 /// Every kind of ring, with what can be negotiated for it.
 const DRIVERS: [&[&str]; 7] = [
@@ -24,78 +21,32 @@ const DRIVERS: [&[&str]; 7] = [
 ];
 
 /// DPDK's testpmd, which gives every frame of either of its two vhost ports to the other; ended when dropped.
-struct Testpmd {
-    child: Child,
-    /// It ends when this is closed.
-    _input: ChildStdin,
-    said: Receiver<String>,
+struct Loop {
+    testpmd: Testpmd,
     dir: tempfile::TempDir,
 }
 
-impl Testpmd {
+impl Loop {
     /// Starts it with these settings of both ports, such as `,client=1`.
-    fn start(settings: &str) -> Testpmd {
+    fn start(settings: &str) -> Loop {
         let dir = tempfile::tempdir().unwrap();
-        let allowed = sched_getaffinity(None).unwrap();
-        let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
-        let lcores = format!("0@{},1@{}", cpus[0], cpus[cpus.len() - 1]);
-        // Its output is a pipe, and to come line by line.
-        let mut command = Command::new("stdbuf");
-        command.args([
-            "-oL",
-            "dpdk-testpmd",
-            "--no-huge",
-            "-m",
-            "512",
-            "--no-pci",
-            "--no-shconf",
-            "--no-telemetry",
-            "--lcores",
-            &lcores,
-        ]);
-        for (number, socket) in ["a", "b"].iter().enumerate() {
-            let socket = dir.path().join(socket);
-            command.arg("--vdev").arg(format!("net_vhost{number},iface={}{settings}", socket.display()));
-        }
-        command.args(["--", "--forward-mode=io", "--total-num-mbufs=8192"]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        assert!(Path::new("/usr/bin/dpdk-testpmd").exists(), "dpdk-testpmd is not there: make deps installs it");
-        let mut child = command.spawn().unwrap();
-        let (send, said) = channel();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || output.lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
-        let testpmd = Testpmd { _input: child.stdin.take().unwrap(), child, said, dir };
+        let port = |number: usize, socket: &str| {
+            format!("net_vhost{number},iface={}{settings}", dir.path().join(socket).display())
+        };
+        let mut testpmd =
+            Testpmd::start(&[port(0, "a"), port(1, "b")], &["--forward-mode=io", "--total-num-mbufs=8192"]);
         testpmd.says("Press enter to exit");
-        testpmd
-    }
-
-    fn says(&self, wanted: &str) {
-        let (deadline, mut heard) = (Instant::now() + 3 * PATIENCE, Vec::new());
-        loop {
-            match self.said.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(line) if line.contains(wanted) => return,
-                Ok(line) => heard.push(line),
-                Err(RecvTimeoutError::Timeout) => panic!("testpmd should say {wanted:?}: {}", heard.join("\n")),
-                Err(RecvTimeoutError::Disconnected) => panic!("testpmd has ended: {}", heard.join("\n")),
-            }
-        }
+        Loop { testpmd, dir }
     }
 
     /// Waits until the second port has got a driver, or lost it.
-    fn second_changes(&self) {
-        self.says("Port 1: link state change event");
+    fn second_changes(&mut self) {
+        self.testpmd.says("Port 1: link state change event");
     }
 
     /// `--vhost-user SOCKET` for both ports.
     fn ports(&self) -> [String; 4] {
         arguments(["a", "b"].map(|name| self.dir.path().join(name)))
-    }
-}
-
-impl Drop for Testpmd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -141,7 +92,7 @@ fn refs(args: &[String]) -> Vec<&str> {
 
 #[test]
 fn every_frame_goes_through_testpmd_with_every_kind_of_ring() {
-    let testpmd = Testpmd::start("");
+    let testpmd = Loop::start("");
     let ports = testpmd.ports();
     for driver in DRIVERS {
         for size in ["60", "1514"] {
@@ -158,14 +109,14 @@ fn every_frame_goes_through_testpmd_with_every_kind_of_ring() {
 
 #[test]
 fn testpmd_may_be_the_one_that_connects() {
-    let testpmd = Testpmd::start(",client=1");
+    let testpmd = Loop::start(",client=1");
     let report = looped(&[&refs(&testpmd.ports())[..], &["--listen"]].concat());
     assert_eq!(report["lost"], 0, "{report}");
 }
 
 #[test]
 fn round_trips_and_merged_frames_go_through_testpmd() {
-    let testpmd = Testpmd::start("");
+    let mut testpmd = Loop::start("");
     let ports = testpmd.ports();
     let (near, far) = (&ports[..2], &ports[2..]);
     for driver in [&[][..], &["--packed", "--event-idx"]] {

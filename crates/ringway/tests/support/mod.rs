@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 pub mod flood;
+pub mod testpmd;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
