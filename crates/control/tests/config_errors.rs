@@ -201,7 +201,7 @@ const CASES: &[(&str, &[&str])] = &[
             "r.toml:5:90: key \"port.p.egress.on_excess\": unknown value \"queue\"; write \"drop\" or \"wait\"",
             "r.toml:6:23: key \"port.p.storm.broadcast\": \"0pps\" is out of range; write 1pps to 1Gpps, or 8kbit to 400Gbit",
             "r.toml:6:43: key \"port.p.storm.multicast\": \"1Gbps\" is not a rate; write 1pps to 1Gpps, or 8kbit to 400Gbit",
-            "r.toml:6:52: key \"port.p.storm.unicast\": unknown key; the keys here are broadcast, multicast, unknown_unicast",
+            "r.toml:6:52: key \"port.p.storm.unicast\": unknown key; the keys here are broadcast, burst, frames_burst, multicast, unknown_unicast",
         ],
     ),
     (

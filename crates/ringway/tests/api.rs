@@ -222,6 +222,9 @@ fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status
         until("it is taken", || daemon.port("a")["in"]["frames"] == sent);
         daemon.port("a")["ingress"]["refused"]["frames"] != 0
     });
+    // An address that is at both.
+    support::send(&mut b, &support::frame([0xff; 6], [2, 0, 0, 0, 0, 0xa], 5));
+    until("it has moved", || daemon.status()["switches"][0]["moved"] == 1);
     let curl = |accept: &str| {
         let socket = daemon.runtime_dir().join("control.sock");
         let mut command = std::process::Command::new("curl");
@@ -302,6 +305,7 @@ fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status
         assert_eq!(value("ringway_port_up", &of), if port["state"] == "up" { 1.0 } else { 0.0 });
     }
     assert_eq!(value("ringway_switch_ports", &[("switch", "lan0")]), 3.0);
+    assert_eq!(value("ringway_switch_address_moves_total", &[("switch", "lan0")]), 1.0);
     assert_eq!(
         value("ringway_poller_passes_total", &[("poller", "0")]),
         status["pollers"][0]["passes"].as_f64().unwrap()

@@ -191,7 +191,8 @@ fn limits_change_under_a_flood_by_command_and_by_file_and_go_again() {
 
 #[test]
 fn a_storm_is_held_back_and_what_goes_to_one_station_is_not() {
-    let storm = "storm = { broadcast = \"1pps\", multicast = \"1pps\", unknown_unicast = \"1pps\" }";
+    let storm =
+        "storm = { broadcast = \"1pps\", multicast = \"1pps\", unknown_unicast = \"8kbit\", frames_burst = 20 }";
     let daemon = Daemon::start(&config(&[storm, ""]));
     let (mut sender, mut receiver) = (daemon.attach("lan0:p1").unwrap(), daemon.attach("lan0:p2").unwrap());
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 2, 60));
@@ -204,9 +205,11 @@ fn a_storm_is_held_back_and_what_goes_to_one_station_is_not() {
     until("all are taken", || count(&daemon.port("p1"), "in", "frames") == 400);
     let (dropped, arrived) = (drops(&daemon, "p1", "storm_limited"), count(&daemon.port("p2"), "out", "frames"));
     assert_eq!(dropped + arrived, 400);
-    // 32 of each class pass at once, and those that come in meanwhile.
-    assert!((3 * (100 - 32 - 10)..=3 * (100 - 32)).contains(&dropped), "{dropped}");
     let storm = &daemon.port("p1")["storm"];
+    let bursts = serde_json::json!({"broadcast": "20 frames", "multicast": "20 frames", "unknown_unicast": "16KiB"});
+    assert_eq!(storm["bursts"], bursts);
+    // 20 frames of two classes pass at once, and those that come in meanwhile; of the third all do.
+    assert!((2 * (100 - 20 - 10)..=2 * (100 - 20)).contains(&dropped), "{dropped}");
     let class = |what: &str, class: &str| storm[what][class].as_u64().unwrap();
     let classes = ["broadcast", "multicast", "unknown_unicast"];
     assert_eq!(classes.map(|name| class("passed", name) + class("refused", name)), [100; 3]);
@@ -320,6 +323,9 @@ fn a_wrong_limit_is_refused_with_what_would_be_right() {
         ("ingress={rate=\"0bit\"}", "write 8kbit to 400Gbit"),
         ("ingress={rate=\"401Gbit\"}", "write 8kbit to 400Gbit"),
         ("ingress={rate=\"1Gbit\",burst=\"60B\"}", "write 1514B to 1GiB"),
+        ("storm={broadcast=\"1kpps\",burst=\"64KiB\"}", "write a rate of bits, or leave it out"),
+        ("storm={broadcast=\"1Mbit\",frames_burst=64}", "write a rate of frames, or leave it out"),
+        ("storm={broadcast=\"1kpps\",frames_burst=0}", "write a whole number from 1 to 1000000000"),
         ("egress=1Gbit", "expected a limit like { rate = \"1Gbit\" }"),
         ("egress={bucket=\"none\"}", "write [bucket.none] to have one"),
     ] {

@@ -317,6 +317,12 @@ impl MacTable {
         self.moves.all()
     }
 
+    /// How often an address turned up at another port than before.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.moves.count()
+    }
+
     /// All entries, in no order.
     pub fn entries(&self) -> impl Iterator<Item = MacEntry> + '_ {
         (0..self.heard.len()).filter_map(|at| {

@@ -1,5 +1,6 @@
 //! Addresses that turn up at another port than before: a machine that was moved, a loop, or two with one address.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::mac::Mac;
@@ -27,18 +28,23 @@ pub struct Move {
     pub is_duplicate: bool,
 }
 
-/// The addresses that moved last. Whoever sees a move never waits to note it: of two at one moment one may be missed.
+/// The addresses that moved last, and how many moves there were. Whoever sees a move never waits to note it: of two at one
+/// moment one may be missed, though counted.
 #[derive(Debug)]
-pub(crate) struct Moves(Mutex<Vec<Move>>);
+pub(crate) struct Moves {
+    last: Mutex<Vec<Move>>,
+    count: AtomicU64,
+}
 
 impl Moves {
     pub(crate) fn new() -> Moves {
-        Moves(Mutex::new(Vec::with_capacity(MOST)))
+        Moves { last: Mutex::new(Vec::with_capacity(MOST)), count: AtomicU64::new(0) }
     }
 
     /// Notes a move.
     pub(crate) fn note(&self, vlan: u16, mac: Mac, from: Owner, to: Owner, now: u32) {
-        let Ok(mut moves) = self.0.try_lock() else { return };
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let Ok(mut moves) = self.last.try_lock() else { return };
         if let Some(known) = moves.iter_mut().find(|known| (known.vlan, known.mac) == (vlan, mac)) {
             let is_duplicate = known.is_duplicate || known.from == to;
             *known = Move { from, to, count: known.count + 1, second: now, is_duplicate, ..*known };
@@ -54,7 +60,12 @@ impl Moves {
 
     /// All that are remembered, in no order.
     pub(crate) fn all(&self) -> Vec<Move> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How many there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
     }
 }
 
@@ -82,7 +93,7 @@ mod tests {
             learn(mac(n), one, 5);
             learn(mac(n), two, 6);
         }
-        assert_eq!(table.moves().len(), MOST);
+        assert_eq!((table.moves().len(), table.moved()), (MOST, 3 + 300));
         assert!(table.moves().iter().any(|known| known.mac == mac(399)));
     }
 }

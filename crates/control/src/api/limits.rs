@@ -85,12 +85,46 @@ pub struct StormStatus {
     /// Of frames to one station whose port is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unknown_unicast: Option<String>,
+    /// How much may pass at once.
+    #[serde(default)]
+    pub bursts: StormBursts,
     /// Frames that passed, since there is storm control, whatever clients came and went.
     #[serde(default)]
     pub passed: StormCounts,
     /// Frames that were refused.
     #[serde(default)]
     pub refused: StormCounts,
+}
+
+/// How much of frames to many may pass at once, by class: like `32 frames`, or `16KiB` where the rate is one of bits.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StormBursts {
+    /// To everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broadcast: Option<String>,
+    /// To groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multicast: Option<String>,
+    /// To one station whose port is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unknown_unicast: Option<String>,
+}
+
+/// The keys of storm control, for the description of the API.
+#[derive(ToSchema)]
+#[schema(as = StormKeys)]
+#[allow(dead_code, reason = "describes config::Storm, which knows nothing of the API")]
+pub struct StormSchema {
+    /// Frames to everybody: a rate in frames or bits per second.
+    broadcast: Option<String>,
+    /// Frames to groups.
+    multicast: Option<String>,
+    /// Frames to one station whose port is not known.
+    unknown_unicast: Option<String>,
+    /// Bytes of each class with a rate of bits that may pass at once; by default what passes in 10 ms, at least `16KiB`.
+    burst: Option<String>,
+    /// Frames of each class with a rate of frames that may pass at once; by default what passes in 10 ms, at least 32.
+    frames_burst: Option<u32>,
 }
 
 /// Frames to many, by class.

@@ -87,6 +87,8 @@ impl Collector for Snapshot {
         family(e, "build_info", "The daemon's version", None, version)?;
         let switches = status.switches.iter().map(|s| ([("switch", s.name.clone())], ConstGauge::new(s.ports as u64)));
         family(e, "switch_ports", "Ports of the switch", None, switches)?;
+        let moved = status.switches.iter().map(|s| ([("switch", s.name.clone())], counter(s.moved)));
+        family(e, "switch_address_moves", "Times that an address turned up at another port than before", None, moved)?;
         let up = ports().map(|p| (name_labels(p), ConstGauge::new(u64::from(p.state == "up"))));
         family(e, "port_up", "Whether its client or device is there and works", None, up)?;
         let both = |count: fn(&PortStatus) -> [u64; 2]| {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::identity::IdentityStatus;
-use super::limits::{BucketStatus, LimitStatus, StormStatus};
+use super::limits::{BucketStatus, LimitStatus, StormSchema, StormStatus};
 use super::switch::SwitchKeys;
 use crate::config::Mistake;
 
@@ -193,6 +193,9 @@ pub struct SwitchStatus {
     pub settings: SwitchKeys,
     /// How many ports it has.
     pub ports: usize,
+    /// How often an address turned up at another port than before.
+    #[serde(default)]
+    pub moved: u64,
     /// Addresses that moved from port to port, latest first; the last 64.
     #[serde(default)]
     pub moves: Vec<MoveStatus>,
@@ -369,8 +372,8 @@ pub struct PortKeysSchema {
     ingress: Option<LimitSchema>,
     /// How much it may be given; `{}`: all there is for it.
     egress: Option<LimitSchema>,
-    /// How much of what it sends may go to many: rates in frames or bits per second; `{}`: as much as it can.
-    storm: Option<StormStatus>,
+    /// How much of what it sends may go to many; `{}`: as much as it can.
+    storm: Option<StormSchema>,
     /// Least time between two calls, `0us` to `1s`.
     call_interval: Option<String>,
     /// Rate of frames up to which there is no least time between calls, like `10kpps`.

@@ -162,6 +162,12 @@ pub struct Storm {
     /// Frames to one station whose port is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unknown_unicast: Option<Rate>,
+    /// Bytes of each class with a rate of bits that may pass at once.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_size")]
+    pub burst: Option<u64>,
+    /// Frames of each class with a rate of frames that may pass at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frames_burst: Option<u32>,
 }
 
 impl Storm {
@@ -173,9 +179,37 @@ impl Storm {
             broadcast: rate("broadcast"),
             multicast: rate("multicast"),
             unknown_unicast: rate("unknown_unicast"),
+            burst: keys.size("burst", BURST),
+            frames_burst: keys.integer("frames_burst", 1..=FRAMES_BURST_MAX),
         };
+        let classes = ["broadcast", "multicast", "unknown_unicast"];
+        let is_whole = classes.iter().all(|class| keys.entry(class).is_some() == storm.rate_of(class).is_some());
+        for (key, of, is_bits) in [("burst", "bits", true), ("frames_burst", "frames", false)] {
+            let mut rates = classes.iter().filter_map(|class| storm.rate_of(class));
+            let has_rate = rates.any(|rate| matches!(rate, Rate::Bits(_)) == is_bits);
+            if let Some(entry) = keys.entry(key).filter(|_| is_whole && !has_rate) {
+                let what = format!("there is no rate of {of} that it belongs to");
+                keys.wrong(key, entry.node.span.clone(), what, format!("write a rate of {of}, or leave it out"));
+            }
+        }
         keys.finish();
         Some(storm)
+    }
+
+    fn rate_of(&self, class: &str) -> Option<Rate> {
+        match class {
+            "broadcast" => self.broadcast,
+            "multicast" => self.multicast,
+            _ => self.unknown_unicast,
+        }
+    }
+
+    /// How much of a class with this rate may pass at once: frames or bytes.
+    pub fn burst_at(&self, rate: Rate) -> u64 {
+        match rate {
+            Rate::Frames(frames) => self.frames_burst.map_or_else(|| default_frames_burst(frames), u64::from),
+            Rate::Bits(bits) => self.burst.unwrap_or_else(|| default_burst(bits)),
+        }
     }
 
     /// Whether there is any.
@@ -205,14 +239,6 @@ impl Rate {
             let (low, high) = (units::show_bits(*BITS.start()), units::show_bits(*BITS.end()));
             format!("{text:?} is {what}; write 1pps to 1Gpps, or {low} to {high}")
         })
-    }
-
-    /// How much may pass at once: frames or bytes.
-    pub fn burst(self) -> u64 {
-        match self {
-            Self::Frames(frames) => default_frames_burst(frames),
-            Self::Bits(bits) => default_burst(bits),
-        }
     }
 }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 use ringway_switch::Policy;
 use ringway_switch::policy::{self as data, Egress, Rates, Shared, Tally, TallyReading};
 
-use crate::api::limits::{BucketStatus, LimitStatus, LimitTally, Refused, StormCounts, StormStatus};
+use crate::api::limits::{BucketStatus, LimitStatus, LimitTally, Refused, StormBursts, StormCounts, StormStatus};
 use crate::api::types::Traffic;
 use crate::config::limit::Rate;
 use crate::config::units::{show_bits, show_rate, show_size};
-use crate::config::{Bucket, Excess, Limit, Name, Port};
+use crate::config::{Bucket, Excess, Limit, Name, Port, Storm};
 
 /// The buckets that ports share, as they run.
 #[derive(Clone, Debug, Default)]
@@ -80,9 +80,9 @@ pub fn policy(before: Option<&Policy>, settings: &Port, buckets: &Buckets) -> Po
         let before = before.and_then(|policy| policy.storm.as_deref()).unwrap_or(&none);
         let now = &settings.storm;
         let [broadcast, multicast, unknown_unicast] = [
-            class(&before.broadcast, now.broadcast),
-            class(&before.multicast, now.multicast),
-            class(&before.unknown_unicast, now.unknown_unicast),
+            class(&before.broadcast, now, now.broadcast),
+            class(&before.multicast, now, now.multicast),
+            class(&before.unknown_unicast, now, now.unknown_unicast),
         ];
         Arc::new(data::Storm::new(broadcast, multicast, unknown_unicast).continuing(before))
     });
@@ -108,14 +108,14 @@ fn limit(before: Option<&data::Limit>, settings: &Limit, weight: u32, buckets: &
     limit
 }
 
-fn class(before: &Rates, rate: Option<Rate>) -> Rates {
+fn class(before: &Rates, storm: &Storm, rate: Option<Rate>) -> Rates {
     match rate {
         None => Rates::default(),
         Some(rate @ Rate::Frames(frames)) => {
-            Rates { bits: None, frames: Some(bucket(before.frames.as_ref(), frames, rate.burst())) }
+            Rates { bits: None, frames: Some(bucket(before.frames.as_ref(), frames, storm.burst_at(rate))) }
         }
         Some(rate @ Rate::Bits(bits)) => {
-            Rates { bits: Some(bucket(before.bits.as_ref(), bits, rate.burst() * 8)), frames: None }
+            Rates { bits: Some(bucket(before.bits.as_ref(), bits, storm.burst_at(rate) * 8)), frames: None }
         }
     }
 }
@@ -163,6 +163,12 @@ fn shared_tally(shared: &Tally) -> LimitTally {
 pub fn report_storm(settings: &Port, live: Option<&data::Storm>) -> Option<StormStatus> {
     let storm = &settings.storm;
     let show = |rate: Option<Rate>| rate.map(|rate| rate.to_string());
+    let burst = |rate: Option<Rate>| {
+        rate.map(|rate| match rate {
+            Rate::Frames(_) => format!("{} frames", storm.burst_at(rate)),
+            Rate::Bits(_) => show_size(storm.burst_at(rate)),
+        })
+    };
     let counts = |count: fn(TallyReading) -> u64| {
         let [broadcast, multicast, unknown_unicast] =
             live.map_or([0; 3], |live| live.tallies().each_ref().map(|class| count(class.read())));
@@ -172,6 +178,11 @@ pub fn report_storm(settings: &Port, live: Option<&data::Storm>) -> Option<Storm
         broadcast: show(storm.broadcast),
         multicast: show(storm.multicast),
         unknown_unicast: show(storm.unknown_unicast),
+        bursts: StormBursts {
+            broadcast: burst(storm.broadcast),
+            multicast: burst(storm.multicast),
+            unknown_unicast: burst(storm.unknown_unicast),
+        },
         passed: counts(|class| class.frames),
         refused: counts(|class| class.refused()),
     })

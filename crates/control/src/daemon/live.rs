@@ -74,6 +74,8 @@ pub struct LiveSwitch {
     pub settings: Switch,
     ports: BTreeMap<Name, LivePort>,
     table: Arc<MacTable>,
+    /// How often addresses moved in tables before this one.
+    moved_before: u64,
     /// The next generation of each index that was ever used.
     generations: Vec<u8>,
     free: VecDeque<u16>,
@@ -133,6 +135,7 @@ impl LiveSwitch {
             settings,
             ports,
             table,
+            moved_before: 0,
             generations,
             free,
             left: BTreeMap::new(),
@@ -150,7 +153,8 @@ impl LiveSwitch {
     pub fn change(&mut self, settings: Switch) -> io::Result<()> {
         let size = |s: &Switch| (s.mac_entries, s.mac_limit, s.forwarding);
         if size(&settings) != size(&self.settings) {
-            self.table = new_table(&settings)?;
+            let before = std::mem::replace(&mut self.table, new_table(&settings)?);
+            self.moved_before += before.moved();
         }
         self.settings = settings;
         self.built = None;
@@ -314,6 +318,11 @@ impl LiveSwitch {
             self.ports.iter().map(|(name, live)| (live.owner.index(), (name, live.owner))).collect();
         let name = |owner: Owner| by_owner.get(&owner.index()).filter(|(_, now)| *now == owner).map(|(name, _)| *name);
         self.table.moves().into_iter().map(|moved| (moved, name(moved.from), name(moved.to))).collect()
+    }
+
+    /// How often an address turned up at another port than before.
+    pub fn moved(&self) -> u64 {
+        self.moved_before + self.table.moved()
     }
 
     /// The ports as pollers take them, to be published at once: their calls are moderated as their settings say from now on.

@@ -96,6 +96,7 @@ fn switch_status(name: &Name, switch: &super::live::LiveSwitch) -> SwitchStatus 
         name: name.to_string(),
         settings: SwitchKeys::of(&switch.settings),
         ports: switch.ports().len(),
+        moved: switch.moved(),
         moves: moves(switch),
     }
 }

@@ -84,7 +84,8 @@ const KEYS: &str = "Keys, as in [port.NAME] of the configuration:
     bucket    the [bucket.NAME] it shares with others; rate is then guaranteed, ceiling the most with what is lent
     on_excess drop (default), or wait: in the sender's ring
   egress={...}           how much it may be given, the same; each sender has its share by weight
-  storm={broadcast=\"1kpps\",multicast=\"10Mbit\",unknown_unicast=\"1kpps\"}   how much it may send to many
+  storm={broadcast=\"1kpps\",multicast=\"10Mbit\",unknown_unicast=\"1kpps\"}   how much it may send to many;
+                         burst and frames_burst as above, for each class whose rate is one of bits, or of frames
   call_interval=TIME     least time between two calls, up to 1s, like 50us; by default none
   call_above=RATE        the rate of frames up to which there is none all the same, like 10kpps
   poller=NUMBER|any      the poller that serves it
