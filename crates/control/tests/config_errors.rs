@@ -207,7 +207,7 @@ const CASES: &[(&str, &[&str])] = &[
     (
         "[port.p]\nswitch = \"lan0\"\nkind = \"process\"\ningress = { burst = \"64KiB\", frames_burst = 9, on_excess = \"wait\" }\n\
          egress = { ceiling = \"1Gbit\" }\n[port.q]\nswitch = \"lan0\"\nkind = \"process\"\n\
-         egress = { rate = \"2Gbit\", ceiling = \"1Gbit\", bucket = \"t\" }\n[bucket.t]\nburst = \"1MiB\"\n",
+         egress = { rate = \"2Gbit\", ceiling = \"1Gbit\", bucket = \"t\" }\n[bucket.t]\nburst = \"1MiB\"\nframes_burst = 9\n",
         &[
             "r.toml:4:21: key \"port.p.ingress.burst\": there is no rate that it belongs to; write rate, or leave it out",
             "r.toml:4:45: key \"port.p.ingress.frames_burst\": there is no rate of frames that it belongs to; write frames, \
@@ -216,6 +216,8 @@ const CASES: &[(&str, &[&str])] = &[
             "r.toml:5:22: key \"port.p.egress.ceiling\": there is no bucket to lend it; write rate, or name a bucket",
             "r.toml:9:38: key \"port.q.egress.ceiling\": it is less than the rate; write 2Gbit or more",
             "r.toml:10:9: key \"bucket.t.rate\": missing; write what its ports may have together: rate = \"1Gbit\"",
+            "r.toml:12:16: key \"bucket.t.frames_burst\": there is no rate of frames that it belongs to; write frames, or \
+            leave it out",
         ],
     ),
     (

@@ -216,3 +216,26 @@ fn a_bucket_comes_changes_and_goes_by_command_under_a_flood_and_what_it_counted_
     assert_eq!(daemon.status()["buckets"], serde_json::json!([]));
     until("it is not limited any more", || rate(&daemon, "p3") > 200e6);
 }
+
+#[test]
+fn a_port_that_a_client_made_is_held_to_the_buckets_there_are() {
+    let config = "[switch.lan0]\n[bucket.tenant]\nrate = \"8Mbit\"\n";
+    let daemon = Daemon::start(config);
+    let _client = daemon.attach("lan0:probe").unwrap();
+    for (limit, wanted) in [
+        ("{bucket=\"tennant\"}", "there is no bucket \"tennant\"; did you mean \"tenant\"?"),
+        ("{bucket=\"tenant\",rate=\"9Mbit\"}", "the rates of the ports of bucket \"tenant\" add up to 9Mbit"),
+    ] {
+        let said = daemon.ringway(&["port", "set", "lan0:probe", &format!("ingress={limit}")]);
+        assert!(said.code == Some(2) && said.err.contains(wanted), "{limit}: {}", said.err);
+        assert_eq!(daemon.port("probe")["ingress"], Value::Null);
+    }
+    assert_eq!(daemon.ok(&["port", "set", "lan0:probe", "egress={bucket=\"tenant\"}"]), "changed port probe\n");
+    daemon.reload("[switch.lan0]\n");
+    daemon.complains("bucket \"tenant\" is part of a limit of port \"lan0:probe\", which a client made");
+    daemon.complains("not reloaded: nothing has changed");
+    assert_eq!(daemon.status()["buckets"][0]["rate"], "8Mbit");
+    assert_eq!(daemon.ok(&["port", "set", "lan0:probe", "egress={}"]), "changed port probe\n");
+    daemon.reload("[switch.lan0]\n");
+    assert_eq!(daemon.line(), "reloaded: removed bucket tenant");
+}

@@ -149,7 +149,7 @@ fn buckets_exist(config: &Config) -> Vec<Finding> {
 }
 
 /// What is wrong, and what would be right, where a limit is part of a bucket that is not there.
-pub fn no_such_bucket(limit: &Limit, config: &Config) -> Option<(String, String)> {
+fn no_such_bucket(limit: &Limit, config: &Config) -> Option<(String, String)> {
     let bucket = limit.bucket.as_ref().filter(|bucket| !config.buckets.contains_key(*bucket))?;
     let right = match nearest(bucket.as_str(), config.buckets.keys().map(Name::as_str)) {
         Some(near) => format!("did you mean \"{near}\"?"),

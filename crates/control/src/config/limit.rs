@@ -76,7 +76,7 @@ impl Limit {
             ceiling: keys.bits("ceiling", BITS),
             burst: keys.size("burst", BURST),
             frames: keys.rate("frames", FRAMES),
-            frames_burst: keys.integer("frames_burst", 1..=FRAMES_BURST_MAX),
+            frames_burst: frames_burst(&keys),
             bucket: keys.parsed("bucket", "a bucket's name", str::parse),
             on_excess: keys.choice("on_excess", &Excess::WORDS),
         };
@@ -93,10 +93,6 @@ impl Limit {
         }
         if has("burst") && !has("rate") && !has("ceiling") {
             keys.wrong("burst", span("burst"), "there is no rate that it belongs to", "write rate, or leave it out");
-        }
-        if has("frames_burst") && !has("frames") {
-            let right = "write frames, or leave it out";
-            keys.wrong("frames_burst", span("frames_burst"), "there is no rate of frames that it belongs to", right);
         }
         if has("on_excess") && !has("rate") && !has("frames") && !has("bucket") {
             keys.wrong("on_excess", span("on_excess"), "there is no limit", "write rate, frames or bucket");
@@ -121,6 +117,17 @@ impl Limit {
     }
 }
 
+/// Reads how many frames may pass at once.
+fn frames_burst(keys: &Keys<'_>) -> Option<u32> {
+    let entry = keys.entry("frames_burst")?;
+    if keys.entry("frames").is_none() {
+        let right = "write frames, or leave it out";
+        let span = entry.node.span.clone();
+        keys.wrong("frames_burst", span, "there is no rate of frames that it belongs to", right);
+    }
+    keys.integer("frames_burst", 1..=FRAMES_BURST_MAX)
+}
+
 /// `[bucket.NAME]`: a limit that several ports share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
@@ -141,7 +148,7 @@ impl Bucket {
         }
         let burst = keys.size("burst", BURST);
         let frames = keys.rate("frames", FRAMES);
-        let frames_burst = keys.integer("frames_burst", 1..=FRAMES_BURST_MAX);
+        let frames_burst = frames_burst(&keys);
         keys.finish();
         let rate = rate?;
         let frames =

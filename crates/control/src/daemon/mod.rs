@@ -43,7 +43,7 @@ use tokio::sync::Notify;
 pub use port_ref::PortRef;
 pub use refused::Refused;
 
-use crate::config::check::{no_such_bucket, no_such_poller};
+use crate::config::check::no_such_poller;
 use crate::config::node::Node;
 use crate::config::{self, Mistake, Name, Placement};
 use capture::Captures;
@@ -135,17 +135,11 @@ impl Daemon {
         let Some(live) = self.switches.get_mut(&switch) else { return Ok(Vec::new()) };
         let Some(old) = live.ports().get(&name).map(|port| port.settings.clone()) else { return Ok(Vec::new()) };
         let new = running::changed(&old, keys)?;
-        let wrong = [
-            ("poller", no_such_poller(&new, self.engine.pollers())),
-            ("ingress.bucket", no_such_bucket(&new.ingress, &self.running.config)),
-            ("egress.bucket", no_such_bucket(&new.egress, &self.running.config)),
-        ];
-        let wrong = wrong.into_iter().filter_map(|(key, wrong)| Some((key, wrong?)));
-        let wrong = wrong.map(|(key, (what, right))| Mistake { key: key.to_owned(), span: None, what, right });
-        let mistakes: Vec<Mistake> = wrong.collect();
-        if !mistakes.is_empty() {
-            return Err(Refused::Mistakes(mistakes));
+        if let Some((what, right)) = no_such_poller(&new, self.engine.pollers()) {
+            let mistake = Mistake { key: "poller".to_owned(), span: None, what, right };
+            return Err(Refused::Mistakes(vec![mistake]));
         }
+        self.running.agrees_with(&name, &new, &live.settings)?;
         if new == old {
             return Ok(Vec::new());
         }

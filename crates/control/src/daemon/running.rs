@@ -104,6 +104,17 @@ impl Running {
         Ok(config)
     }
 
+    /// Whether a port that a client made, and which no configuration names, goes together with what runs.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn agrees_with(&self, name: &Name, port: &Port, switch: &Switch) -> Result<(), Refused> {
+        let mut config = self.config.clone();
+        config.switches.entry(port.switch.clone()).or_insert_with(|| switch.clone());
+        config.ports.insert(name.clone(), port.clone());
+        self.agree(&config, "port", name)
+    }
+
     /// What would run with a bucket made, or made anew, as these keys say.
     ///
     /// # Errors
