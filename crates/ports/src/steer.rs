@@ -15,10 +15,17 @@ impl Picks {
     pub(crate) fn pick(&mut self, frames: Frames<'_, '_>, queues: usize) -> u64 {
         let mut used = 0;
         for (pick, frame) in self.0.iter_mut().zip(frames) {
-            *pick = (flow_hash(&frame.head().0) as usize % queues) as u8;
+            *pick = queue_of(&frame, queues) as u8;
             used |= 1 << *pick;
         }
         used
+    }
+
+    /// The same, with what was picked.
+    pub(crate) fn picked(&mut self, frames: Frames<'_, '_>, queues: usize) -> &[u8] {
+        let count = frames.len();
+        self.pick(frames, queues);
+        &self.0[..count]
     }
 
     /// Of the frames that were just picked for, those that go to queue `number`.
@@ -31,10 +38,10 @@ impl Picks {
     }
 }
 
-/// The room of several queues together: of those that frames go to.
-pub(crate) fn room_of(used: u64, rooms: impl Iterator<Item = Option<(usize, usize)>>) -> Option<(usize, usize)> {
-    let picked = rooms.enumerate().filter(|(number, _)| used >> number & 1 != 0).map(|(_, room)| room);
-    picked.reduce(|one, other| one.zip(other).map(|(one, other)| (one.0 + other.0, one.1 + other.1))).flatten()
+/// Which of `queues` a frame goes to.
+#[inline]
+pub(crate) fn queue_of(frame: &Frame<'_, '_>, queues: usize) -> usize {
+    flow_hash(&frame.head().0) as usize % queues
 }
 
 /// A number that is the same for all frames of a flow: of the addresses, protocol and ports where there are any, else of the
@@ -73,18 +80,4 @@ fn end(protocol: u8, ports: u64) -> u64 {
 fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xc2b2_ae3d_27d4_eb4f);
     (product >> 64) as u64 ^ product as u64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn room_is_that_of_the_queues_that_frames_go_to() {
-        let rooms = || [Some((0, 256)), Some((200, 256)), Some((7, 64)), None].into_iter();
-        assert_eq!(room_of(0b1, rooms()), Some((0, 256)));
-        assert_eq!(room_of(0b110, rooms()), Some((207, 320)));
-        assert_eq!(room_of(0b1010, rooms()), None, "one that cannot tell");
-        assert_eq!(room_of(0, rooms()), None);
-    }
 }

@@ -1,5 +1,9 @@
 //! Delivery: a list of frames per destination, each destination served once (VALE §3.3.2).
 
+mod queues;
+
+use std::sync::MutexGuard;
+
 use crate::batch::{AllFrames, Batch, Destination, Frame, InTurn};
 use crate::counters::DropReason;
 use crate::offload::{Accepts, Finisher};
@@ -48,6 +52,11 @@ impl<'b, 'm> Frames<'b, 'm> {
         let (alone, others) = self.order.as_slice().split_at_checked(1)?;
         self.order = others.iter();
         Some(Self { all: self.all, order: alone.iter() })
+    }
+
+    /// The first so many of them.
+    fn first(&self, count: usize) -> Self {
+        Self { all: self.all, order: self.order.as_slice()[..count].iter() }
     }
 
     /// The batch that they are of.
@@ -102,6 +111,9 @@ pub(crate) struct Lists {
     order: Vec<u16>,
     ports: Vec<List>,
     used: Vec<u16>,
+    /// The frames for a port with several queues, with the queue of each; and those of one queue.
+    queued: Vec<(u8, u16)>,
+    own: Vec<u16>,
     flood: List,
     finisher: Finisher,
     retagger: Retagger,
@@ -122,6 +134,8 @@ impl Lists {
             order: Vec::with_capacity(batch_limit),
             ports: vec![EMPTY; MAX_PORTS],
             used: Vec::with_capacity(batch_limit),
+            queued: Vec::with_capacity(batch_limit),
+            own: Vec::with_capacity(batch_limit),
             flood: EMPTY,
             finisher: Finisher::new(),
             retagger: Retagger::new(),
@@ -296,7 +310,7 @@ impl Lists {
     ) -> bool {
         let port = member.owner.index();
         let mut frames = Frames::of(batch, order);
-        let mut output = member.port.output();
+        let output = member.port.output();
         if let Some(egress) = member.policy.as_ref().and_then(|policy| policy.egress.as_ref()) {
             let sum = (order.len() == batch.len()).then(|| (batch.len(), batch.cost()));
             let costs = order.iter().map(|&index| batch.cost_of(usize::from(index)));
@@ -315,21 +329,42 @@ impl Lists {
                 frames = Frames::of(batch, &order[..turn.given]);
             }
         }
+        if member.port.congestion().is_on(now.nanoseconds) {
+            return self.give_in_shares(batch, frames, from, switch, member, retag, output, now);
+        }
+        self.hand(batch, frames, None, from, switch, member, retag, output, now)
+    }
+
+    /// Hands a port frames that all go to that queue of it, in shares; where it keeps up, `None`.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    fn hand(
+        &mut self,
+        batch: &Batch<'_>,
+        mut frames: Frames<'_, '_>,
+        queue: Option<u8>,
+        from: &Member,
+        switch: &Switch,
+        member: &Member,
+        retag: bool,
+        mut output: MutexGuard<'_, Box<dyn Output>>,
+        now: &Time,
+    ) -> bool {
+        let port = member.owner.index();
         let (congestion, before) = (member.port.congestion(), member.port.counters().given_and_lost());
-        let shared = congestion.is_on(now.nanoseconds);
-        if shared {
+        if let Some(queue) = queue {
             let room = output.room(frames.clone());
             // One that stands still costs the others as little as may be.
             let (bytes, most) =
-                if let Some((0, _)) = room { (0, 0) } else { congestion.most(from, room, now.nanoseconds) };
+                if let Some((0, _)) = room { (0, 0) } else { congestion.most(from, queue, room, now.nanoseconds) };
             let turn = policy::first(frames.clone().map(|frame| Cost::of_one(frame.len())), bytes, most);
             if turn.refused > 0 {
                 refuse(&frames, turn.given, DropReason::ReceiverFull, member, switch.watch(port));
                 if turn.given == 0 {
-                    congestion.served(from, 0, true, now.nanoseconds);
+                    congestion.served(from, queue, 0, true, now.nanoseconds);
                     return false;
                 }
-                frames = Frames::of(batch, &order[..turn.given]);
+                frames = frames.first(turn.given);
             }
         }
         self.served.push(port);
@@ -355,9 +390,12 @@ impl Lists {
             }
         };
         let after = member.port.counters().given_and_lost();
-        if shared || after.1 != before.1 {
+        if queue.is_some() || after.1 != before.1 {
             let bytes = after.0.wrapping_sub(before.0);
-            congestion.served(from, bytes, after.1 != before.1, now.nanoseconds);
+            match queue {
+                Some(queue) => congestion.served(from, queue, bytes, after.1 != before.1, now.nanoseconds),
+                None => congestion.begin(from, bytes, now.nanoseconds),
+            }
         }
         broke
     }

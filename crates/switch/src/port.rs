@@ -143,8 +143,15 @@ pub trait Output: Send {
         Accepts::NOTHING
     }
 
-    /// About how many frames there is room for now, and at most, where these frames go, as far as that can be told at once.
-    /// Asked while the client loses frames for want of room.
+    /// Which of its queues (below 64) each of these frames goes to, where it has several. Asked while the client loses frames
+    /// for want of room, as each queue then has its own shares.
+    fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {
+        let _ = frames;
+        None
+    }
+
+    /// About how many frames there is room for now, and at most, in the queue that these frames all go to, as far as that can
+    /// be told at once. Asked while the client loses frames for want of room.
     fn room(&mut self, frames: Frames<'_, '_>) -> Option<(usize, usize)> {
         let _ = frames;
         None

@@ -7,9 +7,9 @@ use ringway_memory::Mapping;
 
 pub(crate) use crate::Mac;
 use crate::{
-    Accepts, Asked, Batch, Bell, Counters, CountersReading, Discarded, DropReason, Forward, Frames, Input, Learning,
-    MacMap, MacTable, Member, News, Offload, Output, Owner, Passed, Port, PortFault, Spreads, Switch, Time, Workspace,
-    pass,
+    Accepts, Asked, Batch, Bell, Counters, CountersReading, Discarded, DropReason, Forward, Frame, Frames, Input,
+    Learning, MacMap, MacTable, Member, News, Offload, Output, Owner, Passed, Port, PortFault, Spreads, Switch, Time,
+    Workspace, pass,
 };
 
 /// Station `n`'s address.
@@ -189,14 +189,20 @@ impl Input for Offer {
 
 /// A client that keeps what it is given, up to a number of frames.
 #[derive(Clone)]
-pub(crate) struct Sink(Arc<Mutex<Kept>>);
+pub(crate) struct Sink {
+    kept: Arc<Mutex<Kept>>,
+    picks: Vec<u8>,
+}
 
 pub(crate) struct Kept {
     pub(crate) frames: Vec<Vec<u8>>,
     /// What was left to do with each.
     pub(crate) offloads: Vec<Option<Offload>>,
     pub(crate) accepts: Accepts,
+    /// Of each queue.
     pub(crate) room: usize,
+    /// How many queues it has: a frame's number says which it goes to.
+    pub(crate) queues: u32,
     pub(crate) fault: Option<PortFault>,
     /// Those of senders that wait.
     pub(crate) waited: usize,
@@ -211,21 +217,37 @@ impl Sink {
     fn new() -> Sink {
         let (frames, offloads, deliveries) = (Vec::new(), Vec::new(), Vec::new());
         let (accepts, room) = (Accepts::NOTHING, usize::MAX);
-        Sink(Arc::new(Mutex::new(Kept {
+        let kept = Kept {
             frames,
             offloads,
             accepts,
             room,
+            queues: 1,
             waited: 0,
             names_losses: false,
             fault: None,
             deliveries,
             rings: 0,
-        })))
+        };
+        Sink { kept: Arc::new(Mutex::new(kept)), picks: Vec::new() }
     }
 
     pub(crate) fn with<T>(&self, look: impl FnOnce(&mut Kept) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        look(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Kept {
+    /// The queue that a frame goes to.
+    pub(crate) fn queue(&self, frame: &[u8]) -> u32 {
+        if self.queues == 1 { 0 } else { number(frame) % self.queues }
+    }
+
+    /// How much room there is where a frame goes.
+    fn free(&self, frame: &[u8]) -> usize {
+        let same = |other: &&Vec<u8>| self.queue(other) == self.queue(frame);
+        let used = if self.queues == 1 { self.frames.len() } else { self.frames.iter().filter(same).count() };
+        self.room.saturating_sub(used)
     }
 }
 
@@ -238,15 +260,22 @@ impl Output for Sink {
         self.with(|kept| kept.names_losses)
     }
 
-    fn room(&mut self, _: Frames<'_, '_>) -> Option<(usize, usize)> {
-        self.with(|kept| (kept.room < usize::MAX).then(|| (kept.room.saturating_sub(kept.frames.len()), kept.room)))
+    fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {
+        let queue = |frame: Frame<'_, '_>| self.with(|kept| kept.queue(&frame.head().0) as u8);
+        self.picks = frames.map(queue).collect();
+        self.with(|kept| kept.queues > 1).then_some(&self.picks)
+    }
+
+    fn room(&mut self, mut frames: Frames<'_, '_>) -> Option<(usize, usize)> {
+        let first = frames.next()?;
+        self.with(|kept| (kept.room < usize::MAX).then(|| (kept.free(&first.head().0), kept.room)))
     }
 
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         self.with(|kept| {
             let before = kept.frames.len();
             for frame in frames {
-                if kept.frames.len() >= kept.room {
+                if kept.room < usize::MAX && kept.free(&frame.head().0) == 0 {
                     counters.drop_out(DropReason::ReceiverFull, 1);
                     frame.lose(DropReason::ReceiverFull);
                     continue;

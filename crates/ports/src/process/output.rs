@@ -14,7 +14,7 @@ use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Output, PortF
 
 use super::ring::{Ring, RingMemory};
 use crate::copy::{self, FEW, ROW, prefetch};
-use crate::steer::{Picks, room_of};
+use crate::steer::{Picks, queue_of};
 
 /// What a row holds where it has no frame.
 static NO_BYTES: Head = Head([0; HEAD_BYTES]);
@@ -81,9 +81,13 @@ impl Output for ProcessOutput {
         true
     }
 
-    fn room(&mut self, frames: Frames<'_, '_>) -> Option<(usize, usize)> {
-        let used = if self.rings.len() > 1 { self.picks.pick(frames, self.rings.len()) } else { 1 };
-        room_of(used, self.rings.iter_mut().map(RxRing::look))
+    fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {
+        (self.rings.len() > 1).then(|| self.picks.picked(frames, self.rings.len()))
+    }
+
+    fn room(&mut self, mut frames: Frames<'_, '_>) -> Option<(usize, usize)> {
+        let number = queue_of(&frames.next()?, self.rings.len());
+        self.rings.get_mut(number)?.look()
     }
 
     #[inline]

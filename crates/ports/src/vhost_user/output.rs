@@ -7,7 +7,7 @@ use ringway_switch::{Accepts, Counters, DropReason, Frames, Output, PortFault};
 
 use super::device::{Device, Fault, OutputSide};
 use super::queue::ReceiveQueue;
-use crate::steer::{Picks, room_of};
+use crate::steer::{Picks, queue_of};
 use crate::virtqueue::Tally;
 
 pub(super) struct VhostOutput {
@@ -23,6 +23,11 @@ impl VhostOutput {
     }
 }
 
+/// The queues that the driver wants frames in.
+fn enabled(queues: &mut [Option<ReceiveQueue>]) -> impl Iterator<Item = &mut ReceiveQueue> {
+    queues.iter_mut().flatten().filter(|queue| queue.is_enabled())
+}
+
 impl Output for VhostOutput {
     fn accepts(&self) -> Accepts {
         let accepts = self.device.output.lock().accepts;
@@ -34,12 +39,15 @@ impl Output for VhostOutput {
         true
     }
 
-    fn room(&mut self, frames: Frames<'_, '_>) -> Option<(usize, usize)> {
+    fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {
+        let enabled = enabled(&mut self.device.output.lock().queues).count();
+        (enabled > 1).then(|| self.picks.picked(frames, enabled))
+    }
+
+    fn room(&mut self, mut frames: Frames<'_, '_>) -> Option<(usize, usize)> {
         let mut side = self.device.output.lock();
-        let enabled = side.queues.iter().flatten().filter(|queue| queue.is_enabled()).count();
-        let used = if enabled > 1 { self.picks.pick(frames, enabled) } else { 1 };
-        let queues = side.queues.iter_mut().flatten().filter(|queue| queue.is_enabled());
-        room_of(used, queues.map(ReceiveQueue::room))
+        let many = enabled(&mut side.queues).count().max(1);
+        enabled(&mut side.queues).nth(queue_of(&frames.next()?, many))?.room()
     }
 
     #[inline]

@@ -9,6 +9,9 @@
 //! receiver tells how much room it has, the last part of it is for those who had least, so that who wants little, or comes
 //! a little later, finds some. One that was away for a moment makes up for it.
 //!
+//! Each queue of a receiver is shared by itself, among those whose frames go there: one that is not served, or slowly, takes
+//! nothing from the senders to the others.
+//!
 //! A receiver that keeps up costs its senders two loads a batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,11 +52,14 @@ const SCALE: u64 = 1 << 10;
 pub(crate) struct Congestion {
     /// Until then it counts as too slow.
     until: AtomicU64,
-    state: Mutex<State>,
+    /// By the queue's number.
+    queues: Mutex<Vec<Queue>>,
 }
 
-#[derive(Debug)]
-struct State {
+#[derive(Debug, Default)]
+struct Queue {
+    /// Until then this one counts as too slow.
+    until: u64,
     senders: Vec<Sender>,
     /// When some sender was served last, and the time spent serving until then.
     served: u64,
@@ -78,8 +84,8 @@ struct Sender {
 
 impl Default for Congestion {
     fn default() -> Self {
-        let state = State { senders: Vec::with_capacity(SENDERS), served: 0, spent: 0, taken: 0, since: 0, quantum: 0 };
-        Self { until: AtomicU64::new(0), state: Mutex::new(state) }
+        let first = Queue { senders: Vec::with_capacity(SENDERS), ..Queue::default() };
+        Self { until: AtomicU64::new(0), queues: Mutex::new(vec![first]) }
     }
 }
 
@@ -90,14 +96,33 @@ impl Congestion {
         now < self.until.load(Ordering::Relaxed)
     }
 
-    /// Bytes and frames that `from` may give now (the last frame may be more), to a receiver with room for so many frames of at
+    /// `from` gave so many bytes to one that kept up, and lost some besides. Of several queues the next losses will tell which
+    /// is too slow.
+    #[cold]
+    pub(crate) fn begin(&self, from: &Member, bytes: u64, now: u64) {
+        if self.queues().len() == 1 {
+            self.served(from, 0, bytes, true, now);
+        } else {
+            self.lost(now);
+        }
+    }
+
+    fn lost(&self, now: u64) {
+        self.until.store(now.saturating_add(SLOW), Ordering::Relaxed);
+    }
+
+    /// Bytes and frames that `from` may give now (the last frame may be more), to a queue with room for so many frames of at
     /// most so many.
-    pub(crate) fn most(&self, from: &Member, room: Option<(usize, usize)>, now: u64) -> (u64, u64) {
-        let mut state = self.state();
-        state.spend(now);
-        let least = state.least_of_hungry(from.owner);
-        let least_of_all = state.least_of_others(from.owner, |other| now.saturating_sub(other.seen) < MEMORY);
-        let sender = state.sender(from.owner, least.unwrap_or(0), now);
+    pub(crate) fn most(&self, from: &Member, queue: u8, room: Option<(usize, usize)>, now: u64) -> (u64, u64) {
+        let mut queues = self.queues();
+        let queue = queue_of(&mut queues, queue);
+        if now >= queue.until {
+            return (u64::MAX, u64::MAX);
+        }
+        queue.spend(now);
+        let least = queue.least_of_hungry(from.owner);
+        let least_of_all = queue.least_of_others(from.owner, |other| now.saturating_sub(other.seen) < MEMORY);
+        let sender = queue.sender(from.owner, least.unwrap_or(0), now);
         let is_ahead = least_of_all.is_some_and(|least| sender.had > least);
         let frames = match room {
             Some((free, of)) if is_ahead => free.saturating_sub(of / HEADROOM) as u64,
@@ -105,27 +130,32 @@ impl Congestion {
         };
         let Some(least) = least else { return (u64::MAX, frames) };
         let had = sender.had;
-        let quantum = state.quantum.max(*QUANTUM.start()) * SCALE;
+        let quantum = queue.quantum.max(*QUANTUM.start()) * SCALE;
         (least.saturating_add(quantum).saturating_sub(had).saturating_mul(from.weight.into()) / SCALE, frames)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queues(&self) -> MutexGuard<'_, Vec<Queue>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `from` gave so many bytes; whether it lost some besides.
+    /// `from` gave so many bytes to a queue; whether it lost some besides.
     #[cold]
-    pub(crate) fn served(&self, from: &Member, bytes: u64, lost: bool, now: u64) {
+    pub(crate) fn served(&self, from: &Member, queue: u8, bytes: u64, lost: bool, now: u64) {
+        let mut queues = self.queues();
+        let queue = queue_of(&mut queues, queue);
         if lost {
-            self.until.store(now.saturating_add(SLOW), Ordering::Relaxed);
+            self.lost(now);
+            queue.until = now.saturating_add(SLOW);
         }
-        let mut state = self.state();
-        state.spend(now);
-        state.take(bytes, now);
-        let (least, spent) = (state.least_of_hungry(from.owner).unwrap_or(0), state.spent);
+        if now >= queue.until {
+            return;
+        }
+        queue.spend(now);
+        queue.take(bytes, now);
+        let (least, spent) = (queue.least_of_hungry(from.owner).unwrap_or(0), queue.spent);
         // Who wanted less, or was away, does not make up for all of it.
-        let behind = (BEHIND * state.quantum.max(*QUANTUM.start())).min(FARTHEST) * SCALE;
-        let sender = state.sender(from.owner, least, now);
+        let behind = (BEHIND * queue.quantum.max(*QUANTUM.start())).min(FARTHEST) * SCALE;
+        let sender = queue.sender(from.owner, least, now);
         sender.had = sender.had.max(least.saturating_sub(behind));
         // Comes round after months; whoever does is brought up to the others above.
         sender.had = sender.had.wrapping_add(bytes * SCALE / u64::from(from.weight.max(1)));
@@ -136,7 +166,15 @@ impl Congestion {
     }
 }
 
-impl State {
+fn queue_of(queues: &mut Vec<Queue>, number: u8) -> &mut Queue {
+    let number = usize::from(number);
+    if queues.len() <= number {
+        queues.resize_with(number + 1, Queue::default);
+    }
+    &mut queues[number]
+}
+
+impl Queue {
     /// Counts the time until now.
     fn spend(&mut self, now: u64) {
         self.spent += now.saturating_sub(self.served).min(AT_ONCE);

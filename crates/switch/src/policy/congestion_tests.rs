@@ -168,3 +168,61 @@ fn a_receiver_that_stands_still_is_not_given_anything_until_it_has_room() {
         assert_eq!(lan.dropped(0, DropReason::ReceiverFull), lost);
     }
 }
+
+/// Three send to the two queues of port 0: 1 and 2 as they are, each frame to the queue that is named with it, and 3 what queue
+/// 0 takes of its. Of queue 0 the receiver takes all, of queue 1 one frame every so many steps. Gives the frames that were taken of
+/// each sender from each queue, in the second half of so many steps.
+fn contend_for_queues(senders: [&[(usize, u32)]; 2], taken_every: u64, steps: u64) -> [[u64; 2]; 4] {
+    let weigh = |member: Member| Member { weight: 1 + 2 * u32::from(member.owner.index() == 2), ..member };
+    let mut lan = Plan { bytes: 4 << 20, change: Box::new(weigh), ..Plan::new(4) }.learning();
+    lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
+    lan.sink(0, |kept| (kept.room, kept.queues) = (64, 2));
+    let mut taken = [[0; 2]; 4];
+    for step in 0..steps {
+        let now = Time { nanoseconds: 1_000_000_000 + step * STEP, ..Time::at_second(1) };
+        for (port, frames) in [(1, senders[0]), (2, senders[1]), (3, &[(1514, 0); 16])] {
+            for &(len, queue) in frames {
+                lan.offers[port].put(&frame(mac(0), mac(port as u32), len, queue), &[]);
+            }
+            let from = lan.switch.member(port as u16).expect("a port");
+            pass(&lan.switch, from, &mut lan.offers[port], &mut lan.work, &now);
+        }
+        lan.sink(0, |kept| {
+            let mut left = u32::from(step.is_multiple_of(taken_every));
+            for frame in std::mem::take(&mut kept.frames) {
+                let queue = kept.queue(&frame);
+                if queue == 1 && left == 0 {
+                    kept.frames.push(frame);
+                    continue;
+                }
+                left -= queue;
+                taken[usize::from(frame[11])][queue as usize] += u64::from(step >= steps / 2);
+            }
+            kept.offloads.clear();
+            kept.deliveries.clear();
+        });
+    }
+    assert!(lan.dropped(0, DropReason::ReceiverFull) > 0, "a queue is too slow");
+    taken
+}
+
+#[test]
+fn a_queue_that_stands_still_or_is_slow_holds_up_nobody_who_sends_to_another() {
+    for taken_every in [u64::MAX, 100] {
+        for other in [&[(60, 1)][..], &[(60, 1); 64]] {
+            let taken = contend_for_queues([other, &[]], taken_every, 4_000);
+            assert_eq!(taken[3], [2_000 * 16, 0], "{} of the others, one taken every {taken_every}", other.len());
+        }
+    }
+}
+
+#[test]
+fn each_queue_is_shared_by_itself_among_those_whose_frames_go_there() {
+    // A quarter of what port 1 sends is for the slow queue, and all that port 2 does.
+    let mixed = [(1514, 0), (590, 0), (60, 1), (60, 0)];
+    let taken = contend_for_queues([&mixed, &[(60, 1); 8]], 2, 20_000);
+    assert_eq!((taken[1][0], taken[2][0], taken[3][0]), (3 * 10_000, 0, 16 * 10_000), "what there was room for");
+    let (one, three) = (taken[1][1], taken[2][1]);
+    assert_eq!(one + three, 5_000);
+    assert!((three as f64 / one as f64 - 3.0).abs() < 0.05, "{one} and {three}");
+}

@@ -1,0 +1,47 @@
+//! Delivery to a port that is too slow for its senders: to each of its queues by itself.
+
+use std::sync::MutexGuard;
+
+use super::{Frames, Lists};
+use crate::batch::Batch;
+use crate::port::Output;
+use crate::switch::{Member, Switch};
+use crate::time::Time;
+
+impl Lists {
+    /// Gives frames to a port, to each queue in shares.
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn give_in_shares(
+        &mut self,
+        batch: &Batch<'_>,
+        frames: Frames<'_, '_>,
+        from: &Member,
+        switch: &Switch,
+        member: &Member,
+        retag: bool,
+        mut output: MutexGuard<'_, Box<dyn Output>>,
+        now: &Time,
+    ) -> bool {
+        let Some(queues) = output.queues(frames.clone()) else {
+            return self.hand(batch, frames, Some(0), from, switch, member, retag, output, now);
+        };
+        let (mut queued, mut own) = (std::mem::take(&mut self.queued), std::mem::take(&mut self.own));
+        queued.clear();
+        queued.extend(queues.iter().copied().zip(frames.order.copied()));
+        queued.sort_unstable();
+        drop(output);
+        let mut fault = false;
+        for chunk in queued.chunk_by(|one, next| one.0 == next.0) {
+            own.clear();
+            own.extend(chunk.iter().map(|(_, index)| index));
+            let (frames, queue) = (Frames::of(batch, &own), Some(chunk[0].0));
+            let output = member.port.output();
+            fault |= self.hand(batch, frames, queue, from, switch, member, retag, output, now);
+        }
+        self.served.dedup();
+        (self.queued, self.own) = (queued, own);
+        fault
+    }
+}
