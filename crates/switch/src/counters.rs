@@ -73,7 +73,7 @@ drop_reasons! {
     TransitDenied = "transit_denied",
     /// Source: the frame's VLAN is not the port's, or not the destination's; or it has no tag where it needs one.
     VlanDenied = "vlan_denied",
-    /// Source: a tag behind a tag, on a port without a trunk.
+    /// Source: a tag behind a tag, on a port without a trunk or where the first would be taken off.
     VlanStacked = "vlan_stacked",
     /// Source: more than it may send.
     RateLimited = "rate_limited",

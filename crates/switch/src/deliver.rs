@@ -284,7 +284,7 @@ impl Lists {
         order(&mut self.order, &self.next, self.ports[usize::from(port)], flood);
         let mut retag = false;
         if switch.has_vlans() {
-            retag = policy::keep_own(&mut self.order, batch, member);
+            retag = policy::keep_own(&mut self.order, batch, from, member);
             if self.order.is_empty() {
                 return false;
             }

@@ -77,15 +77,15 @@ impl Watch {
     #[cold]
     pub(crate) fn show(&self, batch: &Batch<'_>, from: &Member, switch: &Switch) {
         for tap in &self.taps {
-            // Frames that follow each other to one port share their fate.
+            // Frames of one class that follow each other to one port share their fate.
             let mut last = None;
             tap.see(&mut (0..batch.len()).map(|index| {
-                let destination = batch.destination(index);
+                let way = (batch.destination(index), batch.class(index));
                 let dropped = match last {
-                    Some((Destination::Port(port), fate)) if destination == Destination::Port(port) => fate,
+                    Some((before, fate)) if before == way && matches!(way.0, Destination::Port(_)) => fate,
                     _ => lost_on_the_way(batch, index, from, switch),
                 };
-                last = Some((destination, dropped));
+                last = Some((way, dropped));
                 Seen { frame: batch.frame(index), way: Way::In, dropped }
             }));
         }
@@ -127,13 +127,20 @@ impl Watch {
 
 /// Why a frame from `from` will not reach any port, as [`crate::deliver`] will find.
 fn lost_on_the_way(batch: &Batch<'_>, index: usize, from: &Member, switch: &Switch) -> Option<DropReason> {
+    let take = |to: &Member| if switch.has_vlans() { to.vlans.take(batch.class(index)) } else { Ok(()) };
     match batch.destination(index) {
         Destination::Drop(reason) => Some(reason),
-        Destination::Port(port) => reach(port, from, switch).err(),
+        Destination::Port(port) => reach(port, from, switch).and_then(|to| take(to).map(|()| to)).err(),
         Destination::Flood => {
-            let is_in = |to: &Member| !switch.has_vlans() || to.vlans.contains(batch.class(index).vlan());
-            let is_heard = switch.flooded().iter().any(|&port| reach(port, from, switch).is_ok_and(is_in));
-            (!is_heard).then_some(DropReason::NoDestination)
+            let mut reason = DropReason::NoDestination;
+            for to in switch.flooded().iter().filter_map(|&port| reach(port, from, switch).ok()) {
+                match take(to) {
+                    Ok(()) => return None,
+                    Err(DropReason::VlanStacked) => reason = DropReason::VlanStacked,
+                    Err(_) => {}
+                }
+            }
+            Some(reason)
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::offload::samples::Sample;
-use crate::policy::{Bucket, Limit, Policy, Rates};
+use crate::policy::{Bound, Bucket, Domain, Limit, Membership, Policy, Rates, Rules};
 use crate::testing::{Lan, Plan, frame, mac, number};
 use crate::{DropReason, Mac, Member, Owner, Seen, Spreads, Switch, Tap, Watch, Way};
 
@@ -125,6 +125,23 @@ fn frames_that_their_source_loses_are_seen_with_the_reason() {
     assert_eq!(eye.numbers(), [(Way::In, 5, lost(DropReason::NoDestination))], "nobody hears it");
     let counted: u64 = lan.counters(0).drops().map(|(_, count)| count).sum();
     assert_eq!(counted, 3, "and each is counted once");
+}
+
+#[test]
+fn a_tag_behind_a_tag_that_would_come_to_light_is_seen_with_the_reason() {
+    let eye = Arc::new(Eye::default());
+    let vlans = |port| if port == 0 { Membership::trunk([1], None) } else { Membership::access(1) };
+    let change = Box::new(move |member: Member| Member { vlans: vlans(member.owner.index()), ..member });
+    let mut lan = watched(Plan { change, ..Plan::new(2) }, [(0, tapped(&eye))]);
+    lan.switch = lan.switch.within(Domain { bound: Bound::default(), rules: Rules::ALLOW, vlans: true });
+    lan.send(1, &[frame(mac(0), mac(1), 60, 0)]);
+    eye.taken();
+    let tagged = |frame: &[u8]| [&frame[..12], &[0x81, 0, 0, 1], &frame[12..]].concat();
+    let (to_one, to_all) = (tagged(&frame(mac(1), mac(0), 60, 0)), tagged(&frame(Mac::BROADCAST, mac(0), 60, 0)));
+    lan.send(0, &[to_one.clone(), tagged(&to_one), to_one, tagged(&to_all)]);
+    let fates: Vec<_> = eye.taken().into_iter().map(|(_, _, dropped)| dropped).collect();
+    assert_eq!(fates, [None, Some(DropReason::VlanStacked), None, Some(DropReason::VlanStacked)]);
+    assert_eq!((lan.received(1).len(), lan.dropped(0, DropReason::VlanStacked)), (2, 2));
 }
 
 #[test]

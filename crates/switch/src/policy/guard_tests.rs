@@ -235,7 +235,7 @@ proptest! {
             batch.push(view, frame.len());
         }
         guard.admit(&mut batch);
-        batch.classify(Some(Class::default()), |head, _| Ok(Class::new(5, Class::has_tag(head))));
+        batch.classify(Some(Class::default()), |head, _| Ok(if Class::has_tag(head) { Class::tagged(5, false) } else { Class::untagged(5) }));
         batch.place(|_, to| Destination::Port(to.bits() as u16));
         for (number, frame) in frames.iter().enumerate() {
             let verdict = judge(&guard, frame);

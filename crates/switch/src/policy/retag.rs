@@ -4,6 +4,7 @@ use ringway_memory::{HEAD_BYTES, View};
 
 use super::vlan::Class;
 use crate::batch::{Batch, BatchStorage, Frame};
+use crate::counters::DropReason;
 use crate::deliver::Frames;
 use crate::offload::{Gso, Offload};
 use crate::switch::Member;
@@ -31,24 +32,36 @@ fn is_wrong(class: Class, to: &Member) -> bool {
     class.is_tagged() != to.vlans.tags(class.vlan())
 }
 
-/// Leaves those frames that are in a VLAN of the port's. True when it wants any of them otherwise than they are.
+/// Leaves those frames that the port takes; of the others, those with a tag behind a tag count as lost at their source. True when
+/// the port wants any otherwise than they are.
 #[inline]
-pub(crate) fn keep_own(order: &mut Vec<u16>, batch: &Batch<'_>, to: &Member) -> bool {
-    if let Some(class) = batch.only_class() {
-        if !to.vlans.contains(class.vlan()) {
+pub(crate) fn keep_own(order: &mut Vec<u16>, batch: &Batch<'_>, from: &Member, to: &Member) -> bool {
+    let mut stacked = 0;
+    let retag = if let Some(class) = batch.only_class() {
+        if let Err(reason) = to.vlans.take(class) {
+            stacked = if reason == DropReason::VlanStacked { order.len() } else { 0 };
             order.clear();
         }
-        return is_wrong(class, to);
+        is_wrong(class, to)
+    } else {
+        order.retain(|&index| {
+            let taken = to.vlans.take(batch.class(index.into()));
+            stacked += usize::from(taken == Err(DropReason::VlanStacked));
+            taken.is_ok()
+        });
+        order.iter().any(|&index| is_wrong(batch.class(index.into()), to))
+    };
+    if stacked > 0 {
+        from.port.counters().drop_in(DropReason::VlanStacked, stacked as u64);
     }
-    order.retain(|&index| to.vlans.contains(batch.class(index.into()).vlan()));
-    order.iter().any(|&index| is_wrong(batch.class(index.into()), to))
+    retag
 }
 
-/// The same for a batch that is in one VLAN, alike, and all for a port in it; `None`: it is not.
+/// The same for a batch of one class, all for a port that takes it; `None`: it is not.
 #[inline]
 pub(crate) fn keep_all(batch: &Batch<'_>, to: &Member) -> Option<bool> {
     let class = batch.only_class()?;
-    to.vlans.contains(class.vlan()).then(|| is_wrong(class, to))
+    to.vlans.take(class).is_ok().then(|| is_wrong(class, to))
 }
 
 impl Retagger {

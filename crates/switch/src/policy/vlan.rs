@@ -14,16 +14,23 @@ const DEFAULT: u16 = 1;
 /// VLANs that there may be.
 const NUMBERS: u16 = 4096;
 
-/// The VLAN of a frame and whether it has the tag to show it, in one word; 0 where there are no VLANs.
+/// The VLAN of a frame, whether it has the tag to show it, and whether another is behind that, in one word; 0 where there are no
+/// VLANs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Class(u16);
 
 impl Class {
     const TAGGED: u16 = 0x8000;
+    const STACKED: u16 = 0x4000;
 
     #[inline]
-    pub(crate) fn new(vlan: u16, tagged: bool) -> Class {
-        Class(vlan | if tagged { Self::TAGGED } else { 0 })
+    pub(crate) fn untagged(vlan: u16) -> Class {
+        Class(vlan)
+    }
+
+    #[inline]
+    pub(crate) fn tagged(vlan: u16, stacked: bool) -> Class {
+        Class(vlan | Self::TAGGED | if stacked { Self::STACKED } else { 0 })
     }
 
     /// Whether a frame that begins so has a tag.
@@ -34,12 +41,17 @@ impl Class {
 
     #[inline]
     pub(crate) fn vlan(self) -> u16 {
-        self.0 & !Self::TAGGED
+        self.0 % NUMBERS
     }
 
     #[inline]
     pub(crate) fn is_tagged(self) -> bool {
         self.0 & Self::TAGGED != 0
+    }
+
+    #[inline]
+    fn is_stacked(self) -> bool {
+        self.0 & Self::STACKED != 0
     }
 }
 
@@ -89,26 +101,43 @@ impl Membership {
         vlan != self.untagged
     }
 
+    /// Whether frames of a class may go out here. A tag behind a tag would come to light where the first is taken off, in a VLAN
+    /// that its sender need not be in.
+    #[inline]
+    pub(crate) fn take(&self, class: Class) -> Result<(), DropReason> {
+        match (self.contains(class.vlan()), class.is_stacked() && !self.tags(class.vlan())) {
+            (false, _) => Err(DropReason::VlanDenied),
+            (true, true) => Err(DropReason::VlanStacked),
+            (true, false) => Ok(()),
+        }
+    }
+
     /// The VLAN of a frame that begins so and has `len` bytes of which these are the first, 128 or all.
     #[inline]
     fn classify(&self, head: &mut [u8; 128], len: usize) -> Result<Class, DropReason> {
         if !Class::has_tag(head) {
-            return if self.untagged != 0 { Ok(Class::new(self.untagged, false)) } else { Err(DropReason::VlanDenied) };
+            return if self.untagged != 0 { Ok(Class::untagged(self.untagged)) } else { Err(DropReason::VlanDenied) };
         }
         self.classify_tagged(head, len)
     }
 
+    #[inline(always)]
     fn classify_tagged(&self, head: &mut [u8; 128], len: usize) -> Result<Class, DropReason> {
         if len < TAGGED_BYTES {
             return Err(DropReason::Runt);
         }
-        // A tag behind a tag would come to light where the first is taken off.
-        if self.tagged.is_none() && super::claims::is_tag(u16::from_be_bytes([head[16], head[17]])) {
+        // Most frames are told by their first bit: IPv4, ARP.
+        let stacked = head[16] & 0x80 != 0 && super::claims::is_tag(u16::from_be_bytes([head[16], head[17]]));
+        if stacked && self.tagged.is_none() {
             return Err(DropReason::VlanStacked);
         }
         let number = u16::from_be_bytes([head[14], head[15]]) & 0x0fff;
         if number != 0 {
-            return if self.contains(number) { Ok(Class::new(number, true)) } else { Err(DropReason::VlanDenied) };
+            return if self.contains(number) {
+                Ok(Class::tagged(number, stacked))
+            } else {
+                Err(DropReason::VlanDenied)
+            };
         }
         // A tag that only gives a priority gets a number.
         if self.untagged == 0 {
@@ -116,12 +145,12 @@ impl Membership {
         }
         let [high, low] = self.untagged.to_be_bytes();
         (head[14], head[15]) = (head[14] & 0xf0 | high, low);
-        Ok(Class::new(self.untagged, true))
+        Ok(Class::tagged(self.untagged, stacked))
     }
 }
 
 /// Finds every frame's VLAN; rejects those in none of the source's.
 pub(crate) fn classify(batch: &mut Batch<'_>, from: &Member) {
-    let untagged = (from.vlans.untagged != 0).then(|| Class::new(from.vlans.untagged, false));
+    let untagged = (from.vlans.untagged != 0).then(|| Class::untagged(from.vlans.untagged));
     batch.classify(untagged, |head, len| from.vlans.classify(head, len));
 }

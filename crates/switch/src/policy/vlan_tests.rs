@@ -232,6 +232,38 @@ fn a_tag_behind_a_tag_does_not_hop_into_another_vlan() {
     assert_eq!(lan.dropped(0, DropReason::VlanDenied), 1);
 }
 
+#[test]
+fn a_tag_behind_a_tag_is_dropped_where_the_first_would_be_taken_off() {
+    // Port 0 is in VLAN 10, and in 1 without tags; the others take tags off of 1, of 10 and of none of these.
+    let trunk = |vlans: &[u16], native| Kind::Trunk(vlans.to_vec(), native);
+    let kinds = [trunk(&[10], Some(1)), trunk(&[10, 20], Some(1)), trunk(&[1, 20], Some(10)), trunk(&[1, 10], None)];
+    let mut lan = lan_of(&kinds);
+    let stacked = |to, outer| tagged(&tagged(&frame(to, mac(0), 60, 0), 0, 20), 0, outer);
+    let counted = |lan: &Lan| lan.dropped(0, DropReason::VlanStacked);
+    // (outer tag, who is given it as it is, how many are not)
+    for (outer, hearers) in [(1, [2, 3]), (0, [2, 3]), (10, [1, 3])] {
+        let before = counted(&lan);
+        let hop = stacked(Mac::BROADCAST, outer);
+        lan.send(0, &[hop.clone()]);
+        let expected = if outer == 0 { stacked(Mac::BROADCAST, 1) } else { hop };
+        for port in 1..4 {
+            let given = if hearers.contains(&port) { vec![expected.clone()] } else { vec![] };
+            assert_eq!(lan.received(port), given, "port {port}, outer tag {outer}");
+        }
+        assert_eq!(counted(&lan) - before, 1, "outer tag {outer}");
+    }
+    // By name, alone and among others that pass.
+    for (port, outer) in [(1, 1), (2, 10)] {
+        lan.send(port, &[tagged(&frame(Mac::BROADCAST, mac(port.into()), 60, 0), 0, outer)]);
+        (0..4).for_each(|port| drop(lan.received(port)));
+        let before = counted(&lan);
+        let plain = frame(mac(port.into()), mac(0), 60, 0);
+        lan.send(0, &[stacked(mac(port.into()), outer)]);
+        lan.send(0, &[stacked(mac(port.into()), outer), tagged(&plain, 0, outer)]);
+        assert_eq!((lan.received(port), counted(&lan) - before), (vec![plain], 2), "port {port}");
+    }
+}
+
 fn reaching(reach: impl Fn(u16) -> Reach + 'static, ports: u16) -> Lan {
     let change = move |member: Member| Member { reach: reach(member.owner.index()), ..member };
     Plan { change: Box::new(change), ..Plan::new(ports) }.map()
