@@ -422,7 +422,8 @@ impl Lists {
         for index in self.flooded() {
             let vlan = batch.class(index).vlan();
             if vlan != last.0 {
-                last = (vlan, switch.members().any(|to| to.vlans.contains(vlan) && may_flood(to, from)));
+                let mut ports = switch.flooded().iter().filter_map(|&port| switch.member(port));
+                last = (vlan, ports.any(|to| to.vlans.contains(vlan) && may_flood(to, from)));
             }
             if !last.1 {
                 from.port.counters().drop_in(DropReason::NoDestination, 1);

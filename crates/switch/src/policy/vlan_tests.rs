@@ -264,6 +264,19 @@ fn a_tag_behind_a_tag_is_dropped_where_the_first_would_be_taken_off() {
     }
 }
 
+#[test]
+fn floods_that_only_a_mirror_could_hear_are_counted() {
+    let mut lan = lan_of(&[Kind::Trunk(vec![2, 3], None), Kind::Access(2), Kind::Access(3)]);
+    let mirror = crate::Watch { is_mirror: true, ..crate::Watch::default() };
+    lan.switch = lan.switch.with_watches([(2, mirror)]);
+    let to_all = |vlan| tagged(&frame(Mac::BROADCAST, mac(0), 60, 0), 0, vlan);
+    lan.offers[0].put(&to_all(2), &[]);
+    lan.offers[0].put(&to_all(3), &[]);
+    lan.pass(0);
+    assert_eq!(lan.hearers(), [1]);
+    assert_eq!(lan.dropped(0, DropReason::NoDestination), 1);
+}
+
 fn reaching(reach: impl Fn(u16) -> Reach + 'static, ports: u16) -> Lan {
     let change = move |member: Member| Member { reach: reach(member.owner.index()), ..member };
     Plan { change: Box::new(change), ..Plan::new(ports) }.map()
