@@ -81,7 +81,9 @@ pub struct LiveSwitch {
     free: VecDeque<u16>,
     /// What lasts of configured ports whose clients have gone: as many as are configured.
     left: BTreeMap<Name, Left>,
+    /// Generations given since the last sweep, and the indices that got one since pollers were told last.
     flushes: u32,
+    flushed: Vec<u16>,
     /// Who is shown the frames of which port.
     taps: Vec<(Name, Arc<dyn Tap>)>,
     /// Whether pollers know it to have VLANs.
@@ -140,6 +142,7 @@ impl LiveSwitch {
             free,
             left: BTreeMap::new(),
             flushes: 0,
+            flushed: Vec::new(),
             taps: Vec::new(),
             vlans: false,
             built: None,
@@ -211,10 +214,9 @@ impl LiveSwitch {
         let index = live.owner.index();
         let generation = &mut self.generations[usize::from(index)];
         *generation = (*generation + 1) % GENERATIONS as u8;
-        self.table.reset_count(index);
         self.free.push_back(index);
         self.built = None;
-        self.flushed();
+        self.flushed(index);
         Some(live)
     }
 
@@ -250,13 +252,20 @@ impl LiveSwitch {
         let generation = &mut self.generations[usize::from(index)];
         *generation = (*generation + 1) % GENERATIONS as u8;
         live.owner = Owner::new(index, *generation);
-        self.table.reset_count(index);
-        self.flushed();
+        self.flushed(index);
     }
 
-    fn flushed(&mut self) {
+    /// Notes that this index has another generation: what the table has of it is forgotten once pollers know.
+    fn flushed(&mut self, index: u16) {
         self.flushes += 1;
-        if self.flushes >= GENERATIONS - 1 {
+        self.flushed.push(index);
+    }
+
+    /// Pollers have been told of what is here now: the table, which is shared with what ran before, follows. One change gives an
+    /// index a few generations at most, so half of them are enough between two sweeps.
+    pub fn published(&mut self) {
+        self.flushed.drain(..).for_each(|index| self.table.reset_count(index));
+        if self.flushes >= GENERATIONS / 2 {
             self.sweep(0);
         }
     }
@@ -490,5 +499,36 @@ mod tests {
         names.iter().for_each(|name| assert!(switch.remove(name).is_none()));
         assert!(switch.left.is_empty());
         assert_eq!(come(&mut switch, "b"), a);
+    }
+    #[test]
+    fn a_change_that_is_given_up_leaves_the_addresses_and_their_count_as_they_were() {
+        let settings = Switch { mac_limit: 2, ..Switch::default() };
+        let mut switch = LiveSwitch::new("lan0".parse().unwrap(), settings).unwrap();
+        let names: Vec<Name> = (0..20).map(|number| format!("p{number}").parse().unwrap()).collect();
+        for name in &names {
+            come(&mut switch, name.as_str());
+        }
+        let table = Arc::clone(&switch.table);
+        let owner = |switch: &LiveSwitch| switch.ports()[&names[0]].owner;
+        let mac = |last| data::Mac::new([2, 0, 0, 0, 0, last]);
+        let knows = |switch: &LiveSwitch, last| table.lookup(mac(last)) == Some(owner(switch));
+        let learns = |switch: &LiveSwitch, last| {
+            let owners: Vec<Owner> = switch.ports().values().map(|live| live.owner).collect();
+            table.learn(mac(last), owner(switch), 1, |owner| owners.contains(&owner));
+            knows(switch, last)
+        };
+        assert_eq!([1, 2, 3].map(|last| learns(&switch, last)), [true, true, false]);
+        // The one that learned; and as many as it takes to have the table swept.
+        for count in [1, 20] {
+            let mut trial = switch.clone();
+            names.iter().take(count).for_each(|name| drop(trial.remove(name)));
+            drop(trial);
+            assert_eq!([1, 2].map(|last| knows(&switch, last)), [true, true], "{count} taken out");
+            assert!(!learns(&switch, 3), "{count} taken out");
+        }
+        // It may learn as many once its addresses are forgotten.
+        switch.flush(&names[0]);
+        switch.published();
+        assert_eq!([3, 4, 5].map(|last| learns(&switch, last)), [true, true, false]);
     }
 }

@@ -302,6 +302,7 @@ impl Daemon {
         }
         let ports = self.switches.values_mut().flat_map(|switch| switch.attached(&self.buckets)).collect();
         self.engine.publish(Topology { ports });
+        self.switches.values_mut().for_each(LiveSwitch::published);
     }
 }
 
