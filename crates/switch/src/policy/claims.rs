@@ -146,7 +146,8 @@ impl Claims {
         })
     }
 
-    /// RFC 8200. The chain of headers is followed to its end: 8 bytes or more a header, so 128 bytes bound it.
+    /// RFC 8200. The chain of headers is followed to its end: 8 bytes or more a header, so 128 bytes bound it. In a first fragment
+    /// it has to be whole (RFC 7112): what is behind the packet is padding, and the header comes with the next fragment.
     fn ipv6(self, frame: &[u8], at: usize) -> Result<Claims, Unreadable> {
         if byte(frame, at)? >> 4 != 6 {
             return Err(Unreadable);
@@ -160,6 +161,9 @@ impl Claims {
         };
         let (mut next, mut at, mut is_fragment) = (byte(frame, at + 6)?, at + 40, false);
         loop {
+            if is_fragment && end.is_none_or(|end| at + 8 > end) {
+                return Err(Unreadable);
+            }
             let len = match next {
                 // Hop-by-hop options, routing, destination options, mobility, HIP, Shim6.
                 0 | 43 | 60 | 135 | 139 | 140 => (usize::from(byte(frame, at + 1)?) + 1) * 8,

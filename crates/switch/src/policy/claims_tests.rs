@@ -150,6 +150,22 @@ fn neighbour_discovery_is_found_behind_every_chain_of_headers() {
     unreadable(44, &[58, 0, 0, 0, 0, 0, 0, 1], &message, "discovery in a fragment");
     unreadable(44, &[58, 0, 0, 1, 0, 0, 0, 1], &message, "discovery in a first fragment");
     unreadable(44, &[60, 0, 0, 1, 0, 0, 0, 1], &[], "a first fragment without its headers");
+    // What pads a frame is no part of it: the real header comes with the next fragment.
+    let padded = |chain: &[u8], padding: &[u8]| {
+        let mut frame = ethernet(&[[0x86, 0xdd]], &ipv6(HOST, &[&[60, 0, 0, 1, 0, 0, 0, 1], chain].concat(), 44, &[]));
+        frame.extend(padding);
+        read(&frame)
+    };
+    let (server, ping) = ([2, 35, 2, 34, 0, 8, 0, 0], [128, 0, 0, 0, 0, 0, 0, 0]);
+    for (next, padding) in
+        [(17, [0, 9, 0, 9, 0, 8, 0, 0]), (58, ping), (60, header(59, 0).try_into().expect("8 bytes"))]
+    {
+        assert_eq!(padded(&header(next, 0), &padding), Err(Unreadable), "{next} in the padding of a first fragment");
+    }
+    let (half, whole) = ([header(17, 0), server[..4].to_vec()].concat(), [header(17, 0), server.to_vec()].concat());
+    assert_eq!(padded(&half, &server[4..]), Err(Unreadable), "half a header");
+    assert_eq!(padded(&whole, &[0; 8]).expect("readable").role, Role::DhcpServer);
+    assert_eq!(padded(&[header(58, 0), ping.to_vec()].concat(), &[]).expect("readable").protocol, Protocol::Ip);
     unreadable(58, &[], &discovery(136, Some(VICTIM), &[2, 0, 1, 1, 1, 1, 1, 1]), "an option without length");
     unreadable(58, &[], &discovery(136, Some(VICTIM), &[2, 2, 1, 1, 1, 1, 1, 1]), "one longer than what is left");
     unreadable(58, &[], &discovery(136, Some(VICTIM), &[1]), "half an option");
