@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ringway_switch::{Input, Time, Workspace, pass};
+use ringway_switch::{Input, Time, Workspace, pass, see_news};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::thread::CpuSet;
 
@@ -110,6 +110,7 @@ struct Poller {
     /// Asked for a kick that will not come: looked at by time.
     watched: Vec<usize>,
     next_look: usize,
+    next_waiting: usize,
     /// Frames have moved that were not waited for, since the clock was read last.
     lively: bool,
     devices: bool,
@@ -160,6 +161,7 @@ pub(crate) fn spawn(
             waiting: BinaryHeap::new(),
             watched: Vec::new(),
             next_look: 0,
+            next_waiting: 0,
             lively: false,
             devices: false,
             waiting_for_input: false,
@@ -314,6 +316,7 @@ impl Poller {
         self.resting = false;
         if !self.waiting.is_empty() {
             self.resume(self.now.nanoseconds);
+            self.see_news_of_waiting();
         }
         while place < self.active.len() {
             let index = self.active[place];
@@ -382,6 +385,39 @@ impl Poller {
         }
     }
 
+    /// Looks at one of the ports that wait: what comes up at them besides frames does not.
+    #[cold]
+    fn see_news_of_waiting(&mut self) {
+        self.next_waiting = (self.next_waiting + 1) % self.waiting.len().max(1);
+        if let Some(&Reverse((_, index))) = self.waiting.as_slice().get(self.next_waiting) {
+            self.see_news(index);
+        }
+    }
+
+    /// Does what has come up at a port besides frames.
+    fn see_news(&mut self, index: usize) {
+        if let Some(Served { input: Some(input), attached, .. }) = self.served[index].as_mut()
+            && let Some(member) = attached.switch.member(attached.index)
+            && see_news(member, &mut **input, &mut self.work, &self.now)
+        {
+            self.report_fault();
+        }
+    }
+
+    /// Asks the ports that wait for a kick when something but frames comes up; false when something has.
+    fn waiting_may_sleep(&mut self) -> bool {
+        let mut may_sleep = true;
+        for place in 0..self.waiting.len() {
+            let Some(&Reverse((_, index))) = self.waiting.as_slice().get(place) else { break };
+            let input = self.served[index].as_mut().and_then(|served| served.input.as_mut());
+            if input.is_some_and(|input| input.arm_for_news()) {
+                self.see_news(index);
+                may_sleep = false;
+            }
+        }
+        may_sleep
+    }
+
     /// The port is not in `parked` any more: puts it among the active ones.
     fn activate(&mut self, index: usize) {
         if let Some(served) = self.served[index].as_mut() {
@@ -428,6 +464,9 @@ impl Poller {
     /// Asks every port that was not asked yet for a kick; false when nobody may sleep: a port has frames already, or
     /// there is something new to adopt.
     fn may_sleep(&mut self) -> bool {
+        if !self.waiting_may_sleep() {
+            return false;
+        }
         let mut busy = None;
         for place in 0..self.active.len() {
             let index = self.active[place];

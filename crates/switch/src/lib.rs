@@ -45,7 +45,7 @@ pub use mac_table::{Learned, MacEntry, MacTable, Owner};
 pub use moderation::{Entry, Gate, Moderation, Pace};
 pub use moves::Move;
 pub use offload::{Accepts, BadOffload, Gso, MAX_FRAME, Offload};
-pub use pass::{Passed, Workspace, pass};
+pub use pass::{Passed, Workspace, pass, see_news};
 pub use policy::Policy;
 pub use port::{Asked, Bell, Discarded, Input, News, Output, Port, PortFault};
 pub use switch::{Forwarding, MAX_PORTS, Member, Spread, Spreads, Switch};

@@ -83,13 +83,8 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
         }
         work.batch = Some(batch.into_storage());
         input.release();
-        let mut passed = Passed { fault, ..Passed::default() };
-        if input.has_news() {
-            fence(Ordering::SeqCst);
-            passed.receiver_fault = work.calls.ring(&from.port, News::Room, now);
-            from.port.output().count_late(from.port.counters());
-        }
-        return passed;
+        let receiver_fault = see_news(from, input, work, now);
+        return Passed { fault, receiver_fault, ..Passed::default() };
     }
 
     // Forward. What has to wait for its receiver is left where it is.
@@ -165,8 +160,22 @@ fn refuse(
         fence(Ordering::SeqCst);
         switch.watch(from.owner.index()).inspect(|watch| watch.ring());
         passed.receiver_fault |= work.calls.ring(&from.port, News::Room, now);
+    } else if passed.fault.is_none() {
+        passed.receiver_fault = see_news(from, input, work, now);
     }
     passed
+}
+
+/// Of a port whose frames may not pass, or that has none: tells its client what else came up. True when that cost the port its
+/// place, as [`Passed::receiver_fault`].
+pub fn see_news(from: &Member, input: &mut dyn Input, work: &mut Workspace, now: &Time) -> bool {
+    if !input.has_news() {
+        return false;
+    }
+    fence(Ordering::SeqCst);
+    let fault = work.calls.ring(&from.port, News::Room, now);
+    from.port.output().count_late(from.port.counters());
+    fault
 }
 
 /// After what may pass has passed: drops the rest of a batch's frames, or says how long they wait.

@@ -114,9 +114,15 @@ pub trait Input: Send {
     /// No kicks are needed: memory is being watched.
     fn disarm(&mut self);
 
-    /// Whether something but frames came up that the port's own client may want to be told. Asked after a collect that took
-    /// nothing; its [`Bell`] is rung then.
+    /// Whether something but frames came up that the port's own client may want to be told, since this was asked. Asked when
+    /// nothing was taken, and while the frames that there are wait; its [`Bell`] is rung then.
     fn has_news(&mut self) -> bool {
+        false
+    }
+
+    /// While the frames that there are wait: asks for a kick when there is such news, until it is disarmed; true when there is
+    /// some already.
+    fn arm_for_news(&mut self) -> bool {
         false
     }
 

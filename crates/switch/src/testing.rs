@@ -55,6 +55,8 @@ pub(crate) struct Offer {
     /// Whether frames can be dropped by their addresses, and how many were.
     pub(crate) alike: bool,
     pub(crate) dropped_alike: u64,
+    /// Something else came up.
+    pub(crate) news: bool,
     /// Bytes that the client changes right after the next batch was collected.
     pub(crate) changes: Option<(usize, [u8; 4])>,
 }
@@ -73,6 +75,7 @@ impl Offer {
             keeps: true,
             alike: true,
             dropped_alike: 0,
+            news: false,
             changes: None,
         }
     }
@@ -178,6 +181,10 @@ impl Input for Offer {
 
     fn pending(&mut self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    fn has_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
     }
 
     fn arm(&mut self) -> bool {

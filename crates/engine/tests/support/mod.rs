@@ -12,7 +12,7 @@ use ringway_engine::{Attached, Signal, Source, Topology};
 use ringway_memory::Mapping;
 use ringway_switch::{
     Asked, Batch, Bell, Counters, Discarded, DropReason, Frames, Input, Mac, MacMap, MacTable, Member, News, Output,
-    Owner, Port, PortFault, Spreads, Switch,
+    Owner, Policy, Port, PortFault, Spreads, Switch,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::CpuSet;
@@ -65,6 +65,10 @@ pub struct Station {
     kick: OwnedFd,
     pub call: OwnedFd,
     armed: AtomicBool,
+    /// Something but frames came up; a poller wants to be told of that; times that it saw it.
+    news: AtomicBool,
+    armed_for_news: AtomicBool,
+    pub seen: AtomicU64,
     /// Wants a call when there are frames.
     wish: AtomicBool,
     /// How often a poller began to take a batch from it, and had taken one.
@@ -156,6 +160,17 @@ impl Input for In {
     fn disarm(&mut self) {
         self.station.armed.store(false, Ordering::SeqCst);
     }
+
+    fn has_news(&mut self) -> bool {
+        let has = self.station.news.swap(false, Ordering::SeqCst);
+        self.station.seen.fetch_add(has.into(), Ordering::SeqCst);
+        has
+    }
+
+    fn arm_for_news(&mut self) -> bool {
+        self.station.armed_for_news.store(true, Ordering::SeqCst);
+        self.station.news.load(Ordering::SeqCst)
+    }
 }
 
 /// Its side that frames go out by. Filled in after the port is made.
@@ -213,6 +228,14 @@ impl Station {
         lock(&self.to_send).push_back((to, number));
         fence(Ordering::SeqCst);
         if self.armed.swap(false, Ordering::SeqCst) || self.device {
+            rustix::io::write(&self.kick, &1u64.to_ne_bytes()).expect("kicks");
+        }
+    }
+
+    /// Something but frames comes up.
+    pub fn tell_news(&self) {
+        self.news.store(true, Ordering::SeqCst);
+        if self.armed_for_news.swap(false, Ordering::SeqCst) {
             rustix::io::write(&self.kick, &1u64.to_ne_bytes()).expect("kicks");
         }
     }
@@ -279,6 +302,11 @@ impl Lan {
 
     /// The same; the first `devices` ports are heard by their descriptors alone.
     pub fn with_devices(stations: u16, room: usize, devices: u16) -> Lan {
+        Lan::with_policies(stations, room, devices, |_| None)
+    }
+
+    /// The same; ports have these policies.
+    pub fn with_policies(stations: u16, room: usize, devices: u16, policy: impl Fn(u16) -> Option<Policy>) -> Lan {
         let descriptor = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
         let station = |number: u16| {
             let out = Out::default();
@@ -294,6 +322,9 @@ impl Lan {
                 kick: descriptor(),
                 call: descriptor(),
                 armed: AtomicBool::new(false),
+                news: AtomicBool::new(false),
+                armed_for_news: AtomicBool::new(false),
+                seen: AtomicU64::new(0),
                 wish: AtomicBool::new(false),
                 entered: AtomicU64::new(0),
                 batches: AtomicU64::new(0),
@@ -319,6 +350,7 @@ impl Lan {
             .iter()
             .map(|station| Member {
                 macs: vec![mac(station.number)],
+                policy: policy(station.number),
                 ..Member::new(Owner::new(station.number, 0), Arc::clone(&station.port))
             })
             .collect();

@@ -66,6 +66,8 @@ pub(super) struct Device {
     reported: AtomicU64,
     /// A poller asked for a kick.
     armed: AtomicBool,
+    /// It asked for one when there is news.
+    armed_for_news: AtomicBool,
     /// Frames wait for descriptors.
     pub(super) waiting: AtomicBool,
     /// Interrupts have to be looked at by the poller.
@@ -117,6 +119,7 @@ impl Device {
             observer,
             reported: AtomicU64::new(0),
             armed: AtomicBool::new(false),
+            armed_for_news: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
             news: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -135,10 +138,14 @@ impl Device {
     /// Wakes the poller, if it asked to be woken, after something was published.
     pub(super) fn kick(&self) {
         fence(Ordering::SeqCst);
-        if self.armed.load(Ordering::Relaxed) && self.armed.swap(false, Ordering::Relaxed) {
-            // Only this process has the descriptor; a full counter is as good as a write.
-            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        if take(&self.armed) {
+            self.wake();
         }
+    }
+
+    fn wake(&self) {
+        // Only this process has the descriptor; a full counter is as good as a write.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
     /// A poller wants to be woken from now on. It looks once more afterwards.
@@ -154,11 +161,28 @@ impl Device {
 
     pub(super) fn disarm(&self) {
         self.armed.store(false, Ordering::Relaxed);
+        self.armed_for_news.store(false, Ordering::Relaxed);
     }
 
-    /// Has the poller look at the interrupts.
+    /// A poller wants to be woken when there is news. True when there is some already.
+    pub(super) fn arm_for_news(&self) -> bool {
+        self.armed_for_news.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.has_news()
+    }
+
+    /// Has the poller that works for the port look at the interrupts.
     pub(super) fn set_news(&self) {
         self.news.store(true, Ordering::Release);
+    }
+
+    /// Has the poller look at the interrupts, and wakes it if it asked to be woken.
+    pub(super) fn tell_news(&self) {
+        self.set_news();
+        fence(Ordering::SeqCst);
+        if take(&self.armed) | take(&self.armed_for_news) {
+            self.wake();
+        }
     }
 
     pub(super) fn has_news(&self) -> bool {
@@ -181,8 +205,7 @@ impl Device {
     /// After registers have changed: raises what is to be raised, and has the poller see to what comes later.
     pub(super) fn settle(&self) {
         if let Asked::Later { .. } = self.ring(None, false) {
-            self.set_news();
-            self.kick();
+            self.tell_news();
         }
     }
 
@@ -288,6 +311,11 @@ impl Device {
         };
         Status { state, link, interrupts, transmit_ring, receive_ring, accesses }
     }
+}
+
+/// Whether it was set; it is not any more.
+fn take(flag: &AtomicBool) -> bool {
+    flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::Relaxed)
 }
 
 fn nanoseconds_of(time: Duration) -> u64 {

@@ -168,6 +168,10 @@ impl Input for E1000Input {
         self.device.take_news()
     }
 
+    fn arm_for_news(&mut self) -> bool {
+        self.device.arm_for_news()
+    }
+
     fn needs_looks(&mut self) -> bool {
         self.device.mapped && self.side.lock().is_on()
     }

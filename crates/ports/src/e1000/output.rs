@@ -149,8 +149,7 @@ impl Device {
         let any = side.lost > 0;
         drop(side);
         if any {
-            self.set_news();
-            self.kick();
+            self.tell_news();
         }
     }
 
@@ -165,8 +164,7 @@ impl Device {
         // The tail was published; who makes frames wait looks at it afterwards (`Device::drain`).
         fence(Ordering::SeqCst);
         if self.is_waiting() {
-            self.set_news();
-            self.kick();
+            self.tell_news();
         }
     }
 

@@ -99,6 +99,28 @@ fn frames_without_descriptors_wait_and_are_not_overtaken() {
 }
 
 #[test]
+fn a_poller_that_has_the_guests_frames_wait_is_woken_for_its_descriptors_and_not_for_frames() {
+    let mut nic = Nic::new(Model::E1000);
+    let mut link = Link::of(&mut nic);
+    link.send(300);
+    assert_eq!(link.take().len(), 127);
+    link.nic.device.take_news();
+    let wake = link.nic.device.signal().expect("a descriptor");
+    let is_woken = || rustix::io::read(&wake, &mut [0; 8]).is_ok();
+    is_woken();
+    assert!(!link.nic.input.arm_for_news());
+    link.nic.write(TDT, 1);
+    assert!(!is_woken(), "frames wait");
+    link.nic.write(RDT, link.tail());
+    assert!(is_woken());
+    assert!(link.nic.input.arm_for_news(), "it is there until it is seen");
+    assert!(link.nic.input.has_news() && !link.nic.input.arm_for_news());
+    link.nic.input.disarm();
+    link.nic.write(RDT, link.tail());
+    assert!(!is_woken() && link.nic.input.has_news(), "it looks by itself");
+}
+
+#[test]
 fn what_a_full_packet_buffer_has_no_room_for_is_lost_and_counted() {
     let mut nic = Nic::new(Model::E1000);
     let mut link = Link::of(&mut nic);

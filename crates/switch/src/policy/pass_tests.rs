@@ -101,6 +101,22 @@ fn what_waits_stays_with_its_sender_and_comes_in_order() {
 }
 
 #[test]
+fn what_else_came_up_is_told_while_nothing_may_pass() {
+    for (excess, waiting) in [(Excess::Wait, 1), (Excess::Wait, 0), (Excess::Drop, 0)] {
+        let mut lan = ingress(bytes(60, excess));
+        put(&mut lan, mac(1), 9014, 0..1 + waiting);
+        assert_eq!(lan.pass(0).frames, 1);
+        lan.sink(0, |kept| kept.rings = 0);
+        lan.offers[0].news = true;
+        assert_eq!(lan.pass(0).frames, 0);
+        assert_eq!((lan.sink(0, |kept| kept.rings), lan.offers[0].news), (1, false), "{excess:?}");
+        // Nothing came up since.
+        lan.pass(0);
+        assert_eq!(lan.sink(0, |kept| kept.rings), 1);
+    }
+}
+
+#[test]
 fn a_frame_longer_than_the_burst_passes_and_is_paid_for() {
     let mut lan = ingress(bytes(1514, Excess::Wait));
     put(&mut lan, mac(1), 9014, 0..2);
