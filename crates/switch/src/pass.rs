@@ -49,7 +49,7 @@ pub struct Passed {
 /// Moves one batch of frames from a port to wherever they go.
 pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Workspace, now: &Time) -> Passed {
     let turn = from.policy.as_ref().map_or(Turn::Free, |policy| policy.turn(now));
-    if let Turn::Drop(_) | Turn::Wait(_) = turn {
+    if let Turn::Drop(_) | Turn::Wait(..) = turn {
         return refuse(turn, from, switch, input, work, now);
     }
 
@@ -122,7 +122,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
 
     let mut passed = Passed { frames: taken, more, until: held.map(|held| held.until), fault, receiver_fault };
     if is_used_up && let (Some(policy), None, None) = (&from.policy, fault, passed.until) {
-        passed = exceed(policy.turn_after(now), passed, from, switch, input, work);
+        passed = exceed(policy.turn_after(now), passed, from, switch, input, work, now);
     }
 
     match &work.lists.exhausted {
@@ -155,7 +155,7 @@ fn refuse(
     work: &mut Workspace,
     now: &Time,
 ) -> Passed {
-    let mut passed = exceed(turn, Passed::default(), from, switch, input, work);
+    let mut passed = exceed(turn, Passed::default(), from, switch, input, work, now);
     if passed.frames > 0 {
         fence(Ordering::SeqCst);
         switch.watch(from.owner.index()).inspect(|watch| watch.ring());
@@ -187,11 +187,17 @@ fn exceed(
     switch: &Switch,
     input: &mut dyn Input,
     work: &mut Workspace,
+    now: &Time,
 ) -> Passed {
     let most = work.limit.saturating_sub(passed.frames as usize);
     match turn {
         Turn::Free | Turn::Limited(_) => {}
-        Turn::Wait(until) => passed.until = Some(until),
+        Turn::Wait(until, cause) => {
+            passed.until = Some(until);
+            if let Some(policy) = from.policy.as_ref().filter(|_| input.has_frames()) {
+                policy.begin_wait(until, cause, now);
+            }
+        }
         Turn::Drop(cause) => match discard(most, from, switch, input, work) {
             Ok(discarded) => {
                 from.port.counters().add_in(discarded.frames, discarded.bytes);

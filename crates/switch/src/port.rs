@@ -108,6 +108,11 @@ pub trait Input: Send {
     /// Whether there may be frames, as far as memory tells. Kinds that only a descriptor can tell say false.
     fn pending(&mut self) -> bool;
 
+    /// Whether there are frames, also where only a descriptor can tell, by a system call.
+    fn has_frames(&mut self) -> bool {
+        self.pending()
+    }
+
     /// Asks the client for a kick when it has frames; true when it has some already, so that nobody may sleep.
     fn arm(&mut self) -> bool;
 

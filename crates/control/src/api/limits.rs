@@ -14,10 +14,10 @@ pub struct LimitTally {
     /// Frames that were refused.
     #[serde(default)]
     pub refused: Refused,
-    /// Times that it had a sender wait.
+    /// Times that frames passed which had waited for it.
     #[serde(default)]
     pub waits: u64,
-    /// Seconds for which it did, of all senders together.
+    /// Seconds for which they had, of all senders together: from when they were seen to wait until they passed.
     #[serde(default)]
     pub waited: f64,
 }

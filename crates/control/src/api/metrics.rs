@@ -185,9 +185,15 @@ where
     });
     family(e, &format!("{name}_refused"), &help("Frames that were refused, by what was used up of"), None, refused)?;
     let waits = count(|tally| tally.waits);
-    family(e, &format!("{name}_waits"), &help("Times that a sender had to wait for"), None, waits)?;
+    family(e, &format!("{name}_waits"), &help("Times that frames passed that had waited for"), None, waits)?;
     let waited = all().map(|(labels, tally)| (labels, ConstCounter::new(tally.waited)));
-    family(e, &format!("{name}_waited"), &help("Time that senders had to wait for"), Some(Unit::Seconds), waited)
+    family(
+        e,
+        &format!("{name}_waited"),
+        &help("Time that frames that passed had waited for"),
+        Some(Unit::Seconds),
+        waited,
+    )
 }
 
 fn counter(value: u64) -> ConstCounter<u64> {

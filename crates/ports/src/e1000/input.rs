@@ -149,6 +149,10 @@ impl Input for E1000Input {
         side.any_pending(&self.device.page) || self.device.has_news()
     }
 
+    fn has_frames(&mut self) -> bool {
+        self.side.try_lock().is_none_or(|side| side.any_pending(&self.device.page))
+    }
+
     fn arm(&mut self) -> bool {
         self.device.arm();
         let Some(side) = self.side.try_lock() else { return true };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
 use ringway_switch::{Batch, Discarded, DropReason, Input, MAX_FRAME, Offload, PortFault};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A header and the longest frame, offered one byte more so that a longer one can be told: the kernel cuts off what does
 /// not fit.
@@ -96,9 +97,27 @@ impl Input for TapInput {
         false
     }
 
+    fn has_frames(&mut self) -> bool {
+        poll(&mut [PollFd::new(&self.device, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    }
+
     fn arm(&mut self) -> bool {
         false
     }
 
     fn disarm(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_asked_whether_it_has_frames() {
+        let (device, stack) = rustix::pipe::pipe().expect("a pipe");
+        let mut input = TapInput::new(Arc::new(device)).expect("memory");
+        assert!(!input.has_frames());
+        rustix::io::write(&stack, &[0; 60]).expect("a frame");
+        assert!(input.has_frames() && !input.pending());
+    }
 }

@@ -6,6 +6,7 @@ use super::bucket::{BYTE, Bucket, PARTS};
 use super::limit::{Cost, Grant, Limit};
 use super::shares::Share;
 use super::tally::Cause;
+use super::waiting::Waiting;
 use crate::switch::Member;
 
 /// A port's limit on what it is given. Used by whoever holds the port's output.
@@ -20,6 +21,7 @@ pub struct Egress {
 struct Sender {
     bits: Share,
     frames: Share,
+    waiting: Waiting,
 }
 
 /// What one sender may give the port now, of the frames that it has.
@@ -51,14 +53,25 @@ impl Egress {
         &self.limit
     }
 
-    /// What `from` may give now.
+    /// What `from`, which has frames for it, may give now.
     pub(crate) fn room(&self, from: &Member, now: u64) -> Grant {
         self.with(from, |sender| {
             let grant = self.limit.open(now);
             let room = self.most(&grant, sender, from, now);
             self.limit.settle(&grant, 0, 0);
+            if !room.is_nothing() {
+                let waited = sender.waiting.end(now);
+                if waited > 0 {
+                    self.limit.count_wait(waited, sender.waiting.is_shared());
+                }
+            }
             room
         })
+    }
+
+    /// Frames that `from` has for it wait until this time.
+    pub(crate) fn begin_wait(&self, from: &Member, until: u64, cause: Cause, now: u64) {
+        self.with(from, |sender| sender.waiting.begin(now, until, cause.is_shared()));
     }
 
     /// Of frames that take so much each, the first that `from` may give now. They count as given. `sum` is how many they are and

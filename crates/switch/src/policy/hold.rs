@@ -69,7 +69,7 @@ pub(crate) fn hold(batch: &Batch<'_>, from: &Member, switch: &Switch, now: u64) 
                 if !room.grant.covers(room.cost) {
                     let until = room.egress.resume_at(now);
                     let cause = room.grant.cause(room.cost.frames);
-                    room.egress.limit().wait(cause, until.saturating_sub(now));
+                    room.egress.begin_wait(from, until, cause, now);
                     return Some(Held { len: index, until });
                 }
                 room.cost += batch.cost_of(index);

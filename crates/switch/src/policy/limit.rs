@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::bucket::{BYTE, Bucket, PARTS};
 use super::shares::Share;
 use super::tally::{Cause, Tally};
+use super::waiting::Waiting;
 
 /// Frames that are worth a visit, and bytes: what takes longer to be copied keeps the poller's other ports waiting.
 const BATCH: i64 = 256;
@@ -151,8 +152,8 @@ struct Account {
     frames: Share,
     /// Bytes and number of the frames that passed last.
     last: [AtomicU64; 2],
-    /// Since when what is more waits, in nanoseconds; 0: nothing does.
-    waits_since: AtomicU64,
+    /// What is more.
+    waiting: Waiting,
     tally: Tally,
 }
 
@@ -318,29 +319,18 @@ impl Limit {
         }
     }
 
-    /// Counts that a sender is told to wait for so many nanoseconds.
-    pub(crate) fn wait(&self, cause: Cause, time: u64) {
+    /// How long what is more waits, where senders do.
+    #[inline]
+    pub(crate) fn waiting(&self) -> &Waiting {
+        &self.account.waiting
+    }
+
+    /// Counts that frames have passed that had waited for so many nanoseconds.
+    #[inline(never)]
+    pub(crate) fn count_wait(&self, time: u64, is_shared: bool) {
         self.account.tally.wait(time);
-        if let Some(shared) = self.shared.as_ref().filter(|_| cause.is_shared()) {
+        if let Some(shared) = self.shared.as_ref().filter(|_| is_shared) {
             shared.tally.wait(time);
-        }
-    }
-
-    /// What there is has to wait from now on, if it does not already.
-    pub(crate) fn begin_wait(&self, now: u64) {
-        if self.account.waits_since.load(Ordering::Relaxed) == 0 {
-            self.account.waits_since.store(now, Ordering::Relaxed);
-        }
-    }
-
-    /// What there is may pass: for how long it has waited.
-    pub(crate) fn end_wait(&self, now: u64) -> u64 {
-        match self.account.waits_since.load(Ordering::Relaxed) {
-            0 => 0,
-            since => {
-                self.account.waits_since.store(0, Ordering::Relaxed);
-                now.saturating_sub(since)
-            }
         }
     }
 

@@ -10,6 +10,7 @@
 //! - `exhausted`: what floods a port that may be given no more.
 //! - `congestion`: shares of a receiver that is too slow.
 //! - `hold`: frames wait in their sender's ring for room at their receiver.
+//! - `waiting`: for how long they do.
 //! - `storm`: limits on what goes to many.
 //! - `tally`: what all these came to.
 
@@ -29,6 +30,7 @@ mod storm;
 mod tally;
 mod turn;
 mod vlan;
+mod waiting;
 
 #[cfg(test)]
 mod bucket_tests;

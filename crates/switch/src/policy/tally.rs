@@ -49,9 +49,9 @@ pub struct TallyReading {
     pub refused_shared_bits: u64,
     /// Of a port's limit: frames refused as the shared bucket had no frames for them.
     pub refused_shared_frames: u64,
-    /// Times that a sender was told to wait.
+    /// Times that frames passed that had waited.
     pub waits: u64,
-    /// For how long together, in nanoseconds.
+    /// For how long together, in nanoseconds: from when they were seen to wait.
     pub waited: u64,
 }
 
@@ -75,7 +75,7 @@ impl Tally {
         self.refused[cause as usize].fetch_add(frames, Ordering::Relaxed);
     }
 
-    /// A sender was told to wait for so many nanoseconds.
+    /// Frames have passed that had waited for so many nanoseconds.
     pub(crate) fn wait(&self, time: u64) {
         self.waits.fetch_add(1, Ordering::Relaxed);
         self.waited.fetch_add(time, Ordering::Relaxed);

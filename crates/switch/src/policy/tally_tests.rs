@@ -29,18 +29,12 @@ fn ingress(limit: &Arc<Limit>) -> Policy {
     Policy { ingress: Some(Arc::clone(limit)), ..Policy::default() }
 }
 
-/// Port 0 sends so many frames of 100 bytes to port 1; gives the times of its waiting.
-fn send(lan: &mut Lan, frames: u32) -> Vec<u64> {
+/// Port 0 sends so many frames of 100 bytes to port 1.
+fn send(lan: &mut Lan, frames: u32) {
     for number in 0..frames {
         lan.offers[0].put(&frame(mac(1), mac(0), 100, number), &[]);
     }
-    let (mut idle, mut waits) = (0, Vec::new());
-    while idle < 2 && !lan.offers[0].is_empty() {
-        let passed = lan.pass(0);
-        waits.extend(passed.until.map(|until| until - u64::from(lan.now) * 1_000_000_000));
-        idle = if passed.frames == 0 { idle + 1 } else { 0 };
-    }
-    waits
+    while lan.pass(0).frames > 0 && !lan.offers[0].is_empty() {}
 }
 
 fn passed(tally: &Tally) -> (u64, u64) {
@@ -107,26 +101,84 @@ fn a_receivers_limit_counts_what_is_refused_unseen_as_well() {
     assert_eq!(lan.dropped(1, DropReason::EgressLimited), 980);
 }
 
-#[test]
-fn waiting_is_counted_at_the_limit_and_at_the_bucket_that_caused_it() {
-    let shared = Arc::new(Shared::new(rates(Some(300), None)));
-    let own = Arc::new(limit(rates(Some(300), None), None, Excess::Wait));
+/// Limits of 100 bytes a second that have their senders wait: a sender's own, one that it shares, a receiver's own; and that bucket.
+fn waiting_limits() -> ([(Arc<Limit>, [Policy; 2]); 3], Arc<Shared>) {
+    let slow = || Rates { bits: Some(Bucket::new(800, 2400)), frames: None };
+    let shared = Arc::new(Shared::new(slow()));
+    let own = Arc::new(limit(slow(), None, Excess::Wait));
     let lent = Arc::new(limit(Rates::default(), Some(&shared), Excess::Wait));
-    let given = Arc::new(Egress::new(limit(rates(None, Some(3)), None, Excess::Wait)));
-    let egress = Policy { egress: Some(Arc::clone(&given)), ..Policy::default() };
-    for (policies, tally) in [
-        ([ingress(&own), Policy::default()], own.tally()),
-        ([ingress(&lent), Policy::default()], lent.tally()),
-        ([Policy::default(), egress], given.limit().tally()),
-    ] {
-        let waits = send(&mut lan(policies), 10);
-        let now = tally.read();
-        assert_eq!((now.frames, now.refused(), now.waits), (3, 0, waits.len() as u64));
-        assert!(now.waited > 0);
-        assert_eq!(now.waited, waits.iter().sum::<u64>());
+    // Another with the same account.
+    let given = limit(slow(), None, Excess::Wait);
+    let account = Arc::new(limit(Rates::default(), None, Excess::Wait).continuing(&given));
+    let egress = Policy { egress: Some(Arc::new(Egress::new(given))), ..Policy::default() };
+    let [first, second] = [&own, &lent].map(|limit| [ingress(limit), Policy::default()]);
+    ([(own, first), (lent, second), (account, [Policy::default(), egress])], shared)
+}
+
+#[test]
+fn waiting_is_counted_at_the_limit_and_at_the_bucket_that_caused_it_when_something_has_passed() {
+    const SECOND: u64 = 1_000_000_000;
+    let (limits, shared) = waiting_limits();
+    for (limit, policies) in &limits {
+        let mut lan = lan(policies.clone());
+        for number in 0..4 {
+            lan.offers[0].put(&frame(mac(1), mac(0), 1000, number), &[]);
+        }
+        let (mut waits, mut waited, mut open) = (0, 0, 0);
+        while !lan.offers[0].is_empty() {
+            let now = u64::from(lan.now) * SECOND;
+            let passed = lan.pass(0);
+            if passed.frames > 0 && open > 0 {
+                (waits, waited, open) = (waits + 1, waited + open, 0);
+            }
+            // It is looked at more often than it was to be, as when anything is changed.
+            if let Some(until) = passed.until.filter(|_| !lan.offers[0].is_empty()) {
+                open += until.min(now + SECOND) - now;
+            }
+            let tally = limit.tally().read();
+            assert_eq!((tally.waits, tally.waited, tally.refused()), (waits, waited, 0));
+            lan.now += 1;
+        }
+        assert_eq!(waits, 3);
+        assert!(waited > 20 * SECOND, "{waited}");
     }
-    let (lent, shared) = (lent.tally().read(), shared.tally().read());
+    let (lent, shared) = (limits[1].0.tally().read(), shared.tally().read());
     assert_eq!((shared.waits, shared.waited), (lent.waits, lent.waited));
+}
+
+#[test]
+fn a_sender_that_has_nothing_more_does_not_wait() {
+    for (limit, policies) in waiting_limits().0 {
+        let mut lan = lan(policies);
+        for number in 0..5 {
+            lan.offers[0].put(&frame(mac(1), mac(0), 1000, number), &[]);
+            lan.pass(0);
+            assert!(lan.offers[0].is_empty());
+            // Looked at, and nothing is there.
+            for _ in 0..20 {
+                lan.pass(0);
+                lan.now += 1;
+            }
+        }
+        let tally = limit.tally().read();
+        assert_eq!((tally.frames, tally.waits, tally.waited), (5, 0, 0));
+    }
+}
+
+#[test]
+fn a_client_that_went_while_its_frames_waited_waits_no_longer_than_it_was_to() {
+    let ([(limit, policies), ..], _) = waiting_limits();
+    let mut lan = lan(policies);
+    for number in 0..2 {
+        lan.offers[0].put(&frame(mac(1), mac(0), 1000, number), &[]);
+    }
+    let until = lan.pass(0).until.expect("the second waits");
+    let planned = until - u64::from(lan.now) * 1_000_000_000;
+    lan.offers[0] = crate::testing::Offer::new(4096);
+    lan.now += 3600;
+    lan.offers[0].put(&frame(mac(1), mac(0), 1000, 2), &[]);
+    assert_eq!(lan.pass(0).frames, 1);
+    assert_eq!(limit.tally().read().waited, planned);
 }
 
 #[test]

@@ -19,8 +19,8 @@ pub(crate) enum Turn {
     Limited(Grant),
     /// Nothing, as this was used up: what there is is dropped.
     Drop(Cause),
-    /// Nothing: what there is waits until this time.
-    Wait(u64),
+    /// Nothing, as this was used up: what there is waits until this time.
+    Wait(u64, Cause),
 }
 
 impl Policy {
@@ -31,19 +31,21 @@ impl Policy {
         let mut grant = limit.open(now.nanoseconds);
         if !grant.is_nothing() {
             if limit.excess == Excess::Wait {
-                grant.waited = limit.end_wait(now.nanoseconds);
+                grant.waited = limit.waiting().end(now.nanoseconds);
             }
             return Turn::Limited(grant);
         }
         limit.settle(&grant, 0, 0);
         match limit.excess {
             Excess::Drop => Turn::Drop(grant.cause(0)),
-            Excess::Wait => {
-                limit.begin_wait(now.nanoseconds);
-                let until = limit.resume_at(now.nanoseconds);
-                limit.wait(grant.cause(0), until.saturating_sub(now.nanoseconds));
-                Turn::Wait(until)
-            }
+            Excess::Wait => Turn::Wait(limit.resume_at(now.nanoseconds), grant.cause(0)),
+        }
+    }
+
+    /// There are frames that wait until this time.
+    pub(crate) fn begin_wait(&self, until: u64, cause: Cause, now: &Time) {
+        if let Some(limit) = &self.ingress {
+            limit.waiting().begin(now.nanoseconds, until, cause.is_shared());
         }
     }
 
@@ -80,6 +82,9 @@ impl Policy {
             let (_, cost) = measure(batch, None);
             self.settle(grant, cost);
             is_used_up = !grant.covers(cost);
+            if grant.waited > 0 && cost.frames > 0 {
+                self.count_wait(grant.waited);
+            }
         }
         if let Some(storm) = &self.storm {
             storm.limit(batch, switch.spreads().direct_groups(), now);
@@ -90,6 +95,13 @@ impl Policy {
     fn settle(&self, grant: &Grant, cost: Cost) {
         if let Some(limit) = &self.ingress {
             limit.settle(grant, cost.bytes, cost.frames);
+        }
+    }
+
+    #[cold]
+    fn count_wait(&self, time: u64) {
+        if let Some(limit) = &self.ingress {
+            limit.count_wait(time, limit.waiting().is_shared());
         }
     }
 
