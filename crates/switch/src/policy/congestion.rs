@@ -12,6 +12,9 @@
 //! Each queue of a receiver is shared by itself, among those whose frames go there: one that is not served, or slowly, takes
 //! nothing from the senders to the others.
 //!
+//! What a bucket that several ports share lends one of them is shared by its senders in the same way: nobody knows how much that
+//! will be. There a sender may be told to wait; until it is to be back it counts as one that lost frames.
+//!
 //! A receiver that keeps up costs its senders two loads a batch.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -80,6 +83,8 @@ struct Sender {
     /// How much time had been spent serving by then, and when it last lost frames.
     spent: u64,
     lost: Option<u64>,
+    /// It waits, and will be back by then.
+    back: u64,
 }
 
 impl Default for Congestion {
@@ -120,7 +125,7 @@ impl Congestion {
             return (u64::MAX, u64::MAX);
         }
         queue.spend(now);
-        let least = queue.least_of_hungry(from.owner);
+        let least = queue.least_of_hungry(from.owner, now);
         let least_of_all = queue.least_of_others(from.owner, |other| now.saturating_sub(other.seen) < MEMORY);
         let sender = queue.sender(from.owner, least.unwrap_or(0), now);
         let is_ahead = least_of_all.is_some_and(|least| sender.had > least);
@@ -152,7 +157,7 @@ impl Congestion {
         }
         queue.spend(now);
         queue.take(bytes, now);
-        let (least, spent) = (queue.least_of_hungry(from.owner).unwrap_or(0), queue.spent);
+        let (least, spent) = (queue.least_of_hungry(from.owner, now).unwrap_or(0), queue.spent);
         // Who wanted less, or was away, does not make up for all of it.
         let behind = (BEHIND * queue.quantum.max(*QUANTUM.start())).min(FARTHEST) * SCALE;
         let sender = queue.sender(from.owner, least, now);
@@ -163,6 +168,15 @@ impl Congestion {
         if lost {
             sender.lost = Some(spent);
         }
+    }
+
+    /// `from` waits until then for a queue to take more.
+    #[cold]
+    pub(crate) fn waits(&self, from: &Member, queue: u8, until: u64, now: u64) {
+        self.served(from, queue, 0, true, now);
+        let mut queues = self.queues();
+        // Pollers are late at times.
+        queue_of(&mut queues, queue).sender(from.owner, 0, now).back = until.saturating_add(until.saturating_sub(now));
     }
 }
 
@@ -182,10 +196,10 @@ impl Queue {
     }
 
     /// The least that any other had of those who lost frames lately and are expected to send more at once.
-    fn least_of_hungry(&self, owner: Owner) -> Option<u64> {
+    fn least_of_hungry(&self, owner: Owner, now: u64) -> Option<u64> {
         let at_once = AT_ONCE + TURN * self.senders.len() as u64;
         let lately = |other: &Sender| other.lost.is_some_and(|lost| self.spent - lost < LATELY.max(at_once));
-        self.least_of_others(owner, |other| lately(other) && self.spent - other.spent < at_once)
+        self.least_of_others(owner, |other| now < other.back || lately(other) && self.spent - other.spent < at_once)
     }
 
     /// The least that any other had of those that `count`.
@@ -197,7 +211,7 @@ impl Queue {
     fn sender(&mut self, owner: Owner, least: u64, now: u64) -> &mut Sender {
         let place = self.senders.iter().position(|sender| sender.owner == owner).unwrap_or_else(|| {
             self.senders.retain(|sender| now.saturating_sub(sender.seen) < MEMORY);
-            self.senders.push(Sender { owner, had: least, seen: now, spent: 0, lost: None });
+            self.senders.push(Sender { owner, had: least, seen: now, spent: 0, lost: None, back: 0 });
             self.senders.len() - 1
         });
         &mut self.senders[place]

@@ -3,11 +3,15 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::bucket::{BYTE, Bucket, PARTS};
+use super::congestion::Congestion;
 use super::limit::{Cost, Grant, Limit};
 use super::shares::Share;
 use super::tally::Cause;
 use super::waiting::Waiting;
 use crate::switch::Member;
+
+/// A loan has no queues.
+const LENT: u8 = 0;
 
 /// A port's limit on what it is given. Used by whoever holds the port's output.
 #[derive(Debug)]
@@ -15,6 +19,8 @@ pub struct Egress {
     limit: Limit,
     /// By the sender's index.
     senders: Arc<Mutex<Vec<Sender>>>,
+    /// Shares of what a bucket lends that several ports share.
+    lent: Arc<Congestion>,
 }
 
 #[derive(Debug, Default)]
@@ -38,13 +44,13 @@ impl Egress {
     /// No sender has had anything yet.
     #[must_use]
     pub fn new(limit: Limit) -> Egress {
-        Egress { limit, senders: Arc::default() }
+        Egress { limit, senders: Arc::default(), lent: Arc::default() }
     }
 
     /// Another limit, with what each sender has had.
     #[must_use]
     pub fn changed(&self, limit: Limit) -> Egress {
-        Egress { limit, senders: Arc::clone(&self.senders) }
+        Egress { limit, senders: Arc::clone(&self.senders), lent: Arc::clone(&self.lent) }
     }
 
     /// What the limit is.
@@ -72,6 +78,9 @@ impl Egress {
     /// Frames that `from` has for it wait until this time.
     pub(crate) fn begin_wait(&self, from: &Member, until: u64, cause: Cause, now: u64) {
         self.with(from, |sender| sender.waiting.begin(now, until, cause.is_shared()));
+        if self.limit.shared.is_some() {
+            self.lent.waits(from, LENT, until, now);
+        }
     }
 
     /// Of frames that take so much each, the first that `from` may give now. They count as given. `sum` is how many they are and
@@ -109,6 +118,9 @@ impl Egress {
             if let Some(bucket) = &self.limit.own.frames {
                 bucket.clock().served(&sender.frames, from.weight, frames as i64 * PARTS, bucket);
             }
+            if self.limit.shared.is_some() && (admitted.refused > 0 || self.lent.is_on(now)) {
+                self.lent.served(from, LENT, bytes, admitted.refused > 0, now);
+            }
             admitted
         })
     }
@@ -137,7 +149,16 @@ impl Egress {
             (bucket.clock().allowed(share, from.weight, bucket, now) as u64).div_ceil(unit as u64)
         };
         let bytes = allowed(self.shared_bits(), &sender.bits, BYTE);
-        grant.within(bytes, allowed(self.limit.own.frames.as_ref(), &sender.frames, PARTS))
+        let own = grant.within(bytes, allowed(self.limit.own.frames.as_ref(), &sender.frames, PARTS));
+        self.most_of_loan(own, from, now)
+    }
+
+    /// The same, and what of a shared bucket's loan may go to `from`.
+    fn most_of_loan(&self, grant: Grant, from: &Member, now: u64) -> Grant {
+        let Some(shared) = self.limit.shared.as_ref().filter(|_| self.lent.is_on(now)) else { return grant };
+        let burst = shared.rates.bits.as_ref().map_or(0, |bucket| bucket.burst() / 8);
+        let (bytes, others) = self.lent.most(from, LENT, Some((grant.bytes as usize, burst as usize)), now);
+        grant.within(bytes.min(others), u64::MAX)
     }
 
     /// The bucket of which senders have shares: the one that everything given comes out of.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{Bucket, Cost, Egress, Limit, Rates, Shared};
+use super::{Bucket, Cost, Egress, Excess, Limit, Rates, Shared};
 use crate::mac_table::Owner;
 use crate::switch::Member;
 use crate::testing::Plan;
@@ -35,6 +35,11 @@ fn bits(rate: u64, burst: u64) -> Rates {
 
 /// What each of the senders could give in a second, after one in which they came to know each other.
 fn contend(egress: &Egress, senders: &mut [Sender]) {
+    contend_for(&[egress], senders);
+}
+
+/// The same for several ports, to which senders belong in turn.
+fn contend_for(egress: &[&Egress], senders: &mut [Sender]) {
     let members: Vec<Member> =
         (0..).zip(senders.iter()).map(|(index, sender)| Member { weight: sender.weight, ..member(index) }).collect();
     let mut counted = false;
@@ -47,12 +52,27 @@ fn contend(egress: &Egress, senders: &mut [Sender]) {
         if now >= START + SECOND && !std::mem::replace(&mut counted, true) {
             senders.iter_mut().for_each(|sender| (sender.given, sender.refused) = (0, 0));
         }
-        let sender = &mut senders[index];
+        let (egress, sender) = (egress[index % egress.len()], &mut senders[index]);
         let frames = sender.lens.iter().copied().map(Cost::of_one).cycle().take(sender.batch);
+        sender.next += sender.every;
+        let mut most = sender.batch;
+        if egress.limit().excess == Excess::Wait {
+            let (room, mut cost) = (egress.room(&members[index], now), Cost::default());
+            let is_covered = |frame: &Cost| {
+                let is = room.covers(cost);
+                cost += *frame;
+                is
+            };
+            most = frames.clone().take_while(is_covered).count();
+            if most < sender.batch {
+                sender.next = egress.resume_at(now);
+                egress.begin_wait(&members[index], sender.next, room.cause(0), now);
+            }
+        }
+        let frames = frames.take(most);
         let turn = egress.admit(&members[index], frames, None, 0, now);
         sender.given += turn.cost.bytes;
         sender.refused += turn.refused;
-        sender.next += sender.every;
     }
 }
 
@@ -197,6 +217,53 @@ fn a_guarantee_holds_under_a_flood_and_a_ceiling_bounds_what_is_lent() {
     // Alone it may have its ceiling, and no more.
     let alone = flood(&[&bounded], &[1514]);
     assert!(is_about(alone[0], 100_000_000), "{alone:?}");
+}
+
+/// Ports that share a bucket of a gigabit per second, with senders in turn to each, and what each of these gets.
+fn give_by_loan(excess: Excess, ports: usize, ceiling: Option<u64>, senders: &mut [Sender]) -> Vec<f64> {
+    let tenant = shared(1_000_000_000);
+    let egress = |()| {
+        let mut limit = of(&tenant, None, ceiling, 1);
+        limit.excess = excess;
+        Egress::new(limit)
+    };
+    let ports: Vec<Egress> = vec![(); ports].into_iter().map(egress).collect();
+    contend_for(&ports.iter().collect::<Vec<_>>(), senders);
+    let all = senders.iter().map(|sender| sender.given).sum::<u64>() * 8;
+    assert!(is_about(all, 1_000_000_000), "{excess:?}: {all}");
+    per_weight(senders)
+}
+
+#[test]
+fn senders_share_what_a_bucket_lends_a_port_by_weight_and_bytes() {
+    for excess in [Excess::Drop, Excess::Wait] {
+        for ceiling in [None, Some(1_000_000_000)] {
+            // The first always comes first.
+            let mut senders = [
+                sender(1, &[60], 256, 10_000),
+                sender(1, &[1514], 256, 10_000),
+                sender(1, &[60, 590, 1514], 64, 11_000),
+                sender(3, &[65_549], 32, 70_000),
+            ];
+            let shares = give_by_loan(excess, 1, ceiling, &mut senders);
+            let mean = shares.iter().sum::<f64>() / 4.0;
+            assert!(shares.iter().all(|share| (share / mean - 1.0).abs() < 0.02), "{excess:?} {ceiling:?}: {shares:?}");
+        }
+        // Two to each of two ports.
+        let mut senders = [1514, 60, 256, 1514].map(|len| sender(1, &[len], 256, 10_000));
+        let shares = give_by_loan(excess, 2, None, &mut senders);
+        let mean = shares.iter().sum::<f64>() / 4.0;
+        assert!(shares.iter().all(|share| (share / mean - 1.0).abs() < 0.02), "{excess:?}: {shares:?}");
+    }
+}
+
+#[test]
+fn who_wants_less_than_a_share_of_a_loan_gets_it_all() {
+    // A tenth, besides two who want all they can get, and one of whom comes just before.
+    let mut senders = [sender(1, &[1514], 256, 10_000), sender(1, &[1250], 1, 100_000), sender(1, &[60], 256, 10_000)];
+    let shares = give_by_loan(Excess::Drop, 1, None, &mut senders);
+    assert!(senders[1].refused * 100 <= 10_000, "{} of 10,000 lost: {shares:?}", senders[1].refused);
+    assert!(jain(&[shares[0], shares[2]]) >= 0.999, "{shares:?}");
 }
 
 proptest! {
