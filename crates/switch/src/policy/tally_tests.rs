@@ -101,8 +101,11 @@ fn a_receivers_limit_counts_what_is_refused_unseen_as_well() {
     assert_eq!(lan.dropped(1, DropReason::EgressLimited), 980);
 }
 
+/// Limits, and what they are a part of.
+type Limits = [(Arc<Limit>, [Policy; 2]); 3];
+
 /// Limits of 100 bytes a second that have their senders wait: a sender's own, one that it shares, a receiver's own; and that bucket.
-fn waiting_limits() -> ([(Arc<Limit>, [Policy; 2]); 3], Arc<Shared>) {
+fn waiting_limits() -> (Limits, Arc<Shared>) {
     let slow = || Rates { bits: Some(Bucket::new(800, 2400)), frames: None };
     let shared = Arc::new(Shared::new(slow()));
     let own = Arc::new(limit(slow(), None, Excess::Wait));
@@ -148,12 +151,13 @@ fn waiting_is_counted_at_the_limit_and_at_the_bucket_that_caused_it_when_somethi
 
 #[test]
 fn a_sender_that_has_nothing_more_does_not_wait() {
-    for (limit, policies) in waiting_limits().0 {
+    let ([own, lent, _], _) = waiting_limits();
+    for (limit, policies) in [own, lent] {
         let mut lan = lan(policies);
         for number in 0..5 {
             lan.offers[0].put(&frame(mac(1), mac(0), 1000, number), &[]);
-            lan.pass(0);
-            assert!(lan.offers[0].is_empty());
+            let passed = lan.pass(0);
+            assert!(lan.offers[0].is_empty() && passed.until.is_some());
             // Looked at, and nothing is there.
             for _ in 0..20 {
                 lan.pass(0);
