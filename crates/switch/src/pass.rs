@@ -12,6 +12,9 @@ use crate::port::{Discarded, Input, News, PortFault};
 use crate::switch::{Member, Switch};
 use crate::time::Time;
 
+/// Frames of a pass, when some of them are beyond a limit and dropped: while more were, the poller's other ports would wait.
+const MOST_DROPPED: usize = 128;
+
 /// What a poller needs for passing frames, allocated once, and the calls that its passes left pending.
 #[derive(Debug)]
 pub struct Workspace {
@@ -189,7 +192,7 @@ fn exceed(
     work: &mut Workspace,
     now: &Time,
 ) -> Passed {
-    let most = work.limit.saturating_sub(passed.frames as usize);
+    let most = work.limit.min(MOST_DROPPED).saturating_sub(passed.frames as usize);
     match turn {
         Turn::Free | Turn::Limited(_) => {}
         Turn::Wait(until, cause) => {

@@ -67,6 +67,16 @@ fn what_is_more_than_a_port_may_send_is_dropped_and_counted_at_it() {
 }
 
 #[test]
+fn a_flood_is_dropped_a_few_at_a_time_so_that_others_have_their_turn_in_between() {
+    let mut lan = ingress(frames(3, Excess::Drop));
+    put(&mut lan, mac(1), 60, 0..200);
+    let passed: Vec<u64> = (0..3).map(|_| lan.pass(0).frames).collect();
+    assert_eq!(passed, [128, 72, 0]);
+    assert_eq!(numbers(&lan, 1), [0, 1, 2]);
+    assert_eq!(lan.dropped(0, DropReason::RateLimited), 197);
+}
+
+#[test]
 fn receivers_are_told_of_batches_whose_sender_has_waited_and_of_no_others() {
     let waited = |excess| {
         let mut lan = ingress(bytes(3000, excess));
