@@ -244,7 +244,7 @@ fn a_tag_behind_a_tag_is_dropped_where_the_first_would_be_taken_off() {
     for (outer, hearers) in [(1, [2, 3]), (0, [2, 3]), (10, [1, 3])] {
         let before = counted(&lan);
         let hop = stacked(Mac::BROADCAST, outer);
-        lan.send(0, &[hop.clone()]);
+        lan.send(0, std::slice::from_ref(&hop));
         let expected = if outer == 0 { stacked(Mac::BROADCAST, 1) } else { hop };
         for port in 1..4 {
             let given = if hearers.contains(&port) { vec![expected.clone()] } else { vec![] };
