@@ -229,6 +229,9 @@ fn the_rules_of_a_switch_change_by_command_while_frames_flow() {
             .map(|key| switch[key].as_str().unwrap().to_owned())
     };
     assert_eq!(settings(), ["drop", "allow", "port:p3", "flood", "300s"]);
+    daemon.ok(&["switch", "set", "lan0", "ageing=60s"]);
+    assert_eq!(settings(), ["drop", "allow", "port:p3", "flood", "60s"], "what is left out stays");
+    daemon.ok(&["switch", "set", "lan0", "ageing=300s"]);
     // What is refused changes nothing of it.
     for (keys, wanted) in [
         (
