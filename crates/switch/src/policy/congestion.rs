@@ -46,7 +46,7 @@ const BEHIND: u64 = 16;
 const FARTHEST: u64 = 4 * *QUANTUM.end();
 /// Room for so many senders is made with the receiver, so that pollers allocate nothing while these send. More take more
 /// room, once.
-const SENDERS: usize = 32;
+const SENDERS: usize = 16;
 /// What a sender had is in parts of a byte, as it is divided by weights.
 const SCALE: u64 = 1 << 10;
 
