@@ -65,6 +65,8 @@ pub struct Settings {
     pub keys: Vec<String>,
     /// Whether there are two e1000 ports: the keys of both.
     pub e1000: Option<&'static str>,
+    /// Keys of the bucket "shared", if there is one.
+    pub bucket: Option<&'static str>,
 }
 
 impl Settings {
@@ -73,9 +75,9 @@ impl Settings {
     pub fn spinning(program: PathBuf, cores: Cores) -> Settings {
         let core = Some(cores.switch);
         let (idle, forwarding, pacing) = ("spin", "learning", "adaptive");
-        let (vhost_user, keys, e1000) = (0, Vec::new(), None);
+        let (vhost_user, keys, e1000, bucket) = (0, Vec::new(), None, None);
         let (batch, shape, virtio) = (256, BUSY, VirtioOptions::default());
-        Settings { program, core, idle, batch, forwarding, shape, virtio, pacing, vhost_user, keys, e1000 }
+        Settings { program, core, idle, batch, forwarding, shape, virtio, pacing, vhost_user, keys, e1000, bucket }
     }
 
     fn toml(&self) -> String {
@@ -86,6 +88,9 @@ impl Settings {
              [attach]\ncreate = \"switches\"\nmax_ports = 2048\n\n\
              [switch.{SWITCH}]\nforwarding = \"{forwarding}\"\n"
         );
+        if let Some(keys) = self.bucket {
+            let _ = write!(text, "\n[bucket.shared]\n{keys}\n");
+        }
         for number in 0..self.keys.len().max(*vhost_user) {
             let (name, kind) = match *vhost_user {
                 0 => (Daemon::port_name(number), String::from("kind = \"process\"")),

@@ -31,6 +31,8 @@ const SUDDEN: Duration = Duration::from_millis(40);
 /// What was saved up while the network stood still is spent in this time, in the first window in that.
 const WARM_UP: Duration = Duration::from_millis(100);
 const FIRST_WARM_UP: Duration = Duration::from_millis(500);
+/// So many senders touch all of their buffers in a window's time.
+const SENDERS_A_SPAN: u32 = 16;
 /// What is on its way has come after so long, or a network does not end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -274,11 +276,11 @@ impl<N: Network> Contestant for Flood<N> {
         pin(self.cores.generator)?;
         let span = if matches!(self.plan.told, Told::Burst(..)) { SUDDEN } else { span * SECOND * self.plan.seconds };
         let warm_up = match (std::mem::take(&mut self.fresh), self.plan.told.refill()) {
-            (true, None) => span,
-            (true, Some(_)) => FIRST_WARM_UP,
-            (false, _) => WARM_UP,
+            (true, None) => span * (1 + self.senders.len() as u32 / SENDERS_A_SPAN),
+            (true, Some(_)) => span.min(FIRST_WARM_UP),
+            (false, _) => span.min(WARM_UP),
         };
-        self.run(span.min(warm_up));
+        self.run(warm_up);
         if let (Told::Burst(..), Some(refill)) = (self.plan.told, self.plan.told.refill()) {
             self.rest(refill + refill / 4)?;
         }

@@ -22,12 +22,26 @@ const SEGMENTS: usize = 65_226;
 /// What a slow receiver takes, in bits per second: as much as the limits let pass.
 const PACE: f64 = 200e6;
 
-/// Curves, their receiver's limit, and its pace.
-const WAYS: [(&str, &str, Option<f64>); 3] = [
-    (RINGWAY, "egress = { rate = \"200Mbit\" }", None),
-    ("ringway, waits", "egress = { rate = \"200Mbit\", on_excess = \"wait\" }", None),
-    ("slow receiver without limit", "", Some(PACE)),
+/// What keeps the receiver to so much.
+struct Way {
+    series: &'static str,
+    /// Keys of the receiver, and of each sender.
+    receiver: &'static str,
+    sender: &'static str,
+    /// Keys of the bucket that these name.
+    bucket: Option<&'static str>,
+    pace: Option<f64>,
+}
+
+const WAYS: [Way; 5] = [
+    Way { series: RINGWAY, receiver: "egress = { rate = \"200Mbit\" }", ..NO_LIMIT },
+    Way { series: "ringway, waits", receiver: "egress = { rate = \"200Mbit\", on_excess = \"wait\" }", ..NO_LIMIT },
+    Way { series: "receiver's bucket", receiver: "egress = { bucket = \"shared\" }", bucket: BUCKET, ..NO_LIMIT },
+    Way { series: "senders' bucket", sender: "ingress = { bucket = \"shared\" }", bucket: BUCKET, ..NO_LIMIT },
+    Way { pace: Some(PACE), ..NO_LIMIT },
 ];
+const NO_LIMIT: Way = Way { series: "slow receiver without limit", receiver: "", sender: "", bucket: None, pace: None };
+const BUCKET: Option<&str> = Some("rate = \"200Mbit\"");
 
 /// Sizes of a sender's frames, different for each of four; one sender has segments.
 fn sizes(number: usize) -> Vec<usize> {
@@ -58,17 +72,20 @@ fn figures<N: Ours>(session: &mut Session, experiment: &str) -> io::Result<Vec<F
     // A driver's rings are as long as those of process ports, and its buffers hold the longest frame.
     let virtio = VirtioOptions { tx_ring: 2048, rx_ring: 2048, buffer_size: 65_536, ..VirtioOptions::default() };
     let settings = Settings { shape: LONG, virtio, ..session.settings() };
-    let start = |keys, sizes: Vec<Vec<usize>>, pace, told| {
-        let plan = Plan { pace, ..Plan::new(sizes, told) };
-        let network = N::with_ports(cores, &Settings { keys, ..settings.clone() }, 1 + plan.sizes.len())?;
-        Flood::new(network, cores, plan)
+    // Keys that each sender has besides.
+    let start = |way: &Way, besides: Vec<String>, sizes: Vec<Vec<usize>>, told| {
+        let plan = Plan { pace: way.pace, ..Plan::new(sizes, told) };
+        let senders = besides.iter().map(|keys| format!("{keys}\n{}", way.sender));
+        let keys = [way.receiver.to_owned()].into_iter().chain(senders).collect();
+        let settings = Settings { keys, bucket: way.bucket, ..settings.clone() };
+        Flood::new(N::with_ports(cores, &settings, 1 + plan.sizes.len())?, cores, plan)
     };
     let mut lineup = session.lineup();
     for senders in session.places(&SENDERS) {
         lineup.anchor(senders, 590);
-        for (series, limit, pace) in WAYS {
-            let sizes = (0..senders).map(sizes).collect();
-            lineup.add_with(series, senders as f64, || start(vec![limit.to_owned()], sizes, pace, Told::Fairness));
+        for way in &WAYS {
+            let (besides, sizes) = (vec![String::new(); senders], (0..senders).map(sizes).collect());
+            lineup.add_with(way.series, senders as f64, || start(way, besides, sizes, Told::Fairness));
         }
     }
     let heading = Heading {
@@ -86,9 +103,9 @@ fn figures<N: Ours>(session: &mut Session, experiment: &str) -> io::Result<Vec<F
     let mut lineup = session.lineup();
     for weight in session.places(&WEIGHTS) {
         lineup.anchor(weight, 590);
-        for (series, limit, pace) in WAYS {
-            let (keys, sizes) = (vec![limit.to_owned(), format!("weight = {weight}")], vec![vec![60], vec![1514]]);
-            lineup.add_with(series, weight as f64, || start(keys, sizes, pace, Told::FirstToSecond));
+        for way in &WAYS {
+            let (besides, sizes) = (vec![format!("weight = {weight}"), String::new()], vec![vec![60], vec![1514]]);
+            lineup.add_with(way.series, weight as f64, || start(way, besides, sizes, Told::FirstToSecond));
         }
     }
     let heading = Heading {

@@ -180,9 +180,8 @@ impl Daemon {
         if !buckets.contains_key(name) {
             return Err(unknown("bucket", name, buckets.keys()));
         }
-        let live = self.switches.values().flat_map(|switch| switch.ports()).map(|(name, live)| (name, &live.settings));
-        let mut all = self.running.config.ports.iter().chain(live);
-        if let Some((port, _)) = all.find(|(_, port)| port.draws_on(name)) {
+        // Of those that clients made, `apply` tells.
+        if let Some((port, _)) = self.running.config.ports.iter().find(|(_, port)| port.draws_on(name)) {
             let what = format!(
                 "bucket \"{name}\" is part of a limit of port \"{port}\": change that first, with \"port set\""
             );

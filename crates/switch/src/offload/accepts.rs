@@ -33,7 +33,7 @@ impl Accepts {
     }
 
     /// All that is to be segmented.
-    pub(crate) const SEGMENTED: Accepts = Accepts(2 | 4 | 16 | 32);
+    pub(crate) const SEGMENTED: Accepts = Accepts(Self::TSO4.0 | Self::TSO6.0 | Self::UFO.0 | Self::USO.0);
 
     /// Whether any of `other` is in the set.
     #[inline]
