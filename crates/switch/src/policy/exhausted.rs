@@ -3,8 +3,9 @@
 //! any further.
 //!
 //! They would be refused one by one: where a frame goes depends on its addresses alone, and what the port may be given does not
-//! grow within a pass. Where more than these decides (a guard, VLANs, limits of the sender), somebody watches or the limit has its
-//! senders wait, nothing is done.
+//! grow within a pass. A guard that let all of those pass that were looked at is not asked about the others: none of them goes
+//! anywhere. Where more than these decides (VLANs, limits of the sender), somebody watches or the limit has its senders wait,
+//! nothing is done.
 
 use super::{Cause, Policy};
 use crate::counters::DropReason;
@@ -44,7 +45,7 @@ pub(crate) fn drop_alike(
 ) -> Passed {
     let (taken, probed) = (passed.frames as usize, from.port.probe() > 0);
     from.port.set_probe(0);
-    let free = |policy: &Policy| policy.guard.is_none() && policy.ingress.is_none() && policy.storm.is_none();
+    let free = |policy: &Policy| policy.ingress.is_none() && policy.storm.is_none();
     let plain = from.policy.as_ref().is_none_or(free) && !switch.has_vlans() && !switch.is_watched();
     let plain = plain && passed.fault.is_none() && passed.until.is_none() && input.discards_like();
     let Some(to) = switch.member(exhausted.port).filter(|_| plain && exhausted.alike) else { return passed };

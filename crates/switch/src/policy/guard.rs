@@ -209,6 +209,9 @@ impl Judging<'_> {
         if self.last.as_ref().is_some_and(|last| last.is_like(head, len)) {
             return Ok(());
         }
+        if self.guard.checks.mac && self.guard.macs.len() == 1 && Mac::source(head) != self.known {
+            return Err(DropReason::SpoofedMac);
+        }
         if self.guard.is_plain(self.known, head, len) {
             self.last = Some(Alike::of(head, self.guard.checks.dhcp));
             return Ok(());
