@@ -549,7 +549,10 @@ impl Poller {
         let mut by_timer = false;
         for event in &events[..count] {
             let token = event.data.u64();
-            by_timer |= token == TIMER_TOKEN;
+            if token == TIMER_TOKEN {
+                by_timer = true;
+                self.timer.went();
+            }
             let Some(served) = self.served.get_mut(token as usize).and_then(Option::as_mut) else { continue };
             if served.attached.source.signal().in_memory()
                 && let Some(member) = served.attached.switch.member(served.attached.index)

@@ -26,6 +26,11 @@ impl Timer {
         self.fd.as_fd()
     }
 
+    /// It went: a time that it was set to is set again if need be.
+    pub(crate) fn went(&mut self) {
+        self.set_to = None;
+    }
+
     /// Sets it to `due`, as seen from `now`. Without a `due` it may go when there is no reason.
     pub(crate) fn wake_at(&mut self, due: Option<u64>, now: u64) {
         let Some(due) = due.filter(|&due| self.set_to != Some(due)) else { return };
@@ -37,5 +42,29 @@ impl Timer {
         if timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &time).is_ok() {
             self.set_to = Some(due);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+
+    use super::*;
+
+    #[test]
+    fn when_it_went_unheeded_it_goes_again_for_the_same_time() {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).expect("an epoll descriptor");
+        let mut timer = Timer::new().expect("a timer");
+        epoll::add(&epoll, timer.fd(), EventData::new_u64(0), EventFlags::IN | EventFlags::ET).expect("a place");
+        let goes = |most: Timespec| {
+            let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
+            epoll::wait(&epoll, &mut events[..], Some(&most)).expect("a wait") == 1
+        };
+        let (long, at_once) = (Timespec { tv_sec: 60, tv_nsec: 0 }, Timespec { tv_sec: 0, tv_nsec: 0 });
+        timer.wake_at(Some(1_000), 0);
+        assert!(goes(long) && !goes(at_once));
+        timer.went();
+        timer.wake_at(Some(1_000), 0);
+        assert!(goes(long));
     }
 }

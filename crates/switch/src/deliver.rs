@@ -7,7 +7,7 @@ use std::sync::MutexGuard;
 use crate::batch::{AllFrames, Batch, Destination, Frame, InTurn};
 use crate::counters::DropReason;
 use crate::offload::{Accepts, Finisher};
-use crate::policy::{self, Class, Cost, Excess, Exhausted, Retagger};
+use crate::policy::{self, Class, Cost, Excess, Exhausted, Retagger, Room};
 use crate::port::Output;
 use crate::switch::{MAX_PORTS, Member, Switch};
 use crate::time::Time;
@@ -351,12 +351,15 @@ impl Lists {
         now: &Time,
     ) -> bool {
         let port = member.owner.index();
-        let (congestion, before) = (member.port.congestion(), member.port.counters().given_and_lost());
+        let (congestion, mut asked, mut refused) = (member.port.congestion(), 0, false);
         if let Some(queue) = queue {
             let room = output.room(frames.clone());
+            let room = room.map(|(free, of)| Room { free, of, adds_up: false, frame: 1 });
             // One that stands still costs the others as little as may be.
-            let (bytes, most) =
-                if let Some((0, _)) = room { (0, 0) } else { congestion.most(from, queue, room, now.nanoseconds) };
+            let (bytes, most) = match room {
+                Some(Room { free: 0, .. }) => (0, 0),
+                _ => congestion.most(from, queue, room, now.nanoseconds),
+            };
             let turn = policy::first(frames.clone().map(|frame| Cost::of_one(frame.len())), bytes, most);
             if turn.refused > 0 {
                 refuse(&frames, turn.given, DropReason::ReceiverFull, member, switch.watch(port));
@@ -366,7 +369,9 @@ impl Lists {
                 }
                 frames = frames.first(turn.given);
             }
+            (asked, refused) = (turn.cost.bytes, turn.refused > 0);
         }
+        let before = member.port.counters().given_and_lost();
         self.served.push(port);
         let (watch, mut fault) = (switch.watch(port), false);
         let broke = match (retag, watch) {
@@ -391,9 +396,11 @@ impl Lists {
         };
         let after = member.port.counters().given_and_lost();
         if queue.is_some() || after.1 != before.1 {
-            let bytes = after.0.wrapping_sub(before.0);
+            let (bytes, full) = (after.0.wrapping_sub(before.0), after.1 != before.1);
+            // What was lost for other reasons than want of room is as good as given: there was room for it.
+            let had = if full { bytes } else { bytes.max(asked) };
             match queue {
-                Some(queue) => congestion.served(from, queue, bytes, after.1 != before.1, now.nanoseconds),
+                Some(queue) => congestion.served(from, queue, had, full || refused, now.nanoseconds),
                 None => congestion.begin(from, bytes, now.nanoseconds),
             }
         }

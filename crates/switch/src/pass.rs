@@ -61,7 +61,7 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     let may_hold = switch.holds() && input.keeps();
     let mut batch = storage.into_batch();
     if let (Some(policy), Turn::Limited(grant)) = (&from.policy, &turn) {
-        policy.bound(&mut batch, grant);
+        policy.bound(&mut batch, grant, may_hold);
     }
     let probe = from.port.probe();
     if probe > 0 {

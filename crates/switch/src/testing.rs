@@ -110,6 +110,10 @@ impl Offer {
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
+
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
 }
 
 impl Input for Offer {
@@ -218,6 +222,10 @@ pub(crate) struct Kept {
     /// Frames per delivery.
     pub(crate) deliveries: Vec<usize>,
     pub(crate) rings: usize,
+    /// The ring's size, where there is never so much room.
+    pub(crate) size: Option<usize>,
+    /// Longer frames are too long for its buffers.
+    pub(crate) longest: usize,
 }
 
 impl Sink {
@@ -235,6 +243,8 @@ impl Sink {
             fault: None,
             deliveries,
             rings: 0,
+            size: None,
+            longest: usize::MAX,
         };
         Sink { kept: Arc::new(Mutex::new(kept)), picks: Vec::new() }
     }
@@ -275,13 +285,17 @@ impl Output for Sink {
 
     fn room(&mut self, mut frames: Frames<'_, '_>) -> Option<(usize, usize)> {
         let first = frames.next()?;
-        self.with(|kept| (kept.room < usize::MAX).then(|| (kept.free(&first.head().0), kept.room)))
+        self.with(|kept| (kept.room < usize::MAX).then(|| (kept.free(&first.head().0), kept.size.unwrap_or(kept.room))))
     }
 
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         self.with(|kept| {
             let before = kept.frames.len();
             for frame in frames {
+                if frame.len() > kept.longest {
+                    counters.drop_out(DropReason::ReceiverTooSmall, 1);
+                    continue;
+                }
                 if kept.room < usize::MAX && kept.free(&frame.head().0) == 0 {
                     counters.drop_out(DropReason::ReceiverFull, 1);
                     frame.lose(DropReason::ReceiverFull);

@@ -30,6 +30,8 @@ const SLOW: u64 = 100_000_000;
 const MEMORY: u64 = 10_000_000;
 /// This part of a receiver's room is not for those who are ahead of another.
 const HEADROOM: usize = 8;
+/// For so long after another came.
+const COMPANY: u64 = 10_000_000_000;
 /// For so long a sender that was served counts as one that will be back at once, and that much longer for each sender:
 /// between two of its batches a poller serves all the others. One that sends now and then holds up nobody. While nobody
 /// is served, as when the poller waits for its processor, no more of this time passes than that.
@@ -71,6 +73,23 @@ struct Queue {
     taken: u64,
     since: u64,
     quantum: u64,
+    /// The most room that was seen while it is too slow: a driver may never post more.
+    widest: usize,
+    /// Who came last, and when another than before did.
+    last: Option<Owner>,
+    company: Option<u64>,
+}
+
+/// What a receiver can take now, in whatever there is to take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) free: usize,
+    /// The most that it can be; a driver may never post so much.
+    pub(crate) of: usize,
+    /// What is left of it is there later, up to that.
+    pub(crate) adds_up: bool,
+    /// About as much as a frame takes.
+    pub(crate) frame: usize,
 }
 
 #[derive(Debug)]
@@ -116,27 +135,29 @@ impl Congestion {
         self.until.store(now.saturating_add(SLOW), Ordering::Relaxed);
     }
 
-    /// Bytes and frames that `from` may give now (the last frame may be more), to a queue with room for so many frames of at
-    /// most so many.
-    pub(crate) fn most(&self, from: &Member, queue: u8, room: Option<(usize, usize)>, now: u64) -> (u64, u64) {
+    /// Bytes that `from` may give now (the last frame may be more), and how much of the room.
+    pub(crate) fn most(&self, from: &Member, queue: u8, room: Option<Room>, now: u64) -> (u64, u64) {
         let mut queues = self.queues();
         let queue = queue_of(&mut queues, queue);
         if now >= queue.until {
+            queue.widest = 0;
             return (u64::MAX, u64::MAX);
         }
+        let headroom = room.as_ref().map_or(0, |room| queue.headroom(room));
+        let has_company = queue.has_company(now);
         queue.spend(now);
         let least = queue.least_of_hungry(from.owner, now);
         let least_of_all = queue.least_of_others(from.owner, |other| now.saturating_sub(other.seen) < MEMORY);
         let sender = queue.sender(from.owner, least.unwrap_or(0), now);
-        let is_ahead = least_of_all.is_some_and(|least| sender.had > least);
-        let frames = match room {
-            Some((free, of)) if is_ahead => free.saturating_sub(of / HEADROOM) as u64,
+        let is_ahead = least_of_all.map_or(has_company, |least| sender.had > least);
+        let some = match room {
+            Some(room) if is_ahead => room.free.saturating_sub(headroom) as u64,
             _ => u64::MAX,
         };
-        let Some(least) = least else { return (u64::MAX, frames) };
+        let Some(least) = least else { return (u64::MAX, some) };
         let had = sender.had;
         let quantum = queue.quantum.max(*QUANTUM.start()) * SCALE;
-        (least.saturating_add(quantum).saturating_sub(had).saturating_mul(from.weight.into()) / SCALE, frames)
+        (least.saturating_add(quantum).saturating_sub(had).saturating_mul(from.weight.into()) / SCALE, some)
     }
 
     fn queues(&self) -> MutexGuard<'_, Vec<Queue>> {
@@ -155,6 +176,7 @@ impl Congestion {
         if now >= queue.until {
             return;
         }
+        queue.note(from.owner, now);
         queue.spend(now);
         queue.take(bytes, now);
         let (least, spent) = (queue.least_of_hungry(from.owner, now).unwrap_or(0), queue.spent);
@@ -175,8 +197,9 @@ impl Congestion {
     pub(crate) fn waits(&self, from: &Member, queue: u8, until: u64, now: u64) {
         self.served(from, queue, 0, true, now);
         let mut queues = self.queues();
-        // Pollers are late at times.
-        queue_of(&mut queues, queue).sender(from.owner, 0, now).back = until.saturating_add(until.saturating_sub(now));
+        // Pollers are late at times; who waits long may have gone.
+        let wait = until.saturating_sub(now).min(MEMORY);
+        queue_of(&mut queues, queue).sender(from.owner, 0, now).back = now.saturating_add(2 * wait);
     }
 }
 
@@ -189,6 +212,25 @@ fn queue_of(queues: &mut Vec<Queue>, number: u8) -> &mut Queue {
 }
 
 impl Queue {
+    /// What of the room is not for those who are ahead.
+    fn headroom(&mut self, room: &Room) -> usize {
+        self.widest = self.widest.max(room.free);
+        let most = if room.adds_up { room.of } else { self.widest.min(room.of) };
+        (most / HEADROOM).max(room.frame.min(most / 2))
+    }
+
+    /// `owner` has come.
+    fn note(&mut self, owner: Owner, now: u64) {
+        if self.last.replace(owner).is_some_and(|last| last != owner) {
+            self.company = Some(now);
+        }
+    }
+
+    /// Whether several have come lately.
+    fn has_company(&self, now: u64) -> bool {
+        self.company.is_some_and(|then| now.saturating_sub(then) < COMPANY)
+    }
+
     /// Counts the time until now.
     fn spend(&mut self, now: u64) {
         self.spent += now.saturating_sub(self.served).min(AT_ONCE);

@@ -1,7 +1,7 @@
 //! Senders of a receiver that is too slow, by a clock that the tests drive.
 
 use crate::switch::Member;
-use crate::testing::{Plan, frame, mac};
+use crate::testing::{Lan, Plan, frame, mac};
 use crate::{DropReason, Time, pass};
 
 /// From one look at a sender to the next.
@@ -64,18 +64,24 @@ fn contend_standing_still(
         if !step.is_multiple_of(every) {
             continue;
         }
-        lan.sink(0, |kept| {
-            idle += u64::from(counts && kept.frames.len() < frames);
-            let taken = frames.min(kept.frames.len());
-            for frame in kept.frames.drain(..taken) {
-                bytes[usize::from(frame[11]) - 1] += if counts { frame.len() as u64 } else { 0 };
-            }
-            kept.offloads.drain(..taken);
-            kept.deliveries.clear();
-        });
+        let taken = take(&lan, frames);
+        idle += u64::from(counts && taken.len() < frames);
+        for frame in taken {
+            bytes[usize::from(frame[11]) - 1] += if counts { frame.len() as u64 } else { 0 };
+        }
     }
     assert!(lan.dropped(0, DropReason::ReceiverFull) > 0, "the receiver is too slow");
     (bytes, idle)
+}
+
+/// Up to so many of the frames that port 0 was given.
+fn take(lan: &Lan, most: usize) -> Vec<Vec<u8>> {
+    lan.sink(0, |kept| {
+        let count = most.min(kept.frames.len());
+        kept.offloads.drain(..count);
+        kept.deliveries.clear();
+        kept.frames.drain(..count).collect()
+    })
 }
 
 /// Bytes for each unit of weight, as a ratio to their mean.
@@ -225,4 +231,77 @@ fn each_queue_is_shared_by_itself_among_those_whose_frames_go_there() {
     let (one, three) = (taken[1][1], taken[2][1]);
     assert_eq!(one + three, 5_000);
     assert!((three as f64 / one as f64 - 3.0).abs() < 0.05, "{one} and {three}");
+}
+
+#[test]
+fn one_that_sends_now_and_then_finds_room_beside_a_flood() {
+    const EVERY_20_MS: &[Sender] = &[sender(1, &[60], 256, 1), sender(1, &[1514], 1, 2_000)];
+    const EVERY_100_MS: &[Sender] = &[sender(1, &[60], 256, 1), sender(1, &[1514], 1, 10_000)];
+    for (senders, frames) in [(EVERY_20_MS, 50), (EVERY_100_MS, 10)] {
+        let (bytes, _) = contend(senders, (16, 1), 200_000);
+        assert_eq!(bytes[1], frames * 1514);
+    }
+}
+
+/// Frames a second of a flood, and how many of 50 of one who sends one every 5 ms, to a ring of 256 in which no more than so many
+/// buffers are ever free, and from which 32 are taken every 100 us.
+fn with_so_many_posted(posted: usize) -> [u64; 2] {
+    let mut lan = Plan { bytes: 8 << 20, ..Plan::new(3) }.learning();
+    lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
+    lan.sink(0, |kept| (kept.room, kept.size) = (posted, Some(256)));
+    let mut got = [0; 2];
+    for step in 0..50_000u64 {
+        let now = Time { nanoseconds: 1_000_000_000 + step * STEP, ..Time::at_second(1) };
+        for (port, batch, every) in [(1usize, 64, 1), (2, 1, 500)] {
+            if step % every == 0 {
+                let frame = frame(mac(0), mac(port as u32), 60, 0);
+                (0..batch).for_each(|_| lan.offers[port].put(&frame, &[]));
+                let from = lan.switch.member(port as u16).expect("a port");
+                pass(&lan.switch, from, &mut lan.offers[port], &mut lan.work, &now);
+            }
+        }
+        if step % 10 == 0 {
+            for frame in take(&lan, 32) {
+                got[usize::from(frame[11]) - 1] += u64::from(step > 25_000);
+            }
+        }
+    }
+    [got[0] * 4, got[1]]
+}
+
+#[test]
+fn a_flood_has_what_room_there_is_beside_one_that_sends_now_and_then_however_few_buffers_are_posted() {
+    for (posted, rate) in [(256, 319_000), (64, 319_000), (32, 270_000), (8, 65_000), (2, 9_000)] {
+        let [flood, other] = with_so_many_posted(posted);
+        assert!(flood >= rate && other >= 49, "{posted} posted: {flood} frames a second, and {other} of 50");
+    }
+}
+
+#[test]
+fn frames_that_a_receiver_can_never_take_hold_up_nobody() {
+    // After a burst that makes the receiver count as slow, frames longer than its buffers, besides one that keeps within its pace.
+    for (batch, every) in [(3, 1), (16, 1), (16, 10)] {
+        let mut lan = Plan { bytes: 8 << 20, ..Plan::new(3) }.learning();
+        lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
+        lan.sink(0, |kept| (kept.room, kept.longest) = (256, 1514));
+        let mut got = 0;
+        for step in 0..20_000u64 {
+            let now = Time { nanoseconds: 1_000_000_000 + step * STEP, ..Time::at_second(1) };
+            let others = match step {
+                100 => (400, 60),
+                101.. if step % every == 0 => (batch, 1600),
+                _ => (0, 60),
+            };
+            for (port, (batch, len)) in [(1usize, (1, 1000)), (2, others)] {
+                let frame = frame(mac(0), mac(port as u32), len, 0);
+                (0..batch).for_each(|_| lan.offers[port].put(&frame, &[]));
+                let from = lan.switch.member(port as u16).expect("a port");
+                while !lan.offers[port].is_empty() {
+                    pass(&lan.switch, from, &mut lan.offers[port], &mut lan.work, &now);
+                }
+            }
+            got += take(&lan, 16).len() as u64 * u64::from(step >= 10_000);
+        }
+        assert!(got >= 9_999, "{batch} every {every} steps: {got} of 10,000");
+    }
 }

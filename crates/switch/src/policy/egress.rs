@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::bucket::{BYTE, Bucket, PARTS};
-use super::congestion::Congestion;
+use super::congestion::{Congestion, Room};
 use super::limit::{Cost, Grant, Limit};
 use super::shares::Share;
 use super::tally::Cause;
@@ -12,6 +12,8 @@ use crate::switch::Member;
 
 /// A loan has no queues.
 const LENT: u8 = 0;
+/// Bytes of a frame, when it is not known which.
+const FRAME: usize = 2048;
 
 /// A port's limit on what it is given. Used by whoever holds the port's output.
 #[derive(Debug)]
@@ -156,8 +158,10 @@ impl Egress {
     /// The same, and what of a shared bucket's loan may go to `from`.
     fn most_of_loan(&self, grant: Grant, from: &Member, now: u64) -> Grant {
         let Some(shared) = self.limit.shared.as_ref().filter(|_| self.lent.is_on(now)) else { return grant };
-        let burst = shared.rates.bits.as_ref().map_or(0, |bucket| bucket.burst() / 8);
-        let (bytes, others) = self.lent.most(from, LENT, Some((grant.bytes as usize, burst as usize)), now);
+        let most = shared.rates.bits.as_ref().map_or(0, |bucket| bucket.clock().most(bucket, self.limit.weight));
+        let most = self.limit.ceiling.as_ref().map_or(most, |ceiling| most.min(ceiling.burst_parts()));
+        let room = Room { free: grant.bytes as usize, of: (most / BYTE) as usize, adds_up: true, frame: FRAME };
+        let (bytes, others) = self.lent.most(from, LENT, Some(room), now);
         grant.within(bytes.min(others), u64::MAX)
     }
 

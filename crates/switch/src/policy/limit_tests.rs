@@ -331,3 +331,87 @@ fn a_sender_alone_may_use_the_whole_burst_and_one_more_has_half_at_once() {
     let earned = 18_000 * 25_000;
     assert!((had[0] + had[1]).abs_diff(earned) * 200 <= earned, "{had:?}");
 }
+
+#[test]
+fn one_that_sends_now_and_then_finds_something_in_what_a_flood_is_limited_by() {
+    for every in [20, 45, 70, 100, 250].map(|ms| ms * 1_000_000) {
+        let egress = Egress::new(Limit::new(bits(1_000_000_000, 10_000_000)));
+        let mut senders = [sender(1, &[1514], 256, 10_000), sender(1, &[100], 1, every)];
+        contend(&egress, &mut senders);
+        assert_eq!(senders[1].refused, 0, "every {every} ns");
+        assert!(is_about(senders[0].given * 8, 1_000_000_000), "{}", senders[0].given);
+    }
+    // Of a port with a bucket that both draw on, in steps of 10 us; the first may come before anybody knows of him.
+    for (every, len) in [(2_000, 1514), (10_000, 1514), (25_000, 65_549)] {
+        let tenant = shared(1_000_000_000);
+        let [flood, other] = [1, 1].map(|weight| of(&tenant, None, None, weight));
+        let (mut had, mut given) = (0, 0);
+        for step in 0..200_000u64 {
+            had += offer(&flood, len, START + step * 10_000);
+            if step % every == 0 {
+                let grant = other.open(START + step * 10_000);
+                let frames = grant.bytes.div_ceil(100).min(1);
+                other.settle(&grant, frames * 100, frames);
+                given += frames;
+            }
+        }
+        assert!(given + 1 >= 200_000 / every, "{len} bytes, every {every} steps: {given}");
+        assert!(is_about(had * 4, 1_000_000_000), "{had}");
+    }
+}
+
+#[test]
+fn one_that_sends_now_and_then_finds_something_in_a_loan_and_the_flood_has_the_rest() {
+    for (excess, ceiling, every) in [
+        (Excess::Drop, None, 5_000_000),
+        (Excess::Drop, Some(100_000_000), 1_000_000),
+        (Excess::Wait, None, 1_000_000),
+        (Excess::Wait, Some(100_000_000), 5_000_000),
+    ] {
+        let tenant = shared(1_000_000_000);
+        let mut limit = of(&tenant, None, ceiling, 1);
+        limit.excess = excess;
+        let mut senders = [sender(1, &[1514], 256, 10_000), sender(1, &[60], 1, every)];
+        contend(&Egress::new(limit), &mut senders);
+        assert_eq!(senders[1].given, 60 * SECOND / every, "{excess:?}, ceiling {ceiling:?}");
+        assert!(is_about(senders[0].given * 8, ceiling.unwrap_or(1_000_000_000)), "{}", senders[0].given);
+    }
+    // Beside many ports that are flooded, too.
+    for ports in [4, 20] {
+        let tenant = shared(1_000_000_000);
+        let egress: Vec<Egress> = (0..ports).map(|_| Egress::new(of(&tenant, None, None, 1))).collect();
+        let mut senders: Vec<Sender> = (0..ports).map(|_| sender(1, &[1514], 64, 10_000)).collect();
+        senders.push(sender(1, &[60], 1, 5_000_000));
+        contend_for(&egress.iter().collect::<Vec<_>>(), &mut senders);
+        assert_eq!(senders[ports].given, 200 * 60, "{ports} ports");
+        for sender in &senders[..ports] {
+            assert!(is_about(sender.given * 8 * ports as u64, 1_000_000_000), "{ports} ports: {}", sender.given);
+        }
+    }
+}
+
+#[test]
+fn segments_with_long_headers_take_no_more_than_their_share() {
+    for cost in [65_549, 140_000, 196_533] {
+        let tenant = shared(1_000_000_000);
+        let ports = [1, 1].map(|weight| of(&tenant, None, None, weight));
+        let egress = Egress::new(Limit::new(bits(1_000_000_000, 10_000_000)));
+        let mut sent = [[0; 2]; 2];
+        for step in 0..200_000u64 {
+            let now = START + step * 10_000;
+            if step == 100_000 {
+                sent = [[0; 2]; 2];
+            }
+            let grant = ports[0].open(now);
+            let frames = grant.bytes.div_ceil(cost).min(4);
+            ports[0].settle(&grant, frames * cost, frames * 1024);
+            sent[0][0] += frames * cost * 8;
+            sent[0][1] += offer(&ports[1], 1514, now) * 8;
+            let segments = std::iter::repeat_n(Cost { bytes: cost, frames: 1024 }, 4);
+            sent[1][0] += egress.admit(&member(0), segments, None, 0, now).cost.bytes * 8;
+            let plain = std::iter::repeat_n(Cost::of_one(1514), 256);
+            sent[1][1] += egress.admit(&member(1), plain, None, 0, now).cost.bytes * 8;
+        }
+        assert!(sent.as_flattened().iter().all(|&bits| is_about(bits, 500_000_000)), "{cost} bytes: {sent:?}");
+    }
+}

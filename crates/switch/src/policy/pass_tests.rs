@@ -314,3 +314,33 @@ fn a_storm_to_a_group_that_one_port_gets_is_limited_too() {
     assert_eq!(numbers(&lan, 2), [0, 1]);
     assert_eq!(lan.dropped(0, DropReason::StormLimited), 8);
 }
+
+#[test]
+fn what_is_beyond_a_receivers_limit_waits_although_its_sender_has_one_that_drops() {
+    let rates = |bytes: u64| Rates { bits: Some(Bucket::new(1, bytes * 8)), frames: None };
+    let drops = Arc::new(Limit::new(rates(10_000)));
+    let mut waits = Limit::new(rates(4_000));
+    waits.excess = Excess::Wait;
+    let waits = Arc::new(Egress::new(waits));
+    let give = move |member: Member| {
+        let policy = match member.owner.index() {
+            0 => Some(Policy { ingress: Some(Arc::clone(&drops)), ..Policy::default() }),
+            1 => Some(Policy { egress: Some(Arc::clone(&waits)), ..Policy::default() }),
+            _ => None,
+        };
+        Member { policy, ..member }
+    };
+    let mut lan = Plan { change: Box::new(give), ..Plan::new(2) }.map();
+    // Short ones first: how long a frame is on the whole says little of the next ones.
+    for number in 0..40 {
+        lan.offers[0].put(&frame(mac(1), mac(0), if number < 20 { 60 } else { 1514 }, number), &[]);
+    }
+    for _ in 0..4 {
+        lan.pass(0);
+    }
+    // 20 * 60 and 2 * 1514 bytes, the last of which begins within the limit.
+    assert_eq!(lan.received(1).len(), 22);
+    assert_eq!(lan.dropped(1, DropReason::EgressLimited), 0);
+    assert_eq!(lan.dropped(0, DropReason::RateLimited), 0);
+    assert_eq!(lan.offers[0].len(), 18);
+}

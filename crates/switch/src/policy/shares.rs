@@ -9,7 +9,8 @@
 //! less than their share, the level rises until the others have what is left.
 //!
 //! Who was away may be behind by his part of the whole bucket, not more. Whoever draws on it alone for some time may have all
-//! that is in it, and the clock stands still.
+//! that is in it, and the clock stands still. If there was another in the last seconds, he leaves an eighth: who sends a frame now
+//! and then finds something, however long the flood.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -19,8 +20,11 @@ use super::bucket::{BYTE, Bucket};
 const EPOCH: u64 = 10_000_000;
 /// After so many epochs without another one is alone. Time in which nobody was served, however long, is one epoch.
 const ALONE: u64 = 4;
-/// More parts than any frame has.
-const AHEAD: i64 = (128 << 10) * BYTE;
+/// More parts than any frame has, with the headers of as many segments as it may have.
+const AHEAD: i64 = (256 << 10) * BYTE;
+/// For so long after another was there, one that is alone leaves a part of the bucket to who comes now and then.
+const COMPANY: u64 = 10_000_000_000;
+const LEFT: i64 = 8;
 
 /// A bucket's clock, in parts shifted right by its rate's [`shift`].
 #[derive(Debug)]
@@ -35,6 +39,8 @@ pub(crate) struct Clock {
     epoch_start: AtomicU64,
     /// Epochs in a row in which one drew on it alone.
     alone: AtomicU64,
+    /// Until then one that is alone does not use up all there is.
+    company: AtomicU64,
     is_shared: AtomicBool,
 }
 
@@ -49,10 +55,10 @@ pub(crate) struct Share {
 impl Default for Clock {
     fn default() -> Clock {
         let zero = AtomicU64::default;
-        let (rest, weight, seen, epoch_start, alone) = (zero(), zero(), zero(), zero(), zero());
+        let (rest, weight, seen, epoch_start, alone, company) = (zero(), zero(), zero(), zero(), zero(), zero());
         // Whoever is new has had nothing for long.
         let (now, epoch, is_shared) = (AtomicU64::new(1 << 62), AtomicU64::new(1), AtomicBool::new(false));
-        Clock { now, rest, weight, seen, epoch, epoch_start, alone, is_shared }
+        Clock { now, rest, weight, seen, epoch, epoch_start, alone, company, is_shared }
     }
 }
 
@@ -77,12 +83,23 @@ impl Clock {
         }
         let level_u = level as u128;
         let handed = (gain.max(0) as u128 * level_u / ((burst - level).max(1) as u128)).min(level_u) as u64;
-        let weight = self.weight.load(Ordering::Relaxed).max(self.seen.load(Ordering::Relaxed)).max(1);
+        let weight = self.weights();
         // Whoever fills the bucket does this, so the rest is nearly always one poller's.
         let handed = handed + self.rest.load(Ordering::Relaxed);
         let unit = weight << shift(rate);
         self.rest.store(handed % unit, Ordering::Relaxed);
         self.now.fetch_add(handed / unit, Ordering::Relaxed);
+    }
+
+    /// Together of those who are there.
+    fn weights(&self) -> u64 {
+        self.weight.load(Ordering::Relaxed).max(self.seen.load(Ordering::Relaxed)).max(1)
+    }
+
+    /// How many parts one with this weight may have at most, after he was away.
+    pub(crate) fn most(&self, bucket: &Bucket, weight: u32) -> i64 {
+        let burst = bucket.burst_parts();
+        (burst as u64 / self.weights()).saturating_mul(weight.into()).min(burst as u64) as i64
     }
 
     /// How many parts one with this `share` and `weight` may have now, at `now` nanoseconds; at least one when he is not
@@ -97,10 +114,10 @@ impl Clock {
         let clock = self.now.load(Ordering::Relaxed);
         if is_alone {
             share.served.store(clock, Ordering::Relaxed);
-            return i64::MAX;
+            let has_company = now < self.company.load(Ordering::Relaxed);
+            return if has_company { (bucket.level() - burst / LEFT).max(0) } else { i64::MAX };
         }
-        let weights = self.weight.load(Ordering::Relaxed).max(self.seen.load(Ordering::Relaxed)).max(1);
-        let most = ((burst as u64 / weights) >> shift(rate)).max(1) as i64;
+        let most = ((burst as u64 / self.weights()) >> shift(rate)).max(1) as i64;
         let mut behind = clock.wrapping_sub(share.served.load(Ordering::Relaxed)) as i64;
         // Nobody is ahead by more than a frame, but after the rate was changed, or after days.
         if behind > most || behind < -(AHEAD >> shift(rate)) {
@@ -128,6 +145,10 @@ impl Clock {
             let seen = self.seen.swap(0, Ordering::Relaxed);
             self.weight.store(seen, Ordering::Relaxed);
             let alone = if seen == u64::from(weight) { self.alone.load(Ordering::Relaxed) + 1 } else { 0 };
+            // Before anybody has been there for an epoch, nobody was seen.
+            if alone == 0 && seen > 0 {
+                self.company.store(now.saturating_add(COMPANY), Ordering::Relaxed);
+            }
             self.alone.store(alone, Ordering::Relaxed);
             self.epoch.fetch_add(1, Ordering::Relaxed);
         }

@@ -49,17 +49,16 @@ impl Policy {
         }
     }
 
-    /// Has the batch end near what was granted: where the rest waits, never beyond it by more than a frame.
-    pub(crate) fn bound(&self, batch: &mut Batch<'_>, grant: &Grant) {
+    /// Has the batch end near what was granted: where the rest waits, or what is in it may have to wait for a receiver, never beyond
+    /// it by more than a frame.
+    pub(crate) fn bound(&self, batch: &mut Batch<'_>, grant: &Grant, may_hold: bool) {
         let Some(limit) = &self.ingress else { return };
-        match limit.excess {
-            Excess::Drop => batch.bound(u64::MAX, limit.frames_in(grant)),
-            Excess::Wait => {
-                batch.bound(grant.bytes, grant.frames);
-                if grant.waited >= FAR {
-                    batch.note_waited();
-                }
-            }
+        if limit.excess == Excess::Drop && !may_hold {
+            return batch.bound(u64::MAX, limit.frames_in(grant));
+        }
+        batch.bound(grant.bytes, grant.frames);
+        if grant.waited >= FAR {
+            batch.note_waited();
         }
     }
 
