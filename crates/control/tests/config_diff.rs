@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use ringway_control::config::check::check;
+use ringway_control::config::check::{Made, check};
 use ringway_control::config::diff::{Action, diff};
 use ringway_control::config::e1000::{Cable, Model};
 use ringway_control::config::limit::Rate;
@@ -111,7 +111,7 @@ prop_compose! {
         config.attach.max_ports = max_ports;
         for (name, port) in ports {
             config.ports.insert(name.clone(), port);
-            if !check(&config, &host()).is_empty() {
+            if !check(&config, &Made::new(), &host()).is_empty() {
                 config.ports.remove(&name);
             }
         }

@@ -232,7 +232,7 @@ fn a_port_that_a_client_made_is_held_to_the_buckets_there_are() {
     }
     assert_eq!(daemon.ok(&["port", "set", "lan0:probe", "egress={bucket=\"tenant\"}"]), "changed port probe\n");
     daemon.reload("[switch.lan0]\n");
-    daemon.complains("bucket \"tenant\" is part of a limit of port \"lan0:probe\", which a client made");
+    daemon.complains("key \"port.lan0:probe.egress.bucket\": there is no bucket \"tenant\"");
     daemon.complains("not reloaded: nothing has changed");
     assert_eq!(daemon.status()["buckets"][0]["rate"], "8Mbit");
     assert_eq!(daemon.ok(&["port", "set", "lan0:probe", "egress={}"]), "changed port probe\n");

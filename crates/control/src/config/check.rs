@@ -1,4 +1,5 @@
-//! What only the whole configuration can tell: whether its parts agree.
+//! What only the whole can tell: whether its parts agree. The whole is a configuration, and the ports that clients made
+//! besides it.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,23 @@ pub struct Finding {
     pub what: String,
     /// What would be right.
     pub right: String,
+    /// Where more is promised of a bucket than it has: of which, and how much more.
+    excess: Option<(Name, u64)>,
+}
+
+impl Finding {
+    fn new(path: Vec<String>, what: String, right: String) -> Self {
+        Self { path, what, right, excess: None }
+    }
+
+    /// Whether there was this disagreement before, as bad or worse.
+    pub fn is_in(&self, before: &[Finding]) -> bool {
+        let same = |old: &Finding| match (&old.excess, &self.excess) {
+            (Some((bucket, old)), Some((now_of, now))) => bucket == now_of && old >= now,
+            _ => old.what == self.what,
+        };
+        before.iter().any(|old| old.path == self.path && same(old))
+    }
 }
 
 impl From<Finding> for Mistake {
@@ -25,76 +43,125 @@ impl From<Finding> for Mistake {
     }
 }
 
-/// All disagreements, within the configuration and with this machine, in the order of names.
-pub fn check(config: &Config, host: &Host) -> Vec<Finding> {
+/// Ports that clients made by attaching, by switch and name. They are nobody else's only on their switch.
+pub type Made = BTreeMap<(Name, Name), Port>;
+
+/// Everything that has to agree.
+struct Whole<'a> {
+    config: &'a Config,
+    made: &'a Made,
+}
+
+/// A port of the whole.
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    name: &'a Name,
+    port: &'a Port,
+    is_made: bool,
+}
+
+impl<'a> Whole<'a> {
+    fn configured(&self) -> impl Iterator<Item = Entry<'a>> {
+        self.config.ports.iter().map(|(name, port)| Entry { name, port, is_made: false })
+    }
+
+    /// All ports.
+    fn ports(&self) -> impl Iterator<Item = Entry<'a>> {
+        let made = self.made.iter().map(|((_, name), port)| Entry { name, port, is_made: true });
+        self.configured().chain(made)
+    }
+
+    /// The port of this name on this switch, or else the configured one on another.
+    fn named(&self, switch: &Name, name: &Name) -> Option<&'a Port> {
+        let configured = self.config.ports.get(name);
+        let made = || self.made.get(&(switch.clone(), name.clone()));
+        configured.filter(|port| port.switch == *switch).or_else(made).or(configured)
+    }
+}
+
+impl Entry<'_> {
+    /// As users name it.
+    fn label(&self) -> String {
+        if self.is_made { format!("{}:{}", self.port.switch, self.name) } else { self.name.to_string() }
+    }
+
+    fn finding(&self, key: &str, what: String, right: String) -> Finding {
+        Finding::new(vec!["port".to_owned(), self.label(), key.to_owned()], what, right)
+    }
+}
+
+/// All disagreements, within the configuration, with the ports that clients made, and with this machine, in the order of
+/// names.
+pub fn check(config: &Config, made: &Made, host: &Host) -> Vec<Finding> {
+    let whole = Whole { config, made };
     let mut findings = Vec::new();
     for (name, switch) in &config.switches {
-        findings.extend(floods(config, name, switch));
+        findings.extend(floods(&whole, name, switch));
     }
-    findings.extend(switches_exist(config));
-    findings.extend(addresses_are_unique(config));
-    findings.extend(devices_are_unique(config));
-    findings.extend(sockets_can_be(config, host));
-    findings.extend(pollers_exist(config));
-    findings.extend(buckets_exist(config));
-    findings.extend(guarantees_can_be_kept(config));
-    findings.extend(mirrors_can_be(config));
-    findings.extend(neighbours_exist(config));
+    findings.extend(switches_exist(&whole));
+    findings.extend(addresses_are_unique(&whole));
+    findings.extend(devices_are_unique(&whole));
+    findings.extend(sockets_can_be(&whole, host));
+    findings.extend(pollers_exist(&whole));
+    findings.extend(buckets_exist(&whole));
+    findings.extend(guarantees_can_be_kept(&whole));
+    findings.extend(mirrors_can_be(&whole));
+    findings.extend(neighbours_exist(&whole));
     findings
 }
 
-fn at_port(name: &Name, key: &str, what: String, right: String) -> Finding {
-    Finding { path: vec!["port".to_owned(), name.to_string(), key.to_owned()], what, right }
-}
-
-fn switches_exist(config: &Config) -> Vec<Finding> {
-    let missing = |(name, port): (&Name, &Port)| {
-        let known = || config.switches.keys().map(Name::as_str);
-        let right = match nearest(port.switch.as_str(), known()) {
+/// Clients make switches, too: that of a port that one made is there.
+fn switches_exist(whole: &Whole<'_>) -> Vec<Finding> {
+    let switches = &whole.config.switches;
+    let missing = |entry: Entry<'_>| {
+        let wanted = &entry.port.switch;
+        let right = match nearest(wanted.as_str(), switches.keys().map(Name::as_str)) {
             Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("write [switch.{}] to have one", port.switch),
+            None => format!("write [switch.{wanted}] to have one"),
         };
-        at_port(name, "switch", format!("there is no switch \"{}\"", port.switch), right)
+        entry.finding("switch", format!("there is no switch \"{wanted}\""), right)
     };
-    config.ports.iter().filter(|(_, port)| !config.switches.contains_key(&port.switch)).map(missing).collect()
+    whole.configured().filter(|entry| !switches.contains_key(&entry.port.switch)).map(missing).collect()
 }
 
-fn addresses_are_unique(config: &Config) -> Vec<Finding> {
+fn addresses_are_unique(whole: &Whole<'_>) -> Vec<Finding> {
     let mut owners = BTreeMap::new();
     let mut findings = Vec::new();
-    let is_map = |port: &Port| config.switches.get(&port.switch).is_some_and(|s| s.forwarding == Forwarding::Map);
-    for (name, port) in config.ports.iter().filter(|(_, port)| is_map(port)) {
-        for mac in &port.mac {
-            if let Some(owner) = owners.insert((&port.switch, mac), name) {
-                let what = format!("{mac} is already bound to port \"{owner}\" of the map switch \"{}\"", port.switch);
-                findings.push(at_port(name, "mac", what, "bind each address to one port".to_owned()));
+    let switches = &whole.config.switches;
+    let is_map = |port: &Port| switches.get(&port.switch).is_some_and(|s| s.forwarding == Forwarding::Map);
+    for entry in whole.ports().filter(|entry| is_map(entry.port)) {
+        let switch = &entry.port.switch;
+        for mac in &entry.port.mac {
+            if let Some(owner) = owners.insert((switch, mac), entry) {
+                let what =
+                    format!("{mac} is already bound to port \"{}\" of the map switch \"{switch}\"", owner.label());
+                findings.push(entry.finding("mac", what, "bind each address to one port".to_owned()));
             }
         }
     }
     findings
 }
 
-fn devices_are_unique(config: &Config) -> Vec<Finding> {
+fn devices_are_unique(whole: &Whole<'_>) -> Vec<Finding> {
     let mut owners = BTreeMap::new();
     let mut findings = Vec::new();
-    for (name, port) in &config.ports {
-        let Some(device) = &port.device else { continue };
-        if let Some(owner) = owners.insert((device, &port.netns), name) {
+    for entry in whole.ports() {
+        let Some(device) = &entry.port.device else { continue };
+        if let Some(owner) = owners.insert((device, &entry.port.netns), entry.name) {
             let what = format!("the device \"{device}\" already belongs to port \"{owner}\"");
-            findings.push(at_port(name, "device", what, "give each port its own device".to_owned()));
+            findings.push(entry.finding("device", what, "give each port its own device".to_owned()));
         }
     }
     findings
 }
 
 /// A socket's path must fit into an address, and be nobody else's.
-fn sockets_can_be(config: &Config, host: &Host) -> Vec<Finding> {
+fn sockets_can_be(whole: &Whole<'_>, host: &Host) -> Vec<Finding> {
     let mut owners = BTreeMap::new();
     let mut findings = Vec::new();
-    let ports = config.ports.iter().filter_map(|(name, port)| Some((name, port.socket.as_ref()?)));
-    for (name, socket) in ports {
+    for (entry, socket) in whole.ports().filter_map(|entry| Some((entry, entry.port.socket.as_ref()?))) {
         let path = host.runtime_dir.join(&socket.path);
-        let mut wrong = |what, right: &str| findings.push(at_port(name, "socket", what, right.to_owned()));
+        let mut wrong = |what, right: &str| findings.push(entry.finding("socket", what, right.to_owned()));
         let bytes = path.as_os_str().len();
         if bytes > SOCKET_PATH_MAX {
             let what = format!("{} has {bytes} bytes, and a socket's path at most {SOCKET_PATH_MAX}", path.display());
@@ -104,48 +171,44 @@ fn sockets_can_be(config: &Config, host: &Host) -> Vec<Finding> {
         if [CONTROL_SOCKET, ATTACH_SOCKET].iter().any(|own| path == host.runtime_dir.join(own)) {
             wrong(format!("\"{shown}\" is the daemon's own"), "write another, like \"vm1.sock\"");
         }
-        if let Some(owner) = owners.insert(path, name) {
+        if let Some(owner) = owners.insert(path, entry.name) {
             wrong(format!("the socket \"{shown}\" already belongs to port \"{owner}\""), "give each port its own");
         }
     }
     findings
 }
 
-fn pollers_exist(config: &Config) -> Vec<Finding> {
-    let missing = |(name, port): (&Name, &Port)| {
-        let (what, right) = no_such_poller(port, config.engine.pollers())?;
-        Some(at_port(name, "poller", what, right))
+fn pollers_exist(whole: &Whole<'_>) -> Vec<Finding> {
+    let pollers = whole.config.engine.pollers();
+    let missing = |entry: Entry<'_>| {
+        let Placement::Poller(number) = entry.port.poller else { return None };
+        let right = match pollers {
+            1 => "[engine] cores makes one, 0".to_owned(),
+            _ => format!("[engine] cores makes 0 to {}", pollers - 1),
+        };
+        let what = format!("there is no poller {number}");
+        (number as usize >= pollers).then(|| entry.finding("poller", what, right))
     };
-    config.ports.iter().filter_map(missing).collect()
+    whole.ports().filter_map(missing).collect()
 }
 
-/// What is wrong, and what would be right, where a port is to be on a poller that is not there.
-pub fn no_such_poller(port: &Port, pollers: usize) -> Option<(String, String)> {
-    let Placement::Poller(number) = port.poller else { return None };
-    let right = match pollers {
-        1 => "[engine] cores makes one, 0".to_owned(),
-        _ => format!("[engine] cores makes 0 to {}", pollers - 1),
-    };
-    (number as usize >= pollers).then(|| (format!("there is no poller {number}"), right))
+/// The limits of all ports: the port, the limit's key, and the limit.
+fn limits<'a>(whole: &Whole<'a>) -> impl Iterator<Item = (Entry<'a>, &'static str, &'a Limit)> {
+    whole.ports().flat_map(|entry| [(entry, "ingress", &entry.port.ingress), (entry, "egress", &entry.port.egress)])
 }
 
-/// The limits of all ports: the port's name, the limit's key, and the limit.
-fn limits(config: &Config) -> impl Iterator<Item = (&Name, &'static str, &Limit)> {
-    config.ports.iter().flat_map(|(name, port)| [(name, "ingress", &port.ingress), (name, "egress", &port.egress)])
-}
-
-fn at_limit(name: &Name, limit: &str, key: &str, what: String, right: String) -> Finding {
-    let mut finding = at_port(name, limit, what, right);
+fn at_limit(entry: Entry<'_>, limit: &str, key: &str, what: String, right: String) -> Finding {
+    let mut finding = entry.finding(limit, what, right);
     finding.path.push(key.to_owned());
     finding
 }
 
-fn buckets_exist(config: &Config) -> Vec<Finding> {
-    let missing = |(name, key, limit): (&Name, &str, &Limit)| {
-        let (what, right) = no_such_bucket(limit, config)?;
-        Some(at_limit(name, key, "bucket", what, right))
+fn buckets_exist(whole: &Whole<'_>) -> Vec<Finding> {
+    let missing = |(entry, key, limit): (Entry<'_>, &str, &Limit)| {
+        let (what, right) = no_such_bucket(limit, whole.config)?;
+        Some(at_limit(entry, key, "bucket", what, right))
     };
-    limits(config).filter_map(missing).collect()
+    limits(whole).filter_map(missing).collect()
 }
 
 /// What is wrong, and what would be right, where a limit is part of a bucket that is not there.
@@ -159,12 +222,12 @@ fn no_such_bucket(limit: &Limit, config: &Config) -> Option<(String, String)> {
 }
 
 /// What passes in any case must not be more than the bucket gives.
-fn guarantees_can_be_kept(config: &Config) -> Vec<Finding> {
+fn guarantees_can_be_kept(whole: &Whole<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (bucket, settings) in &config.buckets {
-        let guaranteed = limits(config).filter(|(.., limit)| limit.bucket.as_ref() == Some(bucket));
+    for (bucket, settings) in &whole.config.buckets {
+        let guaranteed = limits(whole).filter(|(.., limit)| limit.bucket.as_ref() == Some(bucket));
         let mut sum = 0;
-        for (name, key, limit) in guaranteed {
+        for (entry, key, limit) in guaranteed {
             sum += limit.rate.unwrap_or(0);
             if sum > settings.rate && limit.rate.is_some() {
                 let has = show_bits(settings.rate);
@@ -173,7 +236,8 @@ fn guarantees_can_be_kept(config: &Config) -> Vec<Finding> {
                     show_bits(sum)
                 );
                 let right = "write less, or ceiling instead of rate: it is lent and not guaranteed".to_owned();
-                findings.push(at_limit(name, key, "rate", what, right));
+                let excess = Some((bucket.clone(), sum - settings.rate));
+                findings.push(Finding { excess, ..at_limit(entry, key, "rate", what, right) });
             }
         }
     }
@@ -181,12 +245,13 @@ fn guarantees_can_be_kept(config: &Config) -> Vec<Finding> {
 }
 
 /// A mirror is given copies of frames of ports of its switch that are no mirrors.
-fn mirrors_can_be(config: &Config) -> Vec<Finding> {
+fn mirrors_can_be(whole: &Whole<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (name, mirror) in config.ports.iter().filter(|(_, port)| !port.mirror.is_empty()) {
+    for entry in whole.ports().filter(|entry| !entry.port.mirror.is_empty()) {
+        let mirror = entry.port;
         for wanted in &mirror.mirror {
-            let (what, right) = match config.ports.get(wanted) {
-                _ if wanted == name => ("a port cannot mirror itself".to_owned(), "name others".to_owned()),
+            let (what, right) = match whole.named(&mirror.switch, wanted) {
+                _ if wanted == entry.name => ("a port cannot mirror itself".to_owned(), "name others".to_owned()),
                 Some(port) if port.switch != mirror.switch => (
                     format!("port \"{wanted}\" is on switch \"{}\"", port.switch),
                     format!("name ports of \"{}\"", mirror.switch),
@@ -195,17 +260,17 @@ fn mirrors_can_be(config: &Config) -> Vec<Finding> {
                     (format!("port \"{wanted}\" is a mirror itself"), "name the ports that it mirrors".to_owned())
                 }
                 Some(_) => continue,
-                None if config.attach.create != Create::Nothing => continue,
+                None if whole.config.attach.create != Create::Nothing => continue,
                 None => (
                     format!("there is no port \"{wanted}\", and clients may not make one"),
                     format!("write [port.{wanted}], or name a port of \"{}\"", mirror.switch),
                 ),
             };
-            findings.push(at_port(name, "mirror", what, right));
+            findings.push(entry.finding("mirror", what, right));
         }
         if !mirror.mac.is_empty() {
             let what = "a mirror has no addresses: frames are not for it".to_owned();
-            findings.push(at_port(name, "mac", what, "leave it out, or \"mirror\"".to_owned()));
+            findings.push(entry.finding("mac", what, "leave it out, or \"mirror\"".to_owned()));
         }
         let limits = [
             ("ingress", mirror.ingress.is_some()),
@@ -215,19 +280,20 @@ fn mirrors_can_be(config: &Config) -> Vec<Finding> {
         for (key, _) in limits.into_iter().filter(|(_, is_there)| *is_there) {
             let what = "a mirror has no limits: it may send nothing, and is given copies of what passed".to_owned();
             let right = "leave it out, and limit the ports that are mirrored".to_owned();
-            findings.push(at_port(name, key, what, right));
+            findings.push(entry.finding(key, what, right));
         }
     }
     findings
 }
 
 /// `allow` and `uplinks` name other ports of the switch. Those that clients may make by attaching need not exist yet.
-fn neighbours_exist(config: &Config) -> Vec<Finding> {
+fn neighbours_exist(whole: &Whole<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for (name, port) in &config.ports {
+    for entry in whole.ports() {
+        let port = entry.port;
         let lists = [("allow", &port.identity.allow), ("uplinks", &port.identity.uplinks)];
         for (key, other) in lists.into_iter().flat_map(|(key, list)| list.names().map(move |other| (key, other))) {
-            let (what, right) = match config.ports.get(other) {
+            let (what, right) = match whole.named(&port.switch, other) {
                 Some(found) if found.switch != port.switch => (
                     format!("port \"{other}\" is on switch \"{}\"", found.switch),
                     format!("name a port of \"{}\"", port.switch),
@@ -239,17 +305,17 @@ fn neighbours_exist(config: &Config) -> Vec<Finding> {
                     (format!("port \"{other}\" is an uplink"), "name it in uplinks".to_owned())
                 }
                 Some(_) => continue,
-                None if config.attach.create != Create::Nothing && key == "allow" => continue,
+                None if whole.config.attach.create != Create::Nothing && key == "allow" => continue,
                 None => (format!("there is no port \"{other}\""), format!("write [port.{other}]")),
             };
-            findings.push(at_port(name, key, what, right));
+            findings.push(entry.finding(key, what, right));
         }
     }
     findings
 }
 
 /// `port:NAME` must name a port of that switch. One that clients may make by attaching need not exist yet.
-fn floods(config: &Config, name: &Name, switch: &Switch) -> Vec<Finding> {
+fn floods(whole: &Whole<'_>, name: &Name, switch: &Switch) -> Vec<Finding> {
     let settings = [
         ("broadcast", &switch.broadcast),
         ("multicast", &switch.multicast),
@@ -257,18 +323,18 @@ fn floods(config: &Config, name: &Name, switch: &Switch) -> Vec<Finding> {
     ];
     let problem = |(key, flood): (&str, &Flood)| {
         let Flood::Port(to) = flood else { return None };
-        let (what, right) = match config.ports.get(to) {
+        let (what, right) = match whole.named(name, to) {
             Some(port) if port.switch == *name => return None,
             Some(port) => {
                 (format!("port \"{to}\" is on switch \"{}\"", port.switch), format!("name a port of \"{name}\""))
             }
-            None if config.attach.create != Create::Nothing => return None,
+            None if whole.config.attach.create != Create::Nothing => return None,
             None => (
                 format!("there is no port \"{to}\", and clients may not make one"),
                 format!("write [port.{to}], or name a port of \"{name}\""),
             ),
         };
-        Some(Finding { path: vec!["switch".to_owned(), name.to_string(), key.to_owned()], what, right })
+        Some(Finding::new(vec!["switch".to_owned(), name.to_string(), key.to_owned()], what, right))
     };
     settings.into_iter().filter_map(problem).collect()
 }

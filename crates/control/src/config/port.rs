@@ -104,6 +104,16 @@ pub enum Placement {
     Poller(u32),
 }
 
+impl Placement {
+    /// The same where there are so many pollers: any in place of one that is not there.
+    pub fn within(self, pollers: usize) -> Self {
+        match self {
+            Self::Poller(number) if number as usize >= pollers => Self::Any,
+            other => other,
+        }
+    }
+}
+
 impl Serialize for Placement {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {

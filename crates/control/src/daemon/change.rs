@@ -34,11 +34,12 @@ struct Trial {
 }
 
 impl Daemon {
-    /// Makes `target` run. Says what was done.
+    /// Makes `target` run, in which `about` (a prefix of keys) is what was asked for. Says what was done.
     ///
     /// # Errors
-    /// Something cannot be had; nothing has changed.
-    pub(super) fn apply(&mut self, target: Config) -> Result<Vec<String>, Refused> {
+    /// Parts of it disagree, or something cannot be had; nothing has changed.
+    pub(super) fn apply(&mut self, target: Config, about: &str) -> Result<Vec<String>, Refused> {
+        self.running.agree(&self.made(&self.running.config), &target, &self.made(&target), about)?;
         let actions = diff(&self.running.config, &target);
         let (switches, buckets) = (self.switches.clone(), self.buckets.clone());
         let mut trial = Trial { switches, buckets, engine: None, late: Vec::new() };
@@ -89,9 +90,6 @@ impl Daemon {
             Action::ChangeEngine { to, .. } => trial.engine = Some(start_engine(to)?),
             Action::ChangeAttach { .. } => {}
             Action::SetBucket(name, settings) => {
-                if settings.is_none() {
-                    not_drawn_on(name, &trial.switches, target)?;
-                }
                 trial.buckets.set(name, settings.as_ref());
                 trial.switches.values_mut().for_each(LiveSwitch::rebuild);
             }
@@ -232,18 +230,4 @@ impl Trial {
 fn same_socket(a: &Port, b: &Port, runtime_dir: &Path) -> bool {
     let socket = |port: &Port| port.socket.as_ref().map(|socket| runtime_dir.join(&socket.path));
     socket(a).is_some_and(|a| Some(a) == socket(b))
-}
-
-/// Refuses to take a bucket away from a port that a client made. Those that are configured have been checked with the whole.
-fn not_drawn_on(bucket: &Name, switches: &BTreeMap<Name, LiveSwitch>, target: &Config) -> Result<(), Refused> {
-    let ports =
-        switches.iter().flat_map(|(switch, live)| live.ports().iter().map(move |(name, port)| (switch, name, port)));
-    let is_made = |switch: &Name, name: &Name| target.ports.get(name).is_none_or(|port| port.switch != *switch);
-    let mut made = ports.filter(|(switch, name, _)| is_made(switch, name));
-    match made.find(|(_, _, port)| port.settings.draws_on(bucket)) {
-        None => Ok(()),
-        Some((switch, name, _)) => Err(Refused::Conflict(format!(
-            "bucket \"{bucket}\" is part of a limit of port \"{switch}:{name}\", which a client made: change that first, with \"port set\""
-        ))),
-    }
 }

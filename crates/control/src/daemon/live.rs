@@ -270,12 +270,13 @@ impl LiveSwitch {
         }
     }
 
-    /// Puts each port on the poller it is to be on, or the next of `pollers` pollers, from `next` on. Returns the poller
-    /// whose turn is next.
+    /// Puts each port on the poller it is to be on, if that is there, or the next of `pollers` pollers, from `next` on. Returns
+    /// the poller whose turn is next.
     pub fn spread_over(&mut self, pollers: usize, mut next: usize) -> usize {
         for live in self.ports.values_mut() {
+            live.settings.poller = live.settings.poller.within(pollers);
             live.poller = match live.settings.poller {
-                Placement::Poller(number) => number as usize % pollers,
+                Placement::Poller(number) => number as usize,
                 Placement::Any => {
                     next += 1;
                     (next - 1) % pollers

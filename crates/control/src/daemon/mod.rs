@@ -43,9 +43,9 @@ use tokio::sync::Notify;
 pub use port_ref::PortRef;
 pub use refused::Refused;
 
-use crate::config::check::no_such_poller;
+use crate::config::check::Made;
 use crate::config::node::Node;
-use crate::config::{self, Mistake, Name, Placement};
+use crate::config::{self, Config, Create, Name, Placement};
 use capture::Captures;
 use faults::Faults;
 use front_end::Events;
@@ -104,7 +104,7 @@ impl Daemon {
             attach: target.attach.clone(),
             ..config::Config::default()
         };
-        daemon.apply(target)?;
+        daemon.apply(target, "")?;
         Ok(daemon)
     }
 
@@ -119,7 +119,7 @@ impl Daemon {
     /// Nothing has changed.
     pub fn add_port(&mut self, port: &PortRef, keys: &Node) -> Result<Vec<String>, Refused> {
         let target = self.running.with_port(port, keys)?;
-        self.apply(target)
+        self.apply(target, &format!("port.{}.", port.name))
     }
 
     /// Changes a port, configured or made by a client. What is changed of the latter lasts as long as it does.
@@ -130,20 +130,21 @@ impl Daemon {
         let (switch, name) = self.find(port)?;
         if self.is_configured(&switch, &name) {
             let target = self.running.with_change(&name, keys)?;
-            return self.apply(target);
+            return self.apply(target, &format!("port.{name}."));
         }
-        let Some(live) = self.switches.get_mut(&switch) else { return Ok(Vec::new()) };
+        let Some(live) = self.switches.get(&switch) else { return Ok(Vec::new()) };
         let Some(old) = live.ports().get(&name).map(|port| port.settings.clone()) else { return Ok(Vec::new()) };
         let new = running::changed(&old, keys)?;
-        if let Some((what, right)) = no_such_poller(&new, self.engine.pollers()) {
-            let mistake = Mistake { key: "poller".to_owned(), span: None, what, right };
-            return Err(Refused::Mistakes(vec![mistake]));
-        }
-        self.running.agrees_with(&name, &new, &live.settings)?;
+        let now = self.made(&self.running.config);
+        let mut then = now.clone();
+        then.insert((switch.clone(), name.clone()), new.clone());
+        self.running.agree(&now, &self.running.config, &then, &format!("port.{switch}:{name}."))?;
         if new == old {
             return Ok(Vec::new());
         }
-        live.set(&name, new);
+        if let Some(live) = self.switches.get_mut(&switch) {
+            live.set(&name, new);
+        }
         self.publish();
         Ok(vec![format!("changed port {name}")])
     }
@@ -156,7 +157,7 @@ impl Daemon {
         let (switch, name) = self.find(port)?;
         if self.is_configured(&switch, &name) {
             let target = self.running.without_port(&name)?;
-            return self.apply(target);
+            return self.apply(target, &format!("port.{name}."));
         }
         self.end_port(&switch, &name, "the port was deleted");
         Ok(vec![format!("removed port {name}")])
@@ -168,7 +169,7 @@ impl Daemon {
     /// Nothing has changed.
     pub fn set_bucket(&mut self, name: &Name, keys: &Node) -> Result<Vec<String>, Refused> {
         let target = self.running.with_bucket(name, keys)?;
-        self.apply(target)
+        self.apply(target, &format!("bucket.{name}."))
     }
 
     /// Removes a bucket that no port has.
@@ -188,7 +189,7 @@ impl Daemon {
             return Err(Refused::Conflict(what));
         }
         let target = self.running.without_bucket(name);
-        self.apply(target)
+        self.apply(target, &format!("bucket.{name}."))
     }
 
     /// Changes a switch, whoever made it; it is then one that stays.
@@ -201,7 +202,7 @@ impl Daemon {
             return Err(unknown("switch", name, self.switches.keys()));
         };
         let target = self.running.with_switch(name, old, keys)?;
-        self.apply(target)
+        self.apply(target, &format!("switch.{name}."))
     }
 
     /// Reads the configuration file again.
@@ -210,7 +211,7 @@ impl Daemon {
     /// Nothing has changed.
     pub fn reload(&mut self) -> Result<Vec<String>, Refused> {
         let reread = self.running.reread()?;
-        let changes = self.apply(reread.config.clone())?;
+        let changes = self.apply(reread.config.clone(), "")?;
         self.running.reloaded(reread);
         Ok(changes)
     }
@@ -238,6 +239,26 @@ impl Daemon {
 
     fn is_configured(&self, switch: &Name, name: &Name) -> bool {
         self.running.config.ports.get(name).is_some_and(|port| port.switch == *switch)
+    }
+
+    /// The ports that clients made which are there once `target` runs, as they are then.
+    fn made(&self, target: &Config) -> Made {
+        let goes = |switch: &Name| {
+            let is_removed = self.running.config.switches.contains_key(switch) && !target.switches.contains_key(switch);
+            is_removed && target.attach.create != Create::Switches
+        };
+        let ports = |(switch, live): (&Name, &LiveSwitch)| {
+            let all = live.ports().iter().map(|(name, port)| ((switch.clone(), name.clone()), port.settings.clone()));
+            all.collect::<Vec<_>>()
+        };
+        let is_made = |((switch, name), _): &((Name, Name), config::Port)| {
+            let configured = |config: &Config| config.ports.get(name).is_some_and(|port| port.switch == *switch);
+            !configured(&self.running.config) && !configured(target)
+        };
+        let mut made: Made =
+            self.switches.iter().filter(|(switch, _)| !goes(switch)).flat_map(ports).filter(is_made).collect();
+        made.values_mut().for_each(|port| port.poller = port.poller.within(target.engine.pollers()));
+        made
     }
 
     /// The one port, configured or live, that is meant.

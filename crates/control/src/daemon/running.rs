@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::port_ref::PortRef;
 use super::refused::Refused;
-use crate::config::check::check;
+use crate::config::check::{Made, check};
 use crate::config::keys::Keys;
 use crate::config::node::{Entry, Node, Value};
 use crate::config::{Bucket, Config, Create, Host, Mistake, Name, Port, PortKeys, Switch, load};
@@ -70,7 +70,6 @@ impl Running {
             config.switches.entry(new.switch.clone()).or_default();
         }
         config.ports.insert(port.name.clone(), new);
-        self.agree(&config, "port", &port.name)?;
         Ok(config)
     }
 
@@ -83,14 +82,13 @@ impl Running {
         let new = changed(old, keys)?;
         let mut config = self.config.clone();
         config.ports.insert(name.clone(), new);
-        self.agree(&config, "port", name)?;
         Ok(config)
     }
 
     /// What would run without a configured port.
     ///
     /// # Errors
-    /// There is none, or the rest needs it.
+    /// There is none.
     pub fn without_port(&self, name: &Name) -> Result<Config, Refused> {
         let mut config = self.config.clone();
         let gone = config.ports.remove(name).ok_or_else(|| unknown(name))?;
@@ -100,30 +98,17 @@ impl Running {
             // "port add" made it.
             config.switches.remove(&gone.switch);
         }
-        self.agree(&config, "port", name)?;
         Ok(config)
-    }
-
-    /// Whether a port that a client made, and which no configuration names, goes together with what runs.
-    ///
-    /// # Errors
-    /// It does not.
-    pub fn agrees_with(&self, name: &Name, port: &Port, switch: &Switch) -> Result<(), Refused> {
-        let mut config = self.config.clone();
-        config.switches.entry(port.switch.clone()).or_insert_with(|| switch.clone());
-        config.ports.insert(name.clone(), port.clone());
-        self.agree(&config, "port", name)
     }
 
     /// What would run with a bucket made, or made anew, as these keys say.
     ///
     /// # Errors
-    /// Keys are wrong or missing, or what its ports are guaranteed is more than it is to have.
+    /// Keys are wrong or missing.
     pub fn with_bucket(&self, name: &Name, keys: &Node) -> Result<Config, Refused> {
         let bucket = read(keys, Bucket::read)?;
         let mut config = self.config.clone();
         config.buckets.extend(bucket.map(|bucket| (name.clone(), bucket)));
-        self.agree(&config, "bucket", name)?;
         Ok(config)
     }
 
@@ -142,14 +127,13 @@ impl Running {
         let new = read(keys, |keys| Switch::read(keys, old))?;
         let mut config = self.config.clone();
         config.switches.insert(name.clone(), new);
-        self.agree(&config, "switch", name)?;
         Ok(config)
     }
 
     /// What would run after reading the file again: to be given to [`Running::reloaded`] once it does.
     ///
     /// # Errors
-    /// There is no file, it has mistakes, or it does not go together with what commands added.
+    /// There is no file, or it has mistakes.
     pub fn reread(&self) -> Result<Reread, Refused> {
         let file = self.file.as_deref().ok_or_else(|| {
             Refused::Conflict(
@@ -170,21 +154,27 @@ impl Running {
         for (name, switch) in self.config.switches.iter().filter(|(name, _)| added(name)) {
             config.switches.entry(name.clone()).or_insert_with(|| switch.clone());
         }
-        let findings: Vec<Mistake> = check(&config, &self.host).into_iter().map(Mistake::from).collect();
-        if findings.is_empty() { Ok(Reread { config, from_file }) } else { Err(Refused::Mistakes(findings)) }
+        Ok(Reread { config, from_file })
     }
 
-    /// Refuses a whole whose parts disagree. Findings about the part in question go by its keys alone.
-    fn agree(&self, config: &Config, section: &str, name: &Name) -> Result<(), Refused> {
-        let prefix = format!("{section}.{name}.");
+    /// Refuses a whole, of a configuration and the ports that clients made, whose parts disagree, unless they do no less in
+    /// what runs now. Findings about the part in question (`about`: a prefix of keys) go by its keys alone.
+    ///
+    /// # Errors
+    /// They disagree.
+    pub fn agree(&self, now: &Made, config: &Config, then: &Made, about: &str) -> Result<(), Refused> {
+        let mut findings = check(config, then, &self.host);
+        if !findings.is_empty() {
+            let before = check(&self.config, now, &self.host);
+            findings.retain(|finding| !finding.is_in(&before));
+        }
         let mine = |mut mistake: Mistake| {
-            if let Some(key) = mistake.key.strip_prefix(&prefix) {
+            if let Some(key) = mistake.key.strip_prefix(about) {
                 mistake.key = key.to_owned();
             }
             mistake
         };
-        let mistakes: Vec<Mistake> =
-            check(config, &self.host).into_iter().map(|finding| mine(finding.into())).collect();
+        let mistakes: Vec<Mistake> = findings.into_iter().map(|finding| mine(finding.into())).collect();
         if mistakes.is_empty() { Ok(()) } else { Err(Refused::Mistakes(mistakes)) }
     }
 

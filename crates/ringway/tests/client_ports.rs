@@ -1,0 +1,101 @@
+//! Ports that clients made by attaching: what agrees with them and what does not, as with those that are configured.
+
+mod support;
+
+use support::{Daemon, Said, until};
+
+fn refused(said: &Said, wanted: &str) {
+    assert!(said.code == Some(2) && said.err.contains(wanted), "{wanted} is not in: {} {}", said.out, said.err);
+}
+
+#[test]
+fn what_client_ports_are_guaranteed_is_no_more_than_their_bucket_has() {
+    let daemon = Daemon::start("");
+    assert_eq!(daemon.ok(&["bucket", "set", "ten", "rate=10Mbit"]), "set bucket ten\n");
+    let clients = ["c1", "c2", "c3"].map(|name| daemon.attach(&format!("M:{name}")).unwrap());
+    let set = |name: &str, rate: &str| {
+        let limit = format!("ingress={{bucket=\"ten\",rate=\"{rate}\"}}");
+        daemon.ringway(&["port", "set", name, &limit])
+    };
+    assert_eq!(set("c1", "10Mbit").code, Some(0));
+    refused(&set("c2", "10Mbit"), "the rates of the ports of bucket \"ten\" add up to 20Mbit, and it has 10Mbit");
+    assert_eq!(daemon.port("c2")["ingress"], serde_json::Value::Null);
+    // A bucket is not lowered below what is guaranteed, and nothing that was there before is in the way of anything.
+    let said = daemon.ringway(&["bucket", "set", "ten", "rate=5Mbit"]);
+    refused(&said, "key \"port.M:c1.ingress.rate\": the rates of the ports of bucket \"ten\" add up to 10Mbit");
+    assert_eq!(set("c1", "4Mbit").code, Some(0));
+    assert_eq!(set("c2", "6Mbit").code, Some(0));
+    refused(&set("c3", "1Mbit"), "add up to 11Mbit");
+    assert_eq!(daemon.ringway(&["port", "set", "c3", "weight=2"]).code, Some(0));
+    let config = "[switch.M]\n[bucket.ten]\nrate = \"9Mbit\"\n";
+    daemon.reload(config);
+    daemon.complains("add up to 10Mbit, and it has 9Mbit");
+    drop(clients);
+    until("they are gone", || daemon.status()["ports"] == serde_json::json!([]));
+    daemon.reload(config);
+    assert_eq!(daemon.line(), "reloaded: set bucket ten, added switch M");
+}
+
+#[test]
+fn an_address_is_bound_to_one_port_of_a_map_switch_whoever_made_it() {
+    let daemon = Daemon::start("[switch.lan0]\nforwarding = \"map\"\n[switch.lan1]\n");
+    let _clients = ["lan0:c1", "lan0:c2", "lan1:c3", "lan1:c4"].map(|name| daemon.attach(name).unwrap());
+    let mac = |name: &str| daemon.ringway(&["port", "set", name, "mac=02:00:00:00:00:01"]);
+    assert_eq!(mac("c1").code, Some(0));
+    refused(&mac("c2"), "02:00:00:00:00:01 is already bound to port \"lan0:c1\" of the map switch \"lan0\"");
+    // A learning switch may have it twice, and is then no map.
+    assert_eq!([mac("c3").code, mac("c4").code], [Some(0); 2]);
+    let said = daemon.ringway(&["switch", "set", "lan1", "forwarding=map"]);
+    refused(&said, "key \"port.lan1:c4.mac\": 02:00:00:00:00:01 is already bound to port \"lan1:c3\"");
+    assert_eq!(daemon.ringway(&["switch", "set", "lan1", "mac_limit=100"]).code, Some(0));
+}
+
+#[test]
+fn fewer_pollers_leave_no_client_port_on_one_that_is_not_there() {
+    let daemon = Daemon::start("[engine]\ncores = [0, 1]\n[switch.lan0]\n");
+    let _client = daemon.attach("lan0:c1").unwrap();
+    assert_eq!(daemon.ringway(&["port", "set", "c1", "poller=1"]).code, Some(0));
+    assert_eq!(daemon.port("c1")["poller"], 1);
+    daemon.reload("[engine]\ncores = [0]\n[switch.lan0]\n");
+    assert_eq!(daemon.line(), "reloaded: changed engine");
+    assert_eq!(daemon.port("c1")["poller"], 0);
+    assert_eq!(daemon.ok(&["port", "set", "c1", "weight=2"]), "changed port c1\n");
+    refused(&daemon.ringway(&["port", "set", "c1", "poller=1"]), "key \"poller\": there is no poller 1");
+}
+
+#[test]
+fn a_client_port_and_a_configured_one_of_another_switch_may_have_one_name() {
+    let config = "[switch.lan0]\n[switch.lan1]\n[port.vm1]\nswitch = \"lan0\"\nkind = \"process\"\n";
+    let config = format!("{config}[port.vm2]\nswitch = \"lan0\"\nkind = \"process\"\nallow = [\"vm1\"]\n");
+    let daemon = Daemon::start(&config);
+    let _client = daemon.attach("lan1:vm1").unwrap();
+    assert_eq!(daemon.ok(&["port", "set", "lan1:vm1", "weight=3"]), "changed port vm1\n");
+    assert_eq!(daemon.ok(&["port", "set", "lan0:vm1", "weight=2"]), "changed port vm1\n");
+}
+
+#[test]
+fn an_uplink_that_a_client_made_can_be_used_while_it_is_there_and_is_in_nobodys_way_afterwards() {
+    let config = "[switch.lan0]\n[port.vm1]\nswitch = \"lan0\"\nkind = \"process\"\n";
+    let daemon = Daemon::start(config);
+    let client = daemon.attach("lan0:up0").unwrap();
+    let uplinks = |names: &str| daemon.ringway(&["port", "set", "vm1", &format!("uplinks={names}")]);
+    refused(&uplinks("[\"up0\"]"), "key \"uplinks\": port \"up0\" is no uplink");
+    assert_eq!(daemon.ok(&["port", "set", "up0", "uplink=true"]), "changed port up0\n");
+    assert_eq!(uplinks("[\"up0\"]").code, Some(0));
+    refused(
+        &daemon.ringway(&["port", "set", "up0", "uplink=false"]),
+        "key \"port.vm1.uplinks\": port \"up0\" is no uplink",
+    );
+    drop(client);
+    until("it is gone", || daemon.port("up0").is_null());
+    for change in [&["port", "set", "vm1", "weight=2"][..], &["port", "add", "vm2", "switch=lan0", "kind=process"]] {
+        let said = daemon.ringway(change);
+        assert_eq!(said.code, Some(0), "{}", said.err);
+    }
+    refused(&uplinks("[\"up0\",\"up1\"]"), "there is no port \"up1\"");
+    // Who comes back as something else is not refused, nor is it in the way.
+    let _client = daemon.attach("lan0:up0").unwrap();
+    assert_eq!(daemon.ok(&["port", "set", "vm1", "weight=3"]), "changed port vm1\n");
+    daemon.reload(&config.replace("kind", "isolated = true\nkind"));
+    until("the file is in force", || daemon.port("vm1")["isolated"] == true);
+}
