@@ -100,10 +100,10 @@ impl Table {
         for row in &self.rows {
             let mut line = String::new();
             for (column, cell) in row.iter().enumerate() {
-                let width = widths[column];
-                let cell = if right(column) { format!("{cell:>width$}") } else { format!("{cell:<width$}") };
-                line.push_str(&cell);
-                line.push_str("  ");
+                // Not by a format's width, which panics beyond 65,535.
+                let padding = " ".repeat(widths[column] - cell.chars().count());
+                let (before, after) = if right(column) { (padding.as_str(), "") } else { ("", padding.as_str()) };
+                line.extend([before, cell, after, "  "]);
             }
             text.push_str(line.trim_end());
             text.push('\n');
@@ -122,5 +122,13 @@ mod tests {
         table.row(vec!["a".into(), "1".into()]);
         table.row(vec!["longer".into(), "12345678".into()]);
         assert_eq!(table.text(), "PORT      FRAMES\na              1\nlonger  12345678\n");
+    }
+
+    #[test]
+    fn a_cell_may_have_any_length() {
+        let mut table = Table::new(&["A", "B"]);
+        let long = "x".repeat(100_000);
+        table.row(vec![long.clone(), "1".into()]);
+        assert_eq!(table.text(), format!("A{}  B\n{long}  1\n", " ".repeat(99_999)));
     }
 }

@@ -163,10 +163,17 @@ fn list(ports: &[PortStatus]) -> String {
             port.weight.to_string(),
             if port.isolated { "yes" } else { "no" }.to_owned(),
             or_dash(end(port)),
-            or_dash(port.mac.join(" ")),
+            or_dash(first_of(&port.mac)),
         ]);
     }
     table.text()
+}
+
+/// The first two, and how many more there are: a port can have thousands.
+fn first_of(addresses: &[String]) -> String {
+    let (shown, more) = addresses.split_at(addresses.len().min(2));
+    let shown = shown.join(" ");
+    if more.is_empty() { shown } else { format!("{shown} and {} more", more.len()) }
 }
 
 /// What a port that has a device or socket is connected to.
@@ -176,4 +183,19 @@ fn end(port: &PortStatus) -> String {
         port.vhost_user.as_ref().map(|vhost_user| format!("{} ({})", vhost_user.socket, vhost_user.role));
     let of_stream = port.stream.as_ref().map(|stream| format!("{} ({})", stream.socket, stream.role));
     port.device.clone().or(of_nic).or(of_vhost_user).or(of_stream).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_with_thousands_of_addresses_is_listed_by_the_first_two() {
+        let mac = |number: u16| format!("02:00:00:00:{:02x}:{:02x}", number >> 8, number & 0xff);
+        let port = |count| PortStatus { name: "p".into(), mac: (0..count).map(mac).collect(), ..PortStatus::default() };
+        let text = list(&[port(0), port(2), port(4096)]);
+        let [_, none, two, many] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+        assert!(none.ends_with("  -") && two.ends_with("  02:00:00:00:00:00 02:00:00:00:00:01"), "{text}");
+        assert!(many.ends_with("  02:00:00:00:00:00 02:00:00:00:00:01 and 4094 more"), "{text}");
+    }
 }
