@@ -7,6 +7,7 @@ use ringway_switch::policy::Rules;
 
 use super::keys::Keys;
 use super::name::Name;
+use super::units;
 
 /// How a switch finds a frame's destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +75,7 @@ pub const RULES: [(&str, bool); 2] = [("allow", true), ("drop", false)];
 pub struct Switch {
     /// How destinations are found.
     pub forwarding: Forwarding,
-    /// Learned addresses are forgotten when nothing came from them for this long; zero: never.
+    /// Learned addresses are forgotten when nothing came from them for this long, in whole seconds; zero: never.
     pub ageing: Duration,
     /// Size of the MAC table: a power of two.
     pub mac_entries: u32,
@@ -120,7 +121,7 @@ impl Switch {
         let mac_entries = read_mac_entries(&keys).unwrap_or(default.mac_entries);
         let switch = Self {
             forwarding,
-            ageing: keys.duration("ageing", Duration::ZERO..=Duration::from_secs(1_000_000)).unwrap_or(default.ageing),
+            ageing: read_ageing(&keys).unwrap_or(default.ageing),
             mac_entries,
             mac_limit: read_mac_limit(&keys, mac_entries).unwrap_or(default.mac_limit.min(mac_entries)),
             broadcast: flood("broadcast").unwrap_or_else(|| default.broadcast.clone()),
@@ -142,6 +143,22 @@ impl Switch {
         keys.finish();
         switch
     }
+}
+
+/// The MAC table counts seconds.
+fn read_ageing(keys: &Keys<'_>) -> Option<Duration> {
+    let ageing = keys.duration("ageing", Duration::ZERO..=Duration::from_secs(1_000_000))?;
+    if ageing.subsec_nanos() != 0 {
+        let span = keys.entry("ageing").and_then(|e| e.node.span.clone());
+        let what = format!("{} is not whole seconds", units::show_duration(ageing));
+        let right = match ageing.as_secs() {
+            0 => "write 1s or more, or 0s for never".to_owned(),
+            below => format!("write {below}s or {}s", below + 1),
+        };
+        keys.wrong("ageing", span, what, right);
+        return None;
+    }
+    Some(ageing)
 }
 
 fn read_mac_entries(keys: &Keys<'_>) -> Option<u32> {

@@ -1,0 +1,33 @@
+//! What is written and would do nothing, or not what it says, is refused with what would be right.
+
+use ringway_control::config::{Host, parse};
+
+/// What is said of a port's keys, on a switch that has these.
+fn said(switch: &str, keys: &str) -> String {
+    let text = format!(
+        "[switch.a]\n{switch}\n[port.q]\nswitch = \"a\"\nkind = \"process\"\n[port.p]\nswitch = \"a\"\nkind = \"process\"\n{keys}\n"
+    );
+    let host = Host { cpus: vec![0, 1], runtime_dir: "/run/ringway".into() };
+    let parsed = parse("r", &text, &host);
+    parsed.map_or_else(|rejected| rejected.to_string(), |_| String::new())
+}
+
+fn refused(switch: &str, keys: &str, wanted: &str) {
+    let said = said(switch, keys);
+    assert!(said.contains(wanted) && said.lines().count() == 1, "{switch} {keys}: {wanted} is not: {said}");
+}
+
+fn accepted(switch: &str, keys: &str) {
+    assert_eq!(said(switch, keys), "", "{switch} {keys}");
+}
+
+#[test]
+fn ageing_is_in_whole_seconds_and_less_is_not_never() {
+    refused(
+        "ageing = \"500ms\"",
+        "",
+        "r:2:10: key \"switch.a.ageing\": 500ms is not whole seconds; write 1s or more, or 0s",
+    );
+    refused("ageing = \"1.5s\"", "", "key \"switch.a.ageing\": 1500ms is not whole seconds; write 1s or 2s");
+    ["0s", "1s", "3000ms", "5min"].map(|time| accepted(&format!("ageing = \"{time}\""), ""));
+}
