@@ -55,6 +55,7 @@ impl Daemon {
             // The old pollers give the ports' inputs back when they end; the new ones take them when published.
             self.engine = engine;
             self.engine_started = Instant::now();
+            self.free.clear();
             let pollers = self.engine.pollers();
             self.switches.values_mut().fold(0, |next, switch| switch.spread_over(pollers, next));
             self.engine_changed.notify_one();

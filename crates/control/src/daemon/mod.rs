@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ringway_engine::{Engine, EngineSettings, Topology};
 use ringway_ports::process::{ClientId, Ender};
@@ -59,6 +59,8 @@ pub struct Daemon {
     running: Running,
     engine: Engine,
     engine_started: Instant,
+    /// How long each of its pollers was free, as it was last said.
+    free: Vec<Duration>,
     engine_changed: Arc<Notify>,
     switches: BTreeMap<Name, LiveSwitch>,
     buckets: Buckets,
@@ -87,6 +89,7 @@ impl Daemon {
             running,
             engine,
             engine_started: Instant::now(),
+            free: Vec::new(),
             engine_changed: Arc::default(),
             switches: BTreeMap::new(),
             buckets: Buckets::default(),

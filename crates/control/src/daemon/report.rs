@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use ringway_engine::PollerReading;
 use ringway_ports::vhost_user::State;
 use ringway_switch::Policy;
 use ringway_switch::policy::Egress;
@@ -22,14 +23,18 @@ use crate::config::{E1000, Kind, Name, Port, Socket, VhostUser};
 
 impl Daemon {
     /// Everything, at about one moment.
-    pub fn status(&self) -> Status {
+    pub fn status(&mut self) -> Status {
+        let (readings, age) = (self.engine.readings(), self.engine_started.elapsed());
+        self.free.resize(readings.len(), Duration::ZERO);
+        let pollers = readings.iter().zip(&mut self.free).map(|(reading, free)| poller_status(reading, age, free));
+        let pollers = pollers.collect();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime: self.started.elapsed().as_secs_f64(),
             ports: self.ports(),
             switches: self.switches.iter().map(|(name, switch)| switch_status(name, switch)).collect(),
             buckets: self.bucket_statuses(),
-            pollers: self.engine.readings().iter().map(|r| poller_status(r, self.engine_started.elapsed())).collect(),
+            pollers,
             captures: self.captures.report(),
             faults: self.faults.report(),
         }
@@ -120,12 +125,15 @@ fn moves(switch: &super::live::LiveSwitch) -> Vec<MoveStatus> {
     moves
 }
 
-/// All time that is not busy is free, the present sleep included, which a poller accounts for only when it wakes.
-fn poller_status(reading: &ringway_engine::PollerReading, age: Duration) -> PollerStatus {
+/// All time that is not busy is free, the present sleep included, which a poller accounts for only when it wakes. So it does for
+/// time that it was busy, which looked free before: free time stands still then, as no counter goes down. `free` is what was said
+/// last.
+fn poller_status(reading: &PollerReading, age: Duration, free: &mut Duration) -> PollerStatus {
+    *free = age.saturating_sub(reading.busy).max(*free);
     PollerStatus {
         core: reading.core.and_then(|core| u32::try_from(core).ok()),
         busy: reading.busy.as_secs_f64(),
-        free: age.saturating_sub(reading.busy).as_secs_f64(),
+        free: free.as_secs_f64(),
         passes: reading.passes,
         sleeps: reading.sleeps,
     }
@@ -232,5 +240,21 @@ fn live_status(name: &Name, live: &LivePort) -> PortStatus {
         vhost_user,
         e1000,
         ..settings
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_time_does_not_go_down_when_a_poller_tells_late_how_busy_it_was() {
+        let mut free = Duration::ZERO;
+        let mut said = |age, busy| {
+            let [age, busy] = [age, busy].map(Duration::from_secs);
+            let reading = PollerReading { core: None, busy, free: Duration::ZERO, passes: 0, sleeps: 0 };
+            poller_status(&reading, age, &mut free).free
+        };
+        assert_eq!([said(10, 2), said(11, 5), said(13, 5), said(14, 5)], [8.0, 8.0, 8.0, 9.0]);
     }
 }

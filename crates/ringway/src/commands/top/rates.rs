@@ -221,7 +221,7 @@ impl Poller {
     fn between(number: usize, before: Option<&PollerStatus>, now: &PollerStatus, seconds: f64) -> Poller {
         let nothing = PollerStatus::default();
         // Another engine counts from 0.
-        let before = before.filter(|before| before.busy <= now.busy).unwrap_or(&nothing);
+        let before = before.filter(|before| before.busy <= now.busy && before.free <= now.free).unwrap_or(&nothing);
         let (busy, free) = (now.busy - before.busy, now.free - before.free);
         let share = if busy + free > 0.0 { busy / (busy + free) } else { 0.0 };
         Poller {
