@@ -31,3 +31,20 @@ fn ageing_is_in_whole_seconds_and_less_is_not_never() {
     refused("ageing = \"1.5s\"", "", "key \"switch.a.ageing\": 1500ms is not whole seconds; write 1s or 2s");
     ["0s", "1s", "3000ms", "5min"].map(|time| accepted(&format!("ageing = \"{time}\""), ""));
 }
+
+#[test]
+fn a_mirror_is_no_uplink_and_nowhere_that_frames_are_sent() {
+    let right = "leave it out, or \"mirror\"";
+    for forwarding in ["learning", "map"] {
+        let forwarding = format!("forwarding = \"{forwarding}\"");
+        let keys = "mirror = [\"q\"]\nuplink = true";
+        refused(
+            &forwarding,
+            keys,
+            &format!("key \"port.p.uplink\": a mirror leads nowhere: it is given copies and nothing else; {right}"),
+        );
+    }
+    let what = "key \"switch.a.multicast\": port \"p\" is a mirror: it is given copies and nothing else; name a port that is none";
+    refused("multicast = \"port:p\"", "mirror = [\"q\"]", what);
+    accepted("multicast = \"port:q\"", "mirror = [\"q\"]");
+}

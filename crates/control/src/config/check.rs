@@ -272,6 +272,10 @@ fn mirrors_can_be(whole: &Whole<'_>) -> Vec<Finding> {
             let what = "a mirror has no addresses: frames are not for it".to_owned();
             findings.push(entry.finding("mac", what, "leave it out, or \"mirror\"".to_owned()));
         }
+        if mirror.identity.uplink {
+            let what = "a mirror leads nowhere: it is given copies and nothing else".to_owned();
+            findings.push(entry.finding("uplink", what, "leave it out, or \"mirror\"".to_owned()));
+        }
         let limits = [
             ("ingress", mirror.ingress.is_some()),
             ("egress", mirror.egress.is_some()),
@@ -324,6 +328,10 @@ fn floods(whole: &Whole<'_>, name: &Name, switch: &Switch) -> Vec<Finding> {
     let problem = |(key, flood): (&str, &Flood)| {
         let Flood::Port(to) = flood else { return None };
         let (what, right) = match whole.named(name, to) {
+            Some(port) if port.switch == *name && !port.mirror.is_empty() => (
+                format!("port \"{to}\" is a mirror: it is given copies and nothing else"),
+                "name a port that is none, or \"flood\"".to_owned(),
+            ),
             Some(port) if port.switch == *name => return None,
             Some(port) => {
                 (format!("port \"{to}\" is on switch \"{}\"", port.switch), format!("name a port of \"{name}\""))

@@ -10,7 +10,7 @@ use super::{Context, words};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ringway switch set lan0 local=drop transit=drop
-  ringway switch set lan0 multicast=port:ids
+  ringway switch set lan0 multicast=port:router
 What is set: ringway status --json")]
 pub struct Args {
     #[command(subcommand)]
