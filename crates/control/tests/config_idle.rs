@@ -48,3 +48,52 @@ fn a_mirror_is_no_uplink_and_nowhere_that_frames_are_sent() {
     refused("multicast = \"port:p\"", "mirror = [\"q\"]", what);
     accepted("multicast = \"port:q\"", "mirror = [\"q\"]");
 }
+
+#[test]
+fn what_changes_nothing_for_a_mirror_is_refused_there() {
+    for key in [
+        "vlan = 10",
+        "trunk = [10]",
+        "guard = \"all\"",
+        "isolated = true",
+        "allow = []",
+        "uplinks = []",
+        "ip = \"10.0.0.1\"",
+    ] {
+        let (name, _) = key.split_once(' ').unwrap();
+        let what = format!("key \"port.p.{name}\": it changes nothing for a mirror, which is given copies");
+        refused("", &format!("mirror = [\"q\"]\n{key}"), &what);
+        accepted("", key);
+    }
+    refused("", "mirror = [\"q\"]\nstorm = { broadcast = \"1kpps\" }", "key \"port.p.storm\": a mirror has no limits");
+    accepted("", "mirror = [\"q\"]\nweight = 2\ncall_interval = \"1ms\"\nmirror_direction = \"in\"");
+}
+
+#[test]
+fn what_belongs_to_a_key_that_is_not_there_is_refused() {
+    for direction in ["both", "in", "out"] {
+        let keys = format!("mirror_direction = \"{direction}\"");
+        refused(
+            "",
+            &keys,
+            "key \"port.p.mirror_direction\": the port is no mirror; write mirror = [\"PORT\"], or leave it out",
+        );
+        refused("", &format!("mirror = []\n{keys}"), "the port is no mirror");
+    }
+    refused(
+        "",
+        "call_above = \"10kpps\"",
+        "key \"port.p.call_above\": there is no call_interval that it belongs to; write call_interval",
+    );
+    refused("", "call_interval = \"0s\"\ncall_above = \"10kpps\"", "there is no call_interval");
+    refused("", "call_interval = 1\ncall_above = \"10kpps\"", "key \"port.p.call_interval\": expected a duration");
+    accepted("", "call_above = \"0pps\"");
+    accepted("", "call_interval = \"1ms\"\ncall_above = \"10kpps\"");
+    refused(
+        "",
+        "trunk = []",
+        "key \"port.p.trunk\": the port is then in no VLAN; write trunk = [10, \"20-29\"], native = 1, or vlan",
+    );
+    refused("", "trunk = []\nnative = \"none\"", "the port is then in no VLAN");
+    accepted("", "trunk = []\nnative = 1");
+}

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::identity::{Guarding, Ports, Vlan};
 use super::mistake::{Mistake, nearest};
 use super::switch::{Flood, Forwarding};
 use super::units::show_bits;
@@ -275,6 +276,20 @@ fn mirrors_can_be(whole: &Whole<'_>) -> Vec<Finding> {
         if mirror.identity.uplink {
             let what = "a mirror leads nowhere: it is given copies and nothing else".to_owned();
             findings.push(entry.finding("uplink", what, "leave it out, or \"mirror\"".to_owned()));
+        }
+        let identity = &mirror.identity;
+        let idle = [
+            ("ip", !identity.ip.is_empty()),
+            ("guard", identity.guard != Guarding::Auto),
+            ("isolated", mirror.isolated),
+            ("uplinks", identity.uplinks != Ports::All),
+            ("allow", identity.allow != Ports::All),
+            ("vlan", matches!(identity.vlan, Vlan::Access(_))),
+            ("trunk", matches!(identity.vlan, Vlan::Trunk { .. })),
+        ];
+        for (key, _) in idle.into_iter().filter(|(_, is_there)| *is_there) {
+            let what = "it changes nothing for a mirror, which is given copies and may send nothing".to_owned();
+            findings.push(entry.finding(key, what, "leave it out, or \"mirror\"".to_owned()));
         }
         let limits = [
             ("ingress", mirror.ingress.is_some()),

@@ -142,6 +142,11 @@ impl VlanSet {
         Self(merged)
     }
 
+    /// Whether there is none in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// As they are written: `10`, `20-29`.
     pub fn ranges(&self) -> impl Iterator<Item = String> + '_ {
         let one = |&(first, last): &(u16, u16)| match first == last {
@@ -330,6 +335,13 @@ impl IdentityKeys {
                     keys.wrong("native", span, "only a trunk has a native VLAN", "write trunk = [...], too, or vlan");
                 }
             }
+        }
+        if let Vlan::Trunk { tagged, native: None } = &to.vlan
+            && tagged.is_empty()
+        {
+            let key = if self.trunk.is_some() { "trunk" } else { "native" };
+            let span = keys.entry(key).and_then(|e| e.node.span.clone());
+            keys.wrong(key, span, "the port is then in no VLAN", "write trunk = [10, \"20-29\"], native = 1, or vlan");
         }
         if let Guarding::These(checks) = &to.guard {
             let span = || keys.entry("guard").and_then(|e| e.node.span.clone());

@@ -242,6 +242,22 @@ impl PortKeys {
         port.poller = self.poller.unwrap_or(port.poller);
         port.mirror = self.mirror.clone().unwrap_or(std::mem::take(&mut port.mirror));
         port.mirror_direction = self.mirror_direction.unwrap_or(port.mirror_direction);
+        let idle = |key, what, right| {
+            let span = keys.entry(key).and_then(|e| e.span.clone());
+            keys.wrong(key, span, what, right);
+        };
+        let has_interval =
+            !port.calls.interval.is_zero() || keys.entry("call_interval").is_some_and(|_| self.call_interval.is_none());
+        if self.call_above.is_some_and(|above| above > 0) && !has_interval {
+            idle("call_above", "there is no call_interval that it belongs to", "write call_interval, or leave it out");
+        }
+        if port.mirror.is_empty() {
+            port.mirror_direction = Direction::default();
+            // A list that could not be read is a mistake of its own.
+            if self.mirror_direction.is_some() && (self.mirror.is_some() || keys.entry("mirror").is_none()) {
+                idle("mirror_direction", "the port is no mirror", "write mirror = [\"PORT\"], or leave it out");
+            }
+        }
         if let Some(e1000) = &mut port.e1000 {
             e1000.link = self.link.unwrap_or(e1000.link);
             e1000.completion_delay = self.completion_delay.unwrap_or(e1000.completion_delay);
