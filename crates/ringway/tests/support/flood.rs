@@ -33,7 +33,12 @@ pub fn client(daemon: &Daemon, from: u8, to: [u8; 6], lens: &[usize]) -> Flooder
 
 /// Several of them in one thread: as far as it has the processor, all send.
 pub fn clients(daemon: &Daemon, to: [u8; 6], each: &[(u8, &[usize])]) -> Flooder {
-    let attached = each.iter().map(|&(from, lens)| {
+    clients_to(daemon, &each.iter().map(|&(from, lens)| (from, to, lens)).collect::<Vec<_>>())
+}
+
+/// The same, each to an address of its own.
+pub fn clients_to(daemon: &Daemon, each: &[(u8, [u8; 6], &[usize])]) -> Flooder {
+    let attached = each.iter().map(|&(from, to, lens)| {
         let mut port = daemon.attach(&format!("lan0:p{from}")).unwrap();
         send(&mut port, &frame([2, 0, 0, 0, 0xff, 0xff], from, 60));
         (port, lens.iter().map(|&len| frame(to, from, len)).collect::<Vec<_>>())

@@ -1,0 +1,195 @@
+//! Limits are held to the frame. What passed between two looks is at most what there was in the bucket, what came in
+//! meanwhile and one frame; and it is no less, unless the bucket was full, where whoever is limited or limits did not have
+//! the processor for long: this is seen again then.
+
+use std::time::{Duration, Instant};
+
+use ringway_control::api::limits::LimitTally;
+use ringway_control::api::types::{PortStatus, Status};
+use ringway_control::client::Client;
+
+use crate::support::flood::{address, clients_to, config};
+use crate::support::{Daemon, until};
+
+/// How long a window is: at 8 kbit/s, 50 frames of 60 bytes come in.
+const WINDOW: Duration = Duration::from_secs(3);
+
+/// The daemon at a moment between two.
+struct Look {
+    began: Instant,
+    ended: Instant,
+    status: Status,
+}
+
+fn look(client: &Client) -> Look {
+    let began = Instant::now();
+    let status = client.status().expect("the daemon answers");
+    Look { began, ended: Instant::now(), status }
+}
+
+impl Look {
+    fn port(&self, name: &str) -> &PortStatus {
+        self.status.ports.iter().find(|port| port.name == name).expect("a port of the test")
+    }
+}
+
+/// What is limited.
+#[derive(Clone, Copy, Debug)]
+enum Of {
+    Ingress(&'static str),
+    Egress(&'static str),
+    Bucket,
+}
+
+/// A limit that is looked at: so many bytes or frames a second, so many at once, and the most that one frame takes.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    of: Of,
+    is_bytes: bool,
+    rate: f64,
+    burst: f64,
+    frame: f64,
+    /// It is more than this machine may be able to send.
+    is_high: bool,
+}
+
+impl Held {
+    fn of(self, look: &Look) -> (LimitTally, Option<f64>) {
+        let (tally, fill, frames_fill) = match self.of {
+            Of::Bucket => {
+                let bucket = &look.status.buckets[0];
+                (bucket.tally, bucket.fill, bucket.frames_fill)
+            }
+            Of::Ingress(port) | Of::Egress(port) => {
+                let port = look.port(port);
+                let limit = if matches!(self.of, Of::Ingress(_)) { &port.ingress } else { &port.egress };
+                let limit = limit.as_ref().expect("it has a limit");
+                (limit.tally, limit.fill, limit.frames_fill)
+            }
+        };
+        (tally, if self.is_bytes { fill } else { frames_fill })
+    }
+
+    /// Bytes or frames that have passed it.
+    fn passed(self, look: &Look) -> f64 {
+        let passed = self.of(look).0.passed;
+        if self.is_bytes { passed.bytes as f64 } else { passed.frames as f64 }
+    }
+
+    /// Bytes or frames that are in it.
+    fn left(self, look: &Look) -> f64 {
+        self.of(look).1.expect("it has a bucket") * self.burst
+    }
+
+    /// Bytes or frames that come in between two moments.
+    fn in_time(self, from: Instant, to: Instant) -> f64 {
+        self.rate * (to - from).as_secs_f64()
+    }
+
+    /// Frames were refused, or waited.
+    fn is_reached(self, look: &Look) -> bool {
+        let tally = self.of(look).0;
+        tally.refused.all() + tally.waits > 0
+    }
+}
+
+/// Of windows, each between three looks and three: what passed is the second's and the fifth's, and what was left at no later
+/// a moment or no earlier is the others'.
+fn hold(daemon: &Daemon, limits: &[Held]) {
+    let client = Client::new(&daemon.runtime_dir());
+    let mut unseen: Vec<Held> = limits.iter().copied().filter(|limit| !limit.is_high).collect();
+    until("all are reached, and nearly empty", || {
+        let look = look(&client);
+        unseen.iter().all(|limit| limit.is_reached(&look) && limit.left(&look) < limit.burst / 2.0)
+    });
+    until("all let pass what they are to", || {
+        let [before, first, after] = [(); 3].map(|()| look(&client));
+        std::thread::sleep(WINDOW.saturating_sub(first.ended.elapsed()));
+        let [before_last, last, end] = [(); 3].map(|()| look(&client));
+        for limit in limits {
+            let passed = limit.passed(&last) - limit.passed(&first);
+            let used = limit.left(&before) - limit.left(&end);
+            let most = used + limit.in_time(before.began, end.ended) + limit.frame;
+            eprintln!("{:?}: {passed} of {most:.0}", limit.of);
+            assert!(passed <= most, "{limit:?}: {passed} have passed, and {most} may");
+        }
+        unseen.retain(|limit| {
+            let passed = limit.passed(&last) - limit.passed(&first);
+            let used = limit.left(&after) - limit.left(&before_last);
+            let came = limit.in_time(after.ended, before_last.began);
+            passed < used + came - limit.in_time(before_last.began, before_last.ended) - limit.frame
+        });
+        unseen.is_empty()
+    });
+}
+
+/// What is set for each of four ports, what comes of it in bytes or frames a second, and frames for it.
+const RATES: [(&str, f64, f64, &[usize]); 4] = [
+    ("rate = \"8kbit\", burst = \"1514B\"", 1e3, 1514.0, &[60]),
+    ("rate = \"100Mbit\", burst = \"12500kB\"", 12.5e6, 12.5e6, &[60, 1514, 590]),
+    ("rate = \"10Gbit\", burst = \"12500kB\"", 1.25e9, 12.5e6, &[9000]),
+    ("frames = \"1kpps\", frames_burst = 1000", 1e3, 1e3, &[60, 1514]),
+];
+
+fn held(row: usize, of: Of) -> Held {
+    let (_, rate, burst, lens) = RATES[row];
+    let is_bytes = row < 3;
+    let frame = if is_bytes { *lens.iter().max().expect("lengths") as f64 } else { 1.0 };
+    Held { of, is_bytes, rate, burst, frame, is_high: row == 2 }
+}
+
+/// Ports 1 to 4 flood 5 to 8, where one of each pair is limited.
+fn floods_are_held(at_ingress: bool, on_excess: &str) {
+    let way = if at_ingress { "ingress" } else { "egress" };
+    let limits = RATES.map(|(keys, ..)| format!("{way} = {{ {keys}, on_excess = \"{on_excess}\" }}"));
+    let none = [const { String::new() }; 4];
+    let ports = if at_ingress { [limits, none] } else { [none, limits] }.concat();
+    let daemon = Daemon::start(&config(&ports.iter().map(String::as_str).collect::<Vec<_>>()));
+    let none: &[usize] = &[];
+    let ends = (1..=4).flat_map(|n| [(n, address(n + 4), RATES[usize::from(n) - 1].3), (n + 4, address(n), none)]);
+    let _floods = clients_to(&daemon, &ends.collect::<Vec<_>>());
+    let names = if at_ingress { ["p1", "p2", "p3", "p4"] } else { ["p5", "p6", "p7", "p8"] };
+    let of = names.map(if at_ingress { Of::Ingress } else { Of::Egress });
+    hold(&daemon, &[0, 1, 2, 3].map(|row| held(row, of[row])));
+}
+
+#[test]
+fn what_a_flood_may_send_is_exact_where_the_excess_is_dropped() {
+    floods_are_held(true, "drop");
+}
+
+#[test]
+fn what_a_flood_may_send_is_exact_where_the_excess_waits() {
+    floods_are_held(true, "wait");
+}
+
+#[test]
+fn what_a_port_is_given_of_a_flood_is_exact_where_the_excess_is_dropped() {
+    floods_are_held(false, "drop");
+}
+
+#[test]
+fn what_a_port_is_given_of_a_flood_is_exact_where_the_excess_waits() {
+    floods_are_held(false, "wait");
+}
+
+#[test]
+fn what_ports_have_together_is_exact_whatever_they_send_and_are_given() {
+    let ports = [
+        "ingress = { bucket = \"tenant\" }",
+        "ingress = { bucket = \"tenant\", ceiling = \"20Mbit\" }",
+        "ingress = { bucket = \"tenant\", on_excess = \"wait\" }",
+        "egress = { bucket = \"tenant\" }",
+        "",
+        "",
+    ];
+    let bucket = "[bucket.tenant]\nrate = \"100Mbit\"\nburst = \"12500kB\"\n";
+    let daemon = Daemon::start(&(bucket.to_owned() + &config(&ports)));
+    let lens: [&[usize]; 6] = [&[60], &[1514], &[590], &[], &[], &[60, 1514]];
+    let to = [5, 5, 5, 6, 1, 4].map(address);
+    let ends: Vec<_> = (1..=6).zip(to).zip(lens).map(|((n, to), lens)| (n, to, lens)).collect();
+    let _floods = clients_to(&daemon, &ends);
+    // Its frames, whoever has it, are one poller's: it owes for one at most.
+    let bucket = Held { of: Of::Bucket, is_bytes: true, rate: 12.5e6, burst: 12.5e6, frame: 1514.0, is_high: false };
+    hold(&daemon, &[bucket]);
+}
