@@ -26,7 +26,7 @@ pub fn frame(to: [u8; 6], from: u8, len: usize) -> Vec<u8> {
     frame
 }
 
-/// Sends frames of these lengths from port `p{from}`, or takes what comes where there is none.
+/// Sends numbered frames of these lengths from port `p{from}`, or takes what comes where there is none.
 pub fn client(daemon: &Daemon, from: u8, to: [u8; 6], lens: &[usize]) -> Flooder {
     clients(daemon, to, &[(from, lens)])
 }
@@ -41,7 +41,7 @@ pub fn clients_to(daemon: &Daemon, each: &[(u8, [u8; 6], &[usize])]) -> Flooder 
     let attached = each.iter().map(|&(from, to, lens)| {
         let mut port = daemon.attach(&format!("lan0:p{from}")).unwrap();
         send(&mut port, &frame([2, 0, 0, 0, 0xff, 0xff], from, 60));
-        (port, lens.iter().map(|&len| frame(to, from, len)).collect::<Vec<_>>())
+        (port, lens.iter().map(|&len| frame(to, from, len)).collect::<Vec<_>>(), 0u32)
     });
     let mut attached: Vec<_> = attached.collect();
     let stop = Arc::new(AtomicBool::new(false));
@@ -49,13 +49,17 @@ pub fn clients_to(daemon: &Daemon, each: &[(u8, [u8; 6], &[usize])]) -> Flooder 
     let thread = std::thread::spawn(move || {
         while !stopped.load(Ordering::Relaxed) {
             let mut sent = false;
-            for (port, frames) in &mut attached {
+            for (port, frames, number) in &mut attached {
                 port.rx().drain(256, |_| {});
-                for frame in frames.iter().cycle().take(64) {
+                let lens = frames.len();
+                let most = if lens == 0 { 0 } else { 64 };
+                for turn in 0..most {
+                    let frame = &mut frames[turn % lens];
+                    frame[14..18].copy_from_slice(&number.to_be_bytes());
                     if !port.tx().push(frame) {
                         break;
                     }
-                    sent = true;
+                    (*number, sent) = (number.wrapping_add(1), true);
                 }
                 port.flush();
             }

@@ -1,0 +1,218 @@
+//! Limits on ports of every kind: each frame passes or is counted as refused; where the excess waits, none is lost and all come
+//! in order.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ringway_client::Port;
+use ringway_control::api::limits::LimitStatus;
+use ringway_control::client::Client;
+use ringway_traffic::{E1000Endpoint, E1000Mode, E1000Options, Endpoint, Packed, Split, VirtioEndpoint, VirtioOptions};
+
+use crate::common::Namespace;
+use crate::support::flood::{address, config, drops, frame};
+use crate::support::{Daemon, send, until};
+
+/// Frames of one sender, fewer than any ring has room for.
+const FRAMES: u32 = 200;
+/// Frames that pass at once.
+const BURST: u32 = 10;
+
+/// What sends to a port. Each keeps its connection.
+enum Sender {
+    Process(Box<Port>),
+    Split(Box<VirtioEndpoint<Split>>),
+    Packed(Box<VirtioEndpoint<Packed>>),
+    E1000(Box<E1000Endpoint>),
+    Stream(UnixStream),
+    Tap(UdpSocket),
+}
+
+/// Sends all frames from an endpoint, with their numbers.
+fn send_all(to: &mut impl Endpoint) {
+    for number in 0..FRAMES {
+        let frame = numbered(number);
+        until("there is room", || to.tx_push(frame.len(), |bytes| bytes.copy_from_slice(&frame)));
+        to.tx_flush();
+    }
+}
+
+fn numbered(number: u32) -> Vec<u8> {
+    let mut frame = frame(address(2), 1, 60);
+    frame[14..18].copy_from_slice(&number.to_be_bytes());
+    frame
+}
+
+/// The number of a frame, also when the kernel has put it into a datagram.
+fn number(frame: &[u8]) -> u32 {
+    let at = if frame[12..14] == [8, 0] { 42 } else { 14 };
+    u32::from_be_bytes(frame[at..at + 4].try_into().expect("four bytes"))
+}
+
+impl Sender {
+    /// Of port `p1`.
+    fn attach(daemon: &Daemon, kind: &Kind, space: Option<&Namespace>) -> Sender {
+        let socket = daemon.runtime_dir().join("p1.sock");
+        let virtio = VirtioOptions::default();
+        match kind.name {
+            "process" => Sender::Process(Box::new(daemon.attach("lan0:p1").expect("the port takes a client"))),
+            "split ring" => Sender::Split(Box::new(VirtioEndpoint::attach(&socket, &virtio).expect("a front end"))),
+            "packed ring" => Sender::Packed(Box::new(VirtioEndpoint::attach(&socket, &virtio).expect("a front end"))),
+            "e1000" | "e1000e" => {
+                let mode = if kind.name == "e1000" { E1000Mode::Base } else { E1000Mode::Mapped };
+                let options = E1000Options { mode, ..E1000Options::default() };
+                Sender::E1000(Box::new(E1000Endpoint::attach(&socket, &options).expect("a front end")))
+            }
+            "stream" => Sender::Stream(UnixStream::connect(socket).expect("a peer")),
+            _ => Sender::Tap(socket_in(space.expect("its namespace"))),
+        }
+    }
+
+    fn send_all(&mut self) {
+        match self {
+            Sender::Process(port) => {
+                (0..FRAMES).for_each(|number| assert!(port.tx().push(&numbered(number))));
+                port.flush();
+            }
+            Sender::Split(endpoint) => send_all(&mut **endpoint),
+            Sender::Packed(endpoint) => send_all(&mut **endpoint),
+            Sender::E1000(endpoint) => send_all(&mut **endpoint),
+            Sender::Stream(socket) => {
+                for number in 0..FRAMES {
+                    let frame = numbered(number);
+                    let length = (frame.len() as u32).to_be_bytes();
+                    socket.write_all(&[&length[..], &frame].concat()).expect("the peer reads");
+                }
+            }
+            Sender::Tap(socket) => {
+                for number in 0..FRAMES {
+                    let _ = socket.send_to(&number.to_be_bytes(), "10.77.0.9:9").expect("the kernel sends");
+                }
+            }
+        }
+    }
+}
+
+/// A socket that sends from 10.77.0.1 in a namespace.
+fn socket_in(space: &Namespace) -> UdpSocket {
+    space.ok("ip", &["addr", "add", "10.77.0.1/24", "dev", "p1"]);
+    space.ok("ip", &["neigh", "add", "10.77.0.9", "lladdr", "02:00:00:00:00:02", "dev", "p1"]);
+    let namespace = File::open(Path::new("/run/netns").join(&space.name)).expect("a namespace");
+    let entered = std::thread::spawn(move || {
+        rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(rustix::thread::LinkNameSpaceType::Network))
+            .expect("it can be entered");
+        UdpSocket::bind("10.77.0.1:0").expect("a socket")
+    });
+    entered.join().expect("a socket")
+}
+
+struct Kind {
+    name: &'static str,
+    /// What the configuration says of its port.
+    keys: &'static str,
+    /// Whether its frames can wait in its ring for a receiver, too.
+    has_ring: bool,
+}
+
+const fn kind(name: &'static str, keys: &'static str, has_ring: bool) -> Kind {
+    Kind { name, keys, has_ring }
+}
+
+/// A frame a second passes where the excess is dropped, so that some surely are; and where it waits so many as to have all in
+/// less than a second.
+fn limit(waits: bool) -> String {
+    let (rate, excess) = if waits { (500, "wait") } else { (1, "drop") };
+    format!("{{ frames = \"{rate}pps\", frames_burst = {BURST}, on_excess = \"{excess}\" }}")
+}
+
+/// Frames from a port of this kind, limited there or where they go.
+fn conserves(kind: &Kind, at_ingress: bool, waits: bool) {
+    let what = format!("{}, at ingress: {at_ingress}, waits: {waits}", kind.name);
+    let space = (kind.name == "tap").then(Namespace::new);
+    let netns = space.as_ref().map(|space| format!("netns = \"{}\"\n", space.name)).unwrap_or_default();
+    let [mine, other] = if at_ingress { ["ingress", ""] } else { ["", "egress"] };
+    let limited = |way: &str| if way.is_empty() { String::new() } else { format!("{way} = {}", limit(waits)) };
+    let ports = [format!("{}\n{netns}{}", kind.keys, limited(mine)), limited(other)];
+    let config = config(&ports.each_ref().map(String::as_str)).replace("kind = \"process\"\nkind", "kind");
+    let daemon = Daemon::start(&config);
+    let mut receiver = daemon.attach("lan0:p2").expect("the port takes a client");
+    send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 2, 60));
+    until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:02"));
+    let mut sender = Sender::attach(&daemon, kind, space.as_ref());
+    until("the sender is there", || daemon.port("p1")["state"] == "up");
+    let client = Client::new(&daemon.runtime_dir());
+    let tally = || {
+        let status = client.status().expect("the daemon answers");
+        let port = |name: &str| status.ports.iter().find(|port| port.name == name).expect("a port").clone();
+        let limit: Option<LimitStatus> = if at_ingress { port("p1").ingress } else { port("p2").egress };
+        (port("p1").input.frames, limit.expect("it has a limit").tally)
+    };
+
+    let began = Instant::now();
+    sender.send_all();
+    let mut numbers = Vec::new();
+    until("each has passed or is refused", || {
+        receiver.rx().drain(256, |frame| numbers.push(number(frame)));
+        let (taken, tally) = tally();
+        let all = tally.passed.frames + tally.refused.all();
+        assert!(taken.max(all) <= FRAMES.into(), "{what}: {taken} {tally:?}");
+        all == u64::from(FRAMES)
+    });
+    let (took, passed) = (began.elapsed(), tally().1.passed.frames);
+    until("what passed arrives", || {
+        receiver.rx().drain(256, |frame| numbers.push(number(frame)));
+        numbers.len() as u64 >= passed
+    });
+    assert!(numbers.is_sorted_by(|one, next| one < next), "{what}: {numbers:?}");
+    assert_eq!((numbers.len() as u64, tally().0), (passed, FRAMES.into()), "{what}");
+    let refused = drops(&daemon, "p1", "rate_limited") + drops(&daemon, "p2", "egress_limited");
+    assert_eq!(refused, tally().1.refused.all(), "{what}");
+    if waits && (at_ingress || kind.has_ring) {
+        assert_eq!(refused, 0, "{what}: none is lost");
+        assert!(tally().1.waits > 0, "{what}");
+        // One passes on credit.
+        assert!(took >= Duration::from_millis(2) * (FRAMES - BURST - 1), "{what}: {took:?}");
+    } else {
+        let rate = if waits { 500 } else { 1 };
+        let most = u64::from(BURST) + 1 + rate * took.as_millis() as u64 / 1000;
+        assert!((u64::from(BURST)..=most).contains(&passed), "{what}: {passed} passed, and {most} may");
+    }
+}
+
+fn conserves_everywhere(kind: &Kind) {
+    for (at_ingress, waits) in [(true, false), (true, true), (false, false), (false, true)] {
+        conserves(kind, at_ingress, waits);
+    }
+}
+
+#[test]
+fn frames_from_a_process_pass_or_are_counted() {
+    conserves_everywhere(&kind("process", "kind = \"process\"", true));
+}
+
+#[test]
+fn frames_from_a_virtual_machine_pass_or_are_counted() {
+    conserves_everywhere(&kind("split ring", "kind = \"vhost-user\"", true));
+    conserves_everywhere(&kind("packed ring", "kind = \"vhost-user\"", true));
+}
+
+#[test]
+fn frames_from_an_emulated_nic_pass_or_are_counted() {
+    conserves_everywhere(&kind("e1000", "kind = \"e1000\"", true));
+    conserves_everywhere(&kind("e1000e", "kind = \"e1000\"\nmodel = \"e1000e\"", true));
+}
+
+#[test]
+fn frames_from_a_stream_pass_or_are_counted() {
+    conserves_everywhere(&kind("stream", "kind = \"stream\"", false));
+}
+
+#[test]
+fn frames_from_a_device_pass_or_are_counted() {
+    conserves_everywhere(&kind("tap", "kind = \"tap\"", false));
+}
