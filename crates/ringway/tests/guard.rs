@@ -224,3 +224,27 @@ fn an_address_that_moves_is_reported_and_one_that_two_ports_use_is_called_that()
     assert_eq!((&moves()[0]["count"], &moves()[0]["duplicate"]), (&json!(2), &json!(true)));
     assert!(daemon.ok(&["status"]).contains("used twice, or a loop"));
 }
+
+#[test]
+fn a_port_has_as_many_addresses_as_it_can_have_and_one_more_is_refused() {
+    let daemon = Daemon::start("[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\n");
+    let macs = |count: usize| {
+        let macs = (0..count).map(|n| format!("\"06:00:00:00:{:02x}:{:02x}\"", n / 256, n % 256));
+        format!("mac=[{}]", macs.collect::<Vec<_>>().join(","))
+    };
+    let ips = |count: usize| {
+        let ips = (0..count).map(|n| format!("\"10.77.{}.{}\"", n / 256, n % 256));
+        format!("ip=[{}]", ips.collect::<Vec<_>>().join(","))
+    };
+    let has = || {
+        let port = daemon.port("p");
+        [&port["mac"], &port["identity"]["ip"]].map(|list| list.as_array().map_or(0, Vec::len))
+    };
+    daemon.ok(&["port", "set", "p", &macs(4096), &ips(1024)]);
+    assert_eq!(has(), [4096, 1024]);
+    for (keys, right) in [(macs(4097), "a port can have up to 4096"), (ips(1025), "a port can have up to 1024")] {
+        let said = daemon.ringway(&["port", "set", "p", &keys]);
+        assert!(said.code == Some(2) && said.err.contains(right), "{right}: {}", said.err);
+        assert_eq!(has(), [4096, 1024], "what is refused changes nothing");
+    }
+}

@@ -116,7 +116,7 @@ fn the_rules_of_a_switch_keep_its_machines_in_and_strangers_out() {
 }
 
 #[test]
-fn rules_pairs_and_isolation_change_under_a_flood_and_let_nothing_more_through_at_once() {
+fn rules_pairs_isolation_addresses_and_vlans_change_under_a_flood_and_let_nothing_more_through_at_once() {
     let with = |rules: &str, keys: [&str; 2]| {
         let [one, other] = [1, 2].map(|n| format!("mac = \"02:00:00:00:00:0{n}\"\n{}", keys[n - 1]));
         config(&[&one, &other, ""]).replacen("[switch.lan0]\n", &format!("[switch.lan0]\n{rules}\n"), 1)
@@ -131,6 +131,10 @@ fn rules_pairs_and_isolation_change_under_a_flood_and_let_nothing_more_through_a
         (with("", ["allow = [\"p3\"]", ""]), "pair_denied"),
         (with("", ["", "allow = []"]), "pair_denied"),
         (with("", ["isolated = true", "isolated = true"]), "isolated"),
+        (open.replace("02:00:00:00:00:01", "02:00:00:00:00:77"), "spoofed_mac"),
+        (with("", ["trunk = [10]", ""]), "vlan_denied"),
+        (with("", ["vlan = 10", ""]), "vlan_denied"),
+        (with("", ["", "vlan = 10"]), "vlan_denied"),
     ] {
         let (frames, before) = (given(), drops(&daemon, "p1", reason));
         until("frames flow", || given() > frames + 1000);
