@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -57,7 +57,7 @@ impl RuntimeDir {
     /// Makes the directory if need be (mode 0700), claims it and removes the sockets that a dead daemon left.
     ///
     /// # Errors
-    /// A live daemon has it, or it cannot be made.
+    /// A live daemon has it, somebody else can put sockets of his own there, or it cannot be made.
     pub fn claim(path: &Path) -> Result<Self, ClaimError> {
         let unusable = |why: io::Error| ClaimError::Unusable { path: path.to_owned(), why };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(unusable)?;
@@ -70,6 +70,7 @@ impl RuntimeDir {
             ))));
         }
         let lock = File::open(&path).map_err(unusable)?;
+        ours_alone(&lock).map_err(unusable)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(ClaimError::Taken(path)),
@@ -101,6 +102,20 @@ impl RuntimeDir {
     }
 }
 
+/// Who owns a directory, or can write to it, can put another socket in the place of one that is there.
+fn ours_alone(directory: &File) -> io::Result<()> {
+    let (meta, me) = (directory.metadata()?, rustix::process::geteuid().as_raw());
+    let wrong = if meta.uid() != me {
+        format!("it belongs to user {} and this is user {me}: choose another with --runtime-dir", meta.uid())
+    } else if meta.mode() & 0o022 != 0 {
+        let mode = meta.mode() & 0o7777;
+        format!("others can write to it (mode {mode:04o}): \"chmod go-w\" it, or choose another with --runtime-dir")
+    } else {
+        return Ok(());
+    };
+    Err(io::Error::other(wrong))
+}
+
 impl Drop for RuntimeDir {
     fn drop(&mut self) {
         // Nothing to be done about a failure: the next daemon tries again.
@@ -111,6 +126,7 @@ impl Drop for RuntimeDir {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown};
     use std::os::unix::net::UnixListener;
 
     #[test]
@@ -134,5 +150,32 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error = RuntimeDir::claim(&dir.path().join("x".repeat(100))).unwrap_err();
         assert!(error.to_string().contains("at most 94 bytes"), "{error}");
+    }
+
+    #[test]
+    fn a_directory_that_others_own_or_can_write_to_is_refused_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join(CONTROL_SOCKET), "").unwrap();
+        for mode in [0o770, 0o702, 0o1777] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let error = RuntimeDir::claim(&path).unwrap_err().to_string();
+            assert!(error.contains(&format!("others can write to it (mode {mode:04o}): \"chmod go-w\" it")), "{error}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let (theirs, owner) = if rustix::process::geteuid().is_root() {
+            chown(&path, Some(65534), None).unwrap();
+            (path.as_path(), 65534)
+        } else {
+            (Path::new("/"), 0)
+        };
+        let error = RuntimeDir::claim(theirs).unwrap_err().to_string();
+        assert!(error.contains(&format!("it belongs to user {owner} and this is user")), "{error}");
+        assert!(path.join(CONTROL_SOCKET).exists(), "what is there is not ours to take away");
+        if owner != 0 {
+            chown(&path, Some(0), None).unwrap();
+        }
+        RuntimeDir::claim(&path).unwrap();
     }
 }

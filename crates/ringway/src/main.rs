@@ -21,7 +21,8 @@ use tracing_subscriber::EnvFilter;
   ringway status"
 )]
 struct Command {
-    /// Directory of the daemon's sockets [default: /run/ringway for root, else $XDG_RUNTIME_DIR/ringway]
+    /// Directory of the daemon's sockets [default: /run/ringway for root, else $XDG_RUNTIME_DIR/ringway, else
+    /// /tmp/ringway-UID]
     #[arg(long, global = true, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
     /// Say more on stderr; twice: everything. RUST_LOG overrides it

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,11 +11,16 @@ use axum::Router;
 use axum::extract::Request;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use rustix::fs::Mode;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, listen, socket_with};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::AbortHandle;
 
 /// Connections served at once. For one more, one that has not asked for anything yet is ended.
 const CONNECTIONS_MAX: usize = 64;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// A client has this long for its request's line and headers.
 const HEAD_TIME: Duration = Duration::from_secs(2);
@@ -32,10 +36,14 @@ const HEAD_MAX: usize = 8192;
 /// # Errors
 /// The kernel refuses.
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
-    // Between these two calls the directory's own mode protects the socket, and nobody accepts yet.
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // A socket gets its mode when it is bound: there is no moment in which others may connect, and nothing else at this
+    // path is given one.
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    listen(&socket, BACKLOG)?;
+    UnixListener::from_std(socket.into())
 }
 
 /// A connection that is being served, oldest first in a list of them.
