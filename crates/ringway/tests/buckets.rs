@@ -230,12 +230,13 @@ fn a_port_that_a_client_made_is_held_to_the_buckets_there_are() {
         assert!(said.code == Some(2) && said.err.contains(wanted), "{limit}: {}", said.err);
         assert_eq!(daemon.port("probe")["ingress"], Value::Null);
     }
-    assert_eq!(daemon.ok(&["port", "set", "lan0:probe", "egress={bucket=\"tenant\"}"]), "changed port probe\n");
+    let changed = |said: String| assert!(said.starts_with("changed port probe until its client goes"), "{said}");
+    changed(daemon.ok(&["port", "set", "lan0:probe", "egress={bucket=\"tenant\"}"]));
     daemon.reload("[switch.lan0]\n");
     daemon.complains("key \"port.lan0:probe.egress.bucket\": there is no bucket \"tenant\"");
     daemon.complains("not reloaded: nothing has changed");
     assert_eq!(daemon.status()["buckets"][0]["rate"], "8Mbit");
-    assert_eq!(daemon.ok(&["port", "set", "lan0:probe", "egress={}"]), "changed port probe\n");
+    changed(daemon.ok(&["port", "set", "lan0:probe", "egress={}"]));
     daemon.reload("[switch.lan0]\n");
     assert_eq!(daemon.line(), "reloaded: removed bucket tenant");
 }

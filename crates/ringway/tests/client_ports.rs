@@ -4,6 +4,11 @@ mod support;
 
 use support::{Daemon, Said, until};
 
+/// What is said when a port that a client made has changed.
+fn changed(switch: &str, name: &str) -> String {
+    format!("changed port {name} until its client goes; to keep it so: ringway port add {switch}:{name} kind=process\n")
+}
+
 fn refused(said: &Said, wanted: &str) {
     assert!(said.code == Some(2) && said.err.contains(wanted), "{wanted} is not in: {} {}", said.out, said.err);
 }
@@ -59,7 +64,7 @@ fn fewer_pollers_leave_no_client_port_on_one_that_is_not_there() {
     daemon.reload("[engine]\ncores = [0]\n[switch.lan0]\n");
     assert_eq!(daemon.line(), "reloaded: changed engine");
     assert_eq!(daemon.port("c1")["poller"], 0);
-    assert_eq!(daemon.ok(&["port", "set", "c1", "weight=2"]), "changed port c1\n");
+    assert_eq!(daemon.ok(&["port", "set", "c1", "weight=2"]), changed("lan0", "c1"));
     refused(&daemon.ringway(&["port", "set", "c1", "poller=1"]), "key \"poller\": there is no poller 1");
 }
 
@@ -69,7 +74,7 @@ fn a_client_port_and_a_configured_one_of_another_switch_may_have_one_name() {
     let config = format!("{config}[port.vm2]\nswitch = \"lan0\"\nkind = \"process\"\nallow = [\"vm1\"]\n");
     let daemon = Daemon::start(&config);
     let _client = daemon.attach("lan1:vm1").unwrap();
-    assert_eq!(daemon.ok(&["port", "set", "lan1:vm1", "weight=3"]), "changed port vm1\n");
+    assert_eq!(daemon.ok(&["port", "set", "lan1:vm1", "weight=3"]), changed("lan1", "vm1"));
     assert_eq!(daemon.ok(&["port", "set", "lan0:vm1", "weight=2"]), "changed port vm1\n");
 }
 
@@ -80,7 +85,7 @@ fn an_uplink_that_a_client_made_can_be_used_while_it_is_there_and_is_in_nobodys_
     let client = daemon.attach("lan0:up0").unwrap();
     let uplinks = |names: &str| daemon.ringway(&["port", "set", "vm1", &format!("uplinks={names}")]);
     refused(&uplinks("[\"up0\"]"), "key \"uplinks\": port \"up0\" is no uplink");
-    assert_eq!(daemon.ok(&["port", "set", "up0", "uplink=true"]), "changed port up0\n");
+    assert_eq!(daemon.ok(&["port", "set", "up0", "uplink=true"]), changed("lan0", "up0"));
     assert_eq!(uplinks("[\"up0\"]").code, Some(0));
     refused(
         &daemon.ringway(&["port", "set", "up0", "uplink=false"]),
@@ -98,4 +103,35 @@ fn an_uplink_that_a_client_made_can_be_used_while_it_is_there_and_is_in_nobodys_
     assert_eq!(daemon.ok(&["port", "set", "vm1", "weight=3"]), "changed port vm1\n");
     daemon.reload(&config.replace("kind", "isolated = true\nkind"));
     until("the file is in force", || daemon.port("vm1")["isolated"] == true);
+}
+
+#[test]
+fn what_is_set_of_a_client_port_goes_with_its_client_unless_the_port_is_added() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let client = daemon.attach("lan0:evil").unwrap();
+    let keys = ["port", "set", "evil", "ingress={rate=\"1Mbit\"}", "weight=3", "vlan=10"];
+    assert_eq!(daemon.ok(&keys), changed("lan0", "evil"));
+    drop(client);
+    until("it is gone", || daemon.port("evil").is_null());
+    let client = daemon.attach("lan0:evil").unwrap();
+    let settings = || {
+        let port = daemon.port("evil");
+        (
+            port["ingress"]["rate"].as_str().map(str::to_owned),
+            port["weight"].as_u64(),
+            port["identity"]["vlan"].as_u64(),
+        )
+    };
+    assert_eq!(settings(), (None, Some(1), None), "whoever comes next is as any that nobody set");
+    assert_eq!(daemon.ok(&keys), changed("lan0", "evil"));
+    // It is added as it is, but for what the command names.
+    let added = daemon.ok(&["port", "add", "lan0:evil", "kind=process", "weight=2"]);
+    assert_eq!(added, "added port evil to switch lan0\n");
+    let wanted = (Some("1Mbit".to_owned()), Some(2), Some(10));
+    assert_eq!(settings(), wanted);
+    drop(client);
+    until("it is gone", || daemon.port("evil")["state"] == "waiting");
+    let _client = daemon.attach("lan0:evil").unwrap();
+    assert_eq!(settings(), wanted);
+    assert_eq!(daemon.ok(&["port", "set", "evil", "weight=1"]), "changed port evil\n");
 }

@@ -79,7 +79,7 @@ fn read(root: &Node, host: &Host, mistakes: &RefCell<Vec<Mistake>>) -> Config {
     let switches = read_named(&section("switch"), mistakes, |_, keys| Some(Switch::read(keys, &Switch::default())));
     let buckets = read_named(&section("bucket"), mistakes, |_, keys| Bucket::read(keys));
     let ports = read_named(&section("port"), mistakes, |name, keys| {
-        let port = PortKeys::read(&keys).complete(name, &keys);
+        let port = PortKeys::read(&keys).complete(name, &keys, &Made::new());
         keys.finish();
         port
     });

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::check::Made;
 use super::e1000::{Cable, E1000, Model, Registers};
 use super::identity::IdentityKeys;
 use super::keys::Keys;
@@ -142,8 +143,9 @@ impl PortKeys {
         }
     }
 
-    /// Makes a port called `name`, noting what is missing or does not go together.
-    pub fn complete(self, name: &Name, keys: &Keys<'_>) -> Option<Port> {
+    /// Makes a port called `name`, noting what is missing or does not go together. Of one that a client `made` stays what is
+    /// not written.
+    pub fn complete(self, name: &Name, keys: &Keys<'_>, made: &Made) -> Option<Port> {
         let has = |key| keys.entry(key).is_some();
         if !has("switch") {
             keys.missing("switch", "name the switch this port is on: switch = \"NAME\"");
@@ -159,7 +161,8 @@ impl PortKeys {
         {
             keys.missing("device", format!("the port's name does not do, as {what}"));
         }
-        let mut port = Port::new(switch, kind, name);
+        let made = made.get(&(switch.clone(), name.clone())).filter(|made| made.kind == kind);
+        let mut port = made.cloned().unwrap_or_else(|| Port::new(switch, kind, name));
         if let Some(e1000) = &mut port.e1000 {
             *e1000 = self.nic(keys);
         }

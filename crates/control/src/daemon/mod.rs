@@ -116,12 +116,12 @@ impl Daemon {
         self.ender = Some(ender);
     }
 
-    /// Adds a port.
+    /// Adds a port, or keeps one that a client made.
     ///
     /// # Errors
     /// Nothing has changed.
     pub fn add_port(&mut self, port: &PortRef, keys: &Node) -> Result<Vec<String>, Refused> {
-        let target = self.running.with_port(port, keys)?;
+        let target = self.running.with_port(port, keys, &self.made(&self.running.config))?;
         self.apply(target, &format!("port.{}.", port.name))
     }
 
@@ -149,7 +149,8 @@ impl Daemon {
             live.set(&name, new);
         }
         self.publish();
-        Ok(vec![format!("changed port {name}")])
+        let keep = format!("ringway port add {switch}:{name} kind=process");
+        Ok(vec![format!("changed port {name} until its client goes; to keep it so: {keep}")])
     }
 
     /// Removes a port, configured or made by a client; the client is told.

@@ -36,15 +36,16 @@ impl Running {
         &self.host.runtime_dir
     }
 
-    /// What would run with one more port.
+    /// What would run with one more port, or with one that a client `made` and that is to stay: what the keys do not name of
+    /// it is as it is.
     ///
     /// # Errors
     /// Keys are wrong or missing, or the name is taken.
-    pub fn with_port(&self, port: &PortRef, keys: &Node) -> Result<Config, Refused> {
+    pub fn with_port(&self, port: &PortRef, keys: &Node, made: &Made) -> Result<Config, Refused> {
         let mistakes = RefCell::default();
         let keys = with_switch_of(port, keys);
         let keys = Keys::new("", &keys, None, &mistakes);
-        let new = PortKeys::read(&keys).complete(&port.name, &keys);
+        let new = PortKeys::read(&keys).complete(&port.name, &keys, made);
         if let (Some(new), Some(given)) = (&new, &port.switch)
             && new.switch != *given
         {

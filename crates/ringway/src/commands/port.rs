@@ -29,7 +29,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Add a port
+    /// Add a port, or keep one that a client made by attaching
     #[command(after_help = KEYS)]
     Add {
         /// NAME, or SWITCH:NAME
