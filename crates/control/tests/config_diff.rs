@@ -111,7 +111,7 @@ prop_compose! {
         config.attach.max_ports = max_ports;
         for (name, port) in ports {
             config.ports.insert(name.clone(), port);
-            if !check(&config, &Made::new(), &host()).is_empty() {
+            if !check(&config, &Made::new(), &host(), "").is_empty() {
                 config.ports.remove(&name);
             }
         }

@@ -2,14 +2,22 @@
 
 use ringway_control::config::{Host, parse};
 
-/// What is said of a port's keys, on a switch that has these.
+/// What is said of a port's keys.
+fn said_of(keys: &str) -> String {
+    report(&format!("[switch.a]\n[port.p]\nswitch = \"a\"\n{keys}\n"))
+}
+
+/// What is said of a process port's keys, on a switch that has these.
 fn said(switch: &str, keys: &str) -> String {
     let text = format!(
         "[switch.a]\n{switch}\n[port.q]\nswitch = \"a\"\nkind = \"process\"\n[port.p]\nswitch = \"a\"\nkind = \"process\"\n{keys}\n"
     );
+    report(&text)
+}
+
+fn report(text: &str) -> String {
     let host = Host { cpus: vec![0, 1], runtime_dir: "/run/ringway".into() };
-    let parsed = parse("r", &text, &host);
-    parsed.map_or_else(|rejected| rejected.to_string(), |_| String::new())
+    parse("r", text, &host).map_or_else(|rejected| rejected.to_string(), |_| String::new())
 }
 
 fn refused(switch: &str, keys: &str, wanted: &str) {
@@ -29,7 +37,9 @@ fn ageing_is_in_whole_seconds_and_less_is_not_never() {
         "r:2:10: key \"switch.a.ageing\": 500ms is not whole seconds; write 1s or more, or 0s",
     );
     refused("ageing = \"1.5s\"", "", "key \"switch.a.ageing\": 1500ms is not whole seconds; write 1s or 2s");
-    ["0s", "1s", "3000ms", "5min"].map(|time| accepted(&format!("ageing = \"{time}\""), ""));
+    for time in ["0s", "1s", "3000ms", "5min"] {
+        accepted(&format!("ageing = \"{time}\""), "");
+    }
 }
 
 #[test]
@@ -96,4 +106,30 @@ fn what_belongs_to_a_key_that_is_not_there_is_refused() {
     );
     refused("", "trunk = []\nnative = \"none\"", "the port is then in no VLAN");
     accepted("", "trunk = []\nnative = 1");
+}
+
+#[test]
+fn several_addresses_or_ports_in_one_text_are_shown_as_the_list_that_they_should_be() {
+    let list = "[\\\"02:00:00:00:00:01\\\", \\\"02:00:00:00:00:02\\\"]".replace('\\', "");
+    refused(
+        "",
+        "mac = \"02:00:00:00:00:01,02:00:00:00:00:02\"",
+        &format!("is not one; write several as a list: {list}"),
+    );
+    for key in ["allow", "uplinks", "mirror", "guard", "ip"] {
+        let wanted = format!("key \"port.p.{key}\": \"a, b\" is not one; write several as a list: [\"a\", \"b\"]");
+        refused("", &format!("{key} = \"a, b\""), &wanted);
+    }
+}
+
+#[test]
+fn no_control_character_gets_into_what_is_said_or_into_a_path() {
+    refused("", "\"we\\u001b[31m\\\"ight\" = 1", "key \"port.p.we\\u{1b}[31m\\\"ight\": unknown key");
+    let tap = "kind = \"tap\"\n";
+    for netns in ["a\\u001b[2J", "/run/a\\nb"] {
+        let said = said_of(&format!("{tap}netns = \"{netns}\""));
+        assert!(said.contains("is not a network namespace") && !said.contains(char::is_control), "{said:?}");
+    }
+    let said = said_of("kind = \"stream\"\nsocket = \"a\\u001b]0;x\\u0007.sock\"");
+    assert!(said.contains("is not a socket's path") && !said.contains(char::is_control), "{said:?}");
 }

@@ -135,3 +135,38 @@ fn what_is_set_of_a_client_port_goes_with_its_client_unless_the_port_is_added() 
     assert_eq!(settings(), wanted);
     assert_eq!(daemon.ok(&["port", "set", "evil", "weight=1"]), "changed port evil\n");
 }
+
+#[test]
+fn a_switch_that_a_client_made_is_changed_and_stays_or_is_left_alone() {
+    let daemon = Daemon::start("");
+    let client = daemon.attach("A:c1").unwrap();
+    let there = || daemon.status()["switches"].as_array().unwrap().len();
+    assert_eq!(daemon.ok(&["switch", "set", "A", "local=allow"]), "nothing differs\n");
+    drop(client);
+    until("it went with its port", || there() == 0);
+    let client = daemon.attach("A:c1").unwrap();
+    let said = daemon.ok(&["switch", "set", "A", "local=drop"]);
+    assert_eq!(said, "changed switch A, which now stays without ports, too\n");
+    assert_eq!(daemon.ok(&["switch", "set", "A", "local=allow"]), "changed switch A\n");
+    drop(client);
+    until("the port is gone", || daemon.port("c1").is_null());
+    assert_eq!(there(), 1);
+}
+
+#[test]
+fn it_is_the_port_of_the_command_that_is_blamed() {
+    let config = "[switch.lan0]\nforwarding = \"map\"\n[bucket.ten]\nrate = \"10Mbit\"\n[port.b]\nswitch = \"lan0\"\nkind = \
+                  \"stream\"\nmac = \"02:00:00:00:00:01\"\ningress = { bucket = \"ten\", rate = \"10Mbit\" }\n";
+    let daemon = Daemon::start(config);
+    let add = |keys: &[&str]| daemon.ringway(&[&["port", "add", "a", "switch=lan0"], keys].concat());
+    let said = add(&["kind=process", "mac=02:00:00:00:00:01"]);
+    refused(&said, "port add: key \"mac\": 02:00:00:00:00:01 is already bound to port \"b\" of the map switch");
+    refused(
+        &add(&["kind=stream", "socket=b.sock"]),
+        "port add: key \"socket\": the socket \"b.sock\" already belongs to port \"b\"",
+    );
+    let said = add(&["kind=process", "ingress={bucket=\"ten\",rate=\"1Mbit\"}"]);
+    refused(&said, "port add: key \"ingress.rate\": the rates of the ports of bucket \"ten\" add up to 11Mbit");
+    let top = daemon.ok(&["top", "--once", "--port", "nope", "--port", "lan0:a"]);
+    assert!(top.ends_with("there is no port \"nope\", \"lan0:a\"\n"), "{top}");
+}

@@ -51,6 +51,8 @@ pub type Made = BTreeMap<(Name, Name), Port>;
 struct Whole<'a> {
     config: &'a Config,
     made: &'a Made,
+    /// Who is to blame where several do not agree: a prefix of keys, as `port.vm1.`.
+    about: &'a str,
 }
 
 /// A port of the whole.
@@ -66,10 +68,12 @@ impl<'a> Whole<'a> {
         self.config.ports.iter().map(|(name, port)| Entry { name, port, is_made: false })
     }
 
-    /// All ports.
+    /// All ports, last the one that is to blame.
     fn ports(&self) -> impl Iterator<Item = Entry<'a>> {
         let made = self.made.iter().map(|((_, name), port)| Entry { name, port, is_made: true });
-        self.configured().chain(made)
+        let (last, others): (Vec<_>, Vec<_>) =
+            self.configured().chain(made).partition(|entry| self.about == format!("port.{}.", entry.label()));
+        others.into_iter().chain(last)
     }
 
     /// The port of this name on this switch, or else the configured one on another.
@@ -92,9 +96,9 @@ impl Entry<'_> {
 }
 
 /// All disagreements, within the configuration, with the ports that clients made, and with this machine, in the order of
-/// names.
-pub fn check(config: &Config, made: &Made, host: &Host) -> Vec<Finding> {
-    let whole = Whole { config, made };
+/// names. Where ports do not agree, it is a later one that is blamed, or that whose keys begin with `about`.
+pub fn check(config: &Config, made: &Made, host: &Host, about: &str) -> Vec<Finding> {
+    let whole = Whole { config, made, about };
     let mut findings = Vec::new();
     for (name, switch) in &config.switches {
         findings.extend(floods(&whole, name, switch));

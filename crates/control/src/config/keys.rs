@@ -87,7 +87,7 @@ impl<'a> Keys<'a> {
         read(text).map_err(|what| self.wrong(key, node.span.clone(), what, "")).ok()
     }
 
-    /// A list of strings, or one string for a list of one; each with its place.
+    /// A list of strings, or one string for a list of one; each with its place. None of these strings has a comma.
     pub fn parsed_list<T>(
         &self,
         key: &'static str,
@@ -96,6 +96,15 @@ impl<'a> Keys<'a> {
     ) -> Option<Vec<(T, Option<Range<usize>>)>> {
         let node = &self.entry(key)?.node;
         let nodes = if let Value::List(list) = &node.value { list } else { std::slice::from_ref(node) };
+        if let Value::Text(text) = &node.value
+            && text.contains(',')
+        {
+            let parts: Vec<String> = text.split(',').map(|part| format!("{:?}", part.trim())).collect();
+            let (what, right) =
+                (format!("{text:?} is not one"), format!("write several as a list: [{}]", parts.join(", ")));
+            self.wrong(key, node.span.clone(), what, right);
+            return None;
+        }
         let item = |n: &Node| Some((self.parse_node(key, n, wanted, &read)?, n.span.clone()));
         let read: Vec<_> = nodes.iter().map(item).collect();
         read.into_iter().collect()

@@ -62,7 +62,7 @@ pub fn parse(source: &str, text: &str, host: &Host) -> Result<Config, Rejected> 
     // What only the whole can tell is worth saying for the parts that were understood, and these may be fewer than
     // were written: a port refused for its weight is still a port that exists.
     if mistakes.is_empty() {
-        mistakes.extend(check(&config, &Made::new(), host).into_iter().map(|finding| place(finding, &root)));
+        mistakes.extend(check(&config, &Made::new(), host, "").into_iter().map(|finding| place(finding, &root)));
     }
     if mistakes.is_empty() { Ok(config) } else { Err(rejected(mistakes)) }
 }

@@ -24,7 +24,8 @@ pub struct Mistake {
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.key.is_empty() {
-            write!(f, "key \"{}\": ", self.key)?;
+            // Users wrote it, with whatever characters.
+            write!(f, "key \"{}\": ", self.key.escape_debug())?;
         }
         f.write_str(&self.what)?;
         if !self.right.is_empty() {

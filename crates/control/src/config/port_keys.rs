@@ -346,8 +346,8 @@ fn device_name(text: &str) -> Result<String, String> {
 }
 
 fn netns(text: &str) -> Result<String, String> {
-    let plain = !text.is_empty() && !text.contains(['/', '\0']) && text != "." && text != "..";
-    if !plain && !text.starts_with('/') {
+    let plain = !text.is_empty() && !text.contains('/') && text != "." && text != "..";
+    if (!plain && !text.starts_with('/')) || text.contains(char::is_control) {
         return Err(format!("{text:?} is not a network namespace; write a name of \"ip netns\" or an absolute path"));
     }
     Ok(text.to_owned())

@@ -53,8 +53,9 @@ impl Role {
 pub fn path(text: &str) -> Result<PathBuf, String> {
     let parts = Path::new(text).components().filter(|part| *part != Component::CurDir);
     let path: PathBuf = parts.collect();
+    let is_text = !text.contains(char::is_control);
     let names_a_file = !text.ends_with('/') && !text.ends_with("/.") && path.file_name().is_some();
-    if !names_a_file || text.contains('\0') || path.components().any(|part| part == Component::ParentDir) {
+    if !names_a_file || !is_text || path.components().any(|part| part == Component::ParentDir) {
         return Err(format!("{text:?} is not a socket's path; write one like \"vm1.sock\", without \"..\""));
     }
     Ok(path)

@@ -201,12 +201,17 @@ impl Daemon {
     /// # Errors
     /// Nothing has changed.
     pub fn set_switch(&mut self, name: &Name, keys: &Node) -> Result<Vec<String>, Refused> {
-        let live = || self.switches.get(name).map(|live| &live.settings);
-        let Some(old) = self.running.config.switches.get(name).or_else(live) else {
+        let configured = self.running.config.switches.get(name);
+        let Some(old) = configured.or_else(|| self.switches.get(name).map(|live| &live.settings)) else {
             return Err(unknown("switch", name, self.switches.keys()));
         };
+        let is_made = configured.is_none();
         let target = self.running.with_switch(name, old, keys)?;
-        self.apply(target, &format!("switch.{name}."))
+        if target.switches.get(name) == Some(old) {
+            return Ok(Vec::new());
+        }
+        let changes = self.apply(target, &format!("switch.{name}."))?;
+        Ok(if is_made { vec![format!("changed switch {name}, which now stays without ports, too")] } else { changes })
     }
 
     /// Reads the configuration file again.

@@ -164,9 +164,9 @@ impl Running {
     /// # Errors
     /// They disagree.
     pub fn agree(&self, now: &Made, config: &Config, then: &Made, about: &str) -> Result<(), Refused> {
-        let mut findings = check(config, then, &self.host);
+        let mut findings = check(config, then, &self.host, about);
         if !findings.is_empty() {
-            let before = check(&self.config, now, &self.host);
+            let before = check(&self.config, now, &self.host, about);
             findings.retain(|finding| !finding.is_in(&before));
         }
         let mine = |mut mistake: Mistake| {

@@ -20,7 +20,14 @@ pub fn read(words: &[String], mistakes: &RefCell<Vec<Mistake>>) -> Node {
     let mut entries: Vec<Entry> = Vec::new();
     for word in words {
         match word.split_once('=') {
+            // What bash makes of ingress={rate="1Gbit",burst="64KiB"}: ingress=rate=1Gbit ingress=burst=64KiB.
+            Some((key, value)) if entries.iter().any(|e| e.key == key) && value.contains('=') => {
+                wrong(key, "given twice, as the shell takes braces apart", &quoting(key));
+            }
             Some((key, _)) if entries.iter().any(|e| e.key == key) => wrong(key, "given twice", "give it once"),
+            Some((key, value)) if lost_quotes(value) => {
+                wrong(key, &format!("{value:?} cannot be read: did the shell take its quotes?"), &quoting(key));
+            }
             Some((key, value)) if !key.is_empty() => {
                 entries.push(Entry { key: key.to_owned(), span: None, node: Node::from_word(value) });
             }
@@ -28,6 +35,21 @@ pub fn read(words: &[String], mistakes: &RefCell<Vec<Mistake>>) -> Node {
         }
     }
     Node::new(Value::Table(entries))
+}
+
+/// Whether this begins as a table or a list and is none.
+fn lost_quotes(value: &str) -> bool {
+    value.starts_with(['{', '[']) && matches!(Node::from_word(value).value, Value::Text(_))
+}
+
+/// How a word comes through a shell whole.
+fn quoting(key: &str) -> String {
+    let value = match key {
+        "ingress" | "egress" => "{rate=\"1Gbit\",burst=\"64KiB\"}",
+        "storm" => "{broadcast=\"1kpps\"}",
+        _ => "[\"...\",\"...\"]",
+    };
+    format!("put all of it in single quotes, and texts in it in double ones: '{key}={value}'")
 }
 
 /// Asks for a change of what has this name, whose keys only the daemon can judge.
@@ -60,5 +82,34 @@ pub fn end(command: &str, asked: Result<Result<Done, ClientError>, Vec<Mistake>>
         Ok(Err(error)) => fail(command, &error),
         Ok(Ok(done)) if done.changes.is_empty() => out::print("nothing differs\n"),
         Ok(Ok(done)) => out::print(&(done.changes.join("\n") + "\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(words: &[&str]) -> Vec<String> {
+        let mistakes = RefCell::default();
+        read(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>(), &mistakes);
+        mistakes.into_inner().iter().map(Mistake::to_string).collect()
+    }
+
+    #[test]
+    fn who_forgets_single_quotes_is_told_of_them() {
+        let right = "put all of it in single quotes, and texts in it in double ones: 'ingress={rate=\"1Gbit\",burst=\"64KiB\"}'";
+        // As bash passes ingress={rate="1Gbit",burst="64KiB"}, and ingress={rate="1Gbit"}.
+        let twice = format!("key \"ingress\": given twice, as the shell takes braces apart; {right}");
+        assert_eq!(said(&["ingress=rate=1Gbit", "ingress=burst=64KiB"]), [twice]);
+        let lost =
+            format!("key \"ingress\": \"{{rate=1Gbit}}\" cannot be read: did the shell take its quotes?; {right}");
+        assert_eq!(said(&["ingress={rate=1Gbit}"]), [lost]);
+        assert!(said(&["mac=[02:00:00:00:00:01]"])[0].ends_with("in double ones: 'mac=[\"...\",\"...\"]'"));
+        assert_eq!(said(&["weight=1", "weight=2"]), ["key \"weight\": given twice; give it once"]);
+        let none: [String; 0] = [];
+        assert_eq!(
+            said(&["ingress={rate=\"1Gbit\"}", "trunk=[10,\"20-29\"]", "egress={}", "allow=[]", "device=a[0"]),
+            none
+        );
     }
 }

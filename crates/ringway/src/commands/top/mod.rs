@@ -110,7 +110,7 @@ fn batch(args: &Args, context: &Context, order: Order, mut before: Status) -> Ex
             out::write_json(&rates)
         } else {
             let space = if number > 0 { "\n" } else { "" };
-            out::write(&format!("{space}{}", text(&rates)))
+            out::write(&format!("{space}{}", text(&rates, &args.port)))
         };
         match gone {
             Ok(true) => {}
@@ -125,7 +125,7 @@ fn batch(args: &Args, context: &Context, order: Order, mut before: Status) -> Ex
     ExitCode::SUCCESS
 }
 
-fn text(rates: &Rates) -> String {
+fn text(rates: &Rates, only: &[PortRef]) -> String {
     let mut text = format!("{}\n", view::summary(rates));
     for poller in &rates.pollers {
         text.push_str(&format!("{}\n", view::poller(poller)));
@@ -134,7 +134,12 @@ fn text(rates: &Rates) -> String {
         text.push_str(&format!("{}\n", view::bucket(bucket)));
     }
     if rates.ports.is_empty() {
-        return text + "no ports\n";
+        let named: Vec<String> = only.iter().map(|port| format!(" \"{port}\"")).collect();
+        return if named.is_empty() {
+            text + "no ports\n"
+        } else {
+            text + "there is no port" + &named.join(",") + "\n"
+        };
     }
     let mut table = Table::new(&Column::ALL.map(Column::heading));
     for port in &rates.ports {
