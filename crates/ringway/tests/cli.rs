@@ -24,8 +24,10 @@ fn every_subcommand_explains_itself_with_an_example() {
         &["bucket"],
         &["bucket", "set"],
         &["bucket", "del"],
+        &["bucket", "list"],
         &["switch"],
         &["switch", "set"],
+        &["switch", "list"],
         &["fdb"],
         &["capture"],
         &["top"],
@@ -52,6 +54,8 @@ fn without_a_daemon_commands_say_how_to_start_one() {
         &["port", "set", "p", "weight=1"],
         &["bucket", "set", "b", "rate=1Gbit"],
         &["switch", "set", "s", "local=drop"],
+        &["bucket", "list"],
+        &["switch", "list"],
     ] {
         let said = run(command);
         assert_eq!(said.code, Some(1), "{command:?}");

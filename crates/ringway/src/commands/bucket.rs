@@ -4,15 +4,18 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::{Context, words};
+use ringway_control::api::limits::BucketStatus;
 
-/// Set or remove limits that ports have together
+use super::{Context, fail, words};
+use crate::out::{self, Table};
+
+/// Set, remove or list limits that ports have together
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ringway bucket set tenant rate=2Gbit
   ringway port set vm1 'ingress={bucket=\"tenant\",rate=\"500Mbit\"}'
   ringway bucket del tenant
-What there is, and how full: ringway top, ringway status --json")]
+  ringway bucket list")]
 pub struct Args {
     #[command(subcommand)]
     what: What,
@@ -42,6 +45,13 @@ Example:
         /// NAME
         name: String,
     },
+    /// List buckets: what they give, how full they are, and what came of them
+    #[command(after_help = "Example:\n  ringway bucket list")]
+    List {
+        /// JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Runs the command.
@@ -52,5 +62,29 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
             words::change("bucket set", &name, &keys, |name, keys| client.set_bucket(name, keys))
         }
         What::Del { name } => words::change("bucket del", &name, &[], |name, _| client.delete_bucket(name)),
+        What::List { json } => match client.status() {
+            Err(error) => fail("bucket list", &error),
+            Ok(status) if json => out::print_json(&status.buckets),
+            Ok(status) => out::print(&list(&status.buckets)),
+        },
     }
+}
+
+fn list(buckets: &[BucketStatus]) -> String {
+    let mut table = Table::new(&["BUCKET", "RATE", "BURST", "FRAMES", "PORTS", "FILL", "PASSED", "REFUSED"]);
+    for bucket in buckets {
+        // It is as full as that which is sooner used up.
+        let fill = bucket.fill.into_iter().chain(bucket.frames_fill).reduce(f64::min);
+        table.row(vec![
+            bucket.name.clone(),
+            bucket.rate.clone(),
+            bucket.burst.clone(),
+            bucket.frames.clone().unwrap_or_else(|| "-".to_owned()),
+            bucket.ports.to_string(),
+            fill.map_or_else(|| "-".to_owned(), |fill| format!("{:.0}%", fill * 100.0)),
+            bucket.tally.passed.frames.to_string(),
+            bucket.tally.refused.all().to_string(),
+        ]);
+    }
+    table.text()
 }

@@ -1,17 +1,20 @@
-//! `ringway switch`: a switch changes while frames flow.
+//! `ringway switch`: switches change while frames flow.
 
 use std::process::ExitCode;
 
 use clap::Subcommand;
 
-use super::{Context, words};
+use ringway_control::api::types::SwitchStatus;
 
-/// Change switches
+use super::{Context, fail, words};
+use crate::out::{self, Table};
+
+/// Change or list switches
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ringway switch set lan0 local=drop transit=drop
   ringway switch set lan0 multicast=port:router
-What is set: ringway status --json")]
+  ringway switch list")]
 pub struct Args {
     #[command(subcommand)]
     what: What,
@@ -41,11 +44,56 @@ Example:
         #[arg(value_name = "KEY=VALUE", required = true)]
         keys: Vec<String>,
     },
+    /// List switches and their settings
+    #[command(after_help = "Example:\n  ringway switch list")]
+    List {
+        /// JSON, for programs
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
     let client = context.client();
-    let What::Set { name, keys } = args.what;
-    words::change("switch set", &name, &keys, |name, keys| client.set_switch(name, keys))
+    match args.what {
+        What::Set { name, keys } => {
+            words::change("switch set", &name, &keys, |name, keys| client.set_switch(name, keys))
+        }
+        What::List { json } => match client.status() {
+            Err(error) => fail("switch list", &error),
+            Ok(status) if json => out::print_json(&status.switches),
+            Ok(status) => out::print(&list(&status.switches)),
+        },
+    }
+}
+
+fn list(switches: &[SwitchStatus]) -> String {
+    let headings =
+        ["SWITCH", "FORWARDING", "PORTS", "AGEING", "MOVED", "BROADCAST", "MULTICAST", "UNKNOWN UNICAST", "DROPPED"];
+    let mut table = Table::new(&headings);
+    for switch in switches {
+        let keys = &switch.settings;
+        let said = |key: &Option<String>| key.clone().unwrap_or_default();
+        let rules = [
+            ("local", &keys.local),
+            ("outbound", &keys.outbound),
+            ("inbound", &keys.inbound),
+            ("transit", &keys.transit),
+        ];
+        let dropped: Vec<&str> =
+            rules.iter().filter(|(_, rule)| rule.as_deref() == Some("drop")).map(|(name, _)| *name).collect();
+        table.row(vec![
+            switch.name.clone(),
+            said(&keys.forwarding),
+            switch.ports.to_string(),
+            said(&keys.ageing),
+            switch.moved.to_string(),
+            said(&keys.broadcast),
+            said(&keys.multicast),
+            said(&keys.unknown_unicast),
+            if dropped.is_empty() { "-".to_owned() } else { dropped.join(" ") },
+        ]);
+    }
+    table.text()
 }
