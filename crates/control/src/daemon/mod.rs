@@ -256,17 +256,18 @@ impl Daemon {
             let is_removed = self.running.config.switches.contains_key(switch) && !target.switches.contains_key(switch);
             is_removed && target.attach.create != Create::Switches
         };
-        let ports = |(switch, live): (&Name, &LiveSwitch)| {
-            let all = live.ports().iter().map(|(name, port)| ((switch.clone(), name.clone()), port.settings.clone()));
-            all.collect::<Vec<_>>()
+        let is_configured = |switch: &Name, name: &Name| {
+            let configs = [&self.running.config, target];
+            configs.iter().any(|config| config.ports.get(name).is_some_and(|port| port.switch == *switch))
         };
-        let is_made = |((switch, name), _): &((Name, Name), config::Port)| {
-            let configured = |config: &Config| config.ports.get(name).is_some_and(|port| port.switch == *switch);
-            !configured(&self.running.config) && !configured(target)
-        };
-        let mut made: Made =
-            self.switches.iter().filter(|(switch, _)| !goes(switch)).flat_map(ports).filter(is_made).collect();
-        made.values_mut().for_each(|port| port.poller = port.poller.within(target.engine.pollers()));
+        let mut made = Made::new();
+        for (switch, live) in self.switches.iter().filter(|(switch, _)| !goes(switch)) {
+            for (name, live) in live.ports().iter().filter(|(name, _)| !is_configured(switch, name)) {
+                let mut port = live.settings.clone();
+                port.poller = port.poller.within(target.engine.pollers());
+                made.insert((switch.clone(), name.clone()), port);
+            }
+        }
         made
     }
 

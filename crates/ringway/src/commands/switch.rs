@@ -30,7 +30,7 @@ enum What {
   transit=allow|drop     frames between addresses that are not bound
   broadcast=flood|drop|port:NAME   where frames to everybody go; multicast: frames to groups;
   unknown_unicast=...    frames to a station whose port is not known
-  ageing=TIME            addresses are forgotten when nothing came from them for so long; 0s: never
+  ageing=TIME            addresses are forgotten when nothing came from them for so long, in whole seconds; 0s: never
   forwarding=learning|map   how destinations are found; with another, the switch learns anew, as with
   mac_entries=64..1048576   another size of the MAC table, a power of two
   mac_limit=NUMBER       most addresses learned behind one port
