@@ -242,7 +242,27 @@ pub struct CountersReading {
     drops: [u64; REASONS],
 }
 
+impl Default for CountersReading {
+    fn default() -> Self {
+        Counters::default().read()
+    }
+}
+
 impl CountersReading {
+    /// Both together.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        Self {
+            in_frames: self.in_frames.wrapping_add(other.in_frames),
+            in_bytes: self.in_bytes.wrapping_add(other.in_bytes),
+            out_frames: self.out_frames.wrapping_add(other.out_frames),
+            out_bytes: self.out_bytes.wrapping_add(other.out_bytes),
+            kicks: self.kicks.wrapping_add(other.kicks),
+            calls: self.calls.wrapping_add(other.calls),
+            drops: std::array::from_fn(|i| self.drops[i].wrapping_add(other.drops[i])),
+        }
+    }
+
     /// Frames lost for `reason`.
     #[must_use]
     pub fn dropped(&self, reason: DropReason) -> u64 {

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use ringway_engine::PollerReading;
 use ringway_ports::vhost_user::State;
-use ringway_switch::Policy;
 use ringway_switch::policy::Egress;
+use ringway_switch::{CountersReading, Policy};
 
 use super::live::LivePort;
 use super::{Daemon, Refused, limits, unknown};
@@ -58,11 +58,18 @@ impl Daemon {
 
     fn absent_status(&self, name: &Name, port: &Port) -> PortStatus {
         let left = self.switches.get(&port.switch).and_then(|switch| switch.left(name));
-        if port.kind == Kind::Process {
-            return settings_status(name, port, "waiting", left);
+        let policy = left.and_then(|left| left.policy.as_ref());
+        let status = match port.kind {
+            Kind::Process => settings_status(name, port, "waiting", policy),
+            _ => {
+                let why = self.lost.get(name).map(|lost| format!("{}; tried again every second", lost.why));
+                PortStatus { detail: why, ..settings_status(name, port, "failed", policy) }
+            }
+        };
+        match left {
+            Some(left) => counted(status, &left.counters),
+            None => status,
         }
-        let why = self.lost.get(name).map(|lost| format!("{}; tried again every second", lost.why));
-        PortStatus { detail: why, ..settings_status(name, port, "failed", left) }
     }
 
     /// The addresses that one switch or all know, by switch and address.
@@ -201,7 +208,6 @@ fn e1000_settings(name: &Name, port: &Port, nic: &E1000, socket: &Socket) -> E10
 }
 
 fn live_status(name: &Name, live: &LivePort) -> PortStatus {
-    let counters = live.port.counters().read();
     let front_end = live.front_end.as_ref();
     let state = match (live.port.fault(), front_end.and_then(|front_end| front_end.state())) {
         (Some(_), _) => "failed",
@@ -230,16 +236,17 @@ fn live_status(name: &Name, live: &LivePort) -> PortStatus {
         interrupts_raised: now.accesses.interrupts,
         ..settings
     });
+    counted(PortStatus { poller: Some(live.poller), vhost_user, e1000, ..settings }, &live.counters())
+}
+
+fn counted(status: PortStatus, counters: &CountersReading) -> PortStatus {
     PortStatus {
-        poller: Some(live.poller),
         input: Traffic { frames: counters.in_frames, bytes: counters.in_bytes },
         output: Traffic { frames: counters.out_frames, bytes: counters.out_bytes },
         drops: counters.drops().map(|(reason, count)| (reason.name().to_owned(), count)).collect(),
         kicks: counters.kicks,
         calls: counters.calls,
-        vhost_user,
-        e1000,
-        ..settings
+        ..status
     }
 }
 
