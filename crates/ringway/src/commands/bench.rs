@@ -15,8 +15,9 @@ use crate::out;
 /// Run the experiments of the papers and their peers
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Needs two cores that do nothing else. Peers (Linux bridge, VDE) are measured where they can be had:
-as root, with the Debian packages iproute2 and vde2. Ctrl-C ends a run with what it has measured so far.
+    after_help = "Needs two cores that do nothing else. Peers (Linux bridge, VDE, tc, Open vSwitch, ...) are
+measured where they can be had: as root, with the Debian packages that \"make deps\" installs. Ctrl-C ends a run
+with what it has measured so far.
 
 Examples:
   ringway bench --list
