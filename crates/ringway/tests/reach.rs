@@ -98,6 +98,7 @@ fn the_rules_of_a_switch_keep_its_machines_apart_by_who_is_known() {
     assert_eq!(heard_by(&daemon, clients, 3, 77, mac(1)), [1]);
     assert_eq!(heard_by(&daemon, clients, 3, 77, mac(78)), NOBODY);
     assert_eq!(heard_by(&daemon, clients, 3, 2, mac(1)), NOBODY, "a machine's address from outside");
+    assert_eq!(heard_by(&daemon, clients, 1, 1, [0xff; 6]), [2, 3], "the rules are for stations' addresses");
     let drops = |port: &str, reason: &str| daemon.port(port)["drops"][reason].as_u64();
     assert!(drops("p1", "local_denied") >= Some(1), "{}", daemon.port("p1"));
     assert_eq!((drops("p3", "transit_denied"), drops("p3", "spoofed_mac")), (Some(1), Some(1)));

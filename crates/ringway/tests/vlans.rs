@@ -244,3 +244,49 @@ fn a_priority_outlives_the_switch_and_the_settings_of_ports_are_those_of_the_fil
     let said = daemon.ringway(&["port", "set", "a", "native=1"]);
     assert!(said.code == Some(2) && said.err.contains("only a trunk has a native VLAN"), "{}", said.err);
 }
+
+fn tagged(vlan: u8, frame: &[u8]) -> Vec<u8> {
+    [&frame[..12], &[0x81, 0, 0, vlan], &frame[12..]].concat()
+}
+
+#[test]
+fn a_tag_that_a_port_may_not_send_takes_a_frame_nowhere_and_has_a_name() {
+    let ports = [("office", "vlan = 7"), ("guest", "vlan = 20"), ("desk", "vlan = 7"), ("trunk", "trunk = [7, 20]")];
+    let config = ports.map(|(name, keys)| format!("[port.{name}]\nswitch = \"lan0\"\nkind = \"process\"\n{keys}\n"));
+    let daemon = Daemon::start(&format!("[switch.lan0]\n{}", config.concat()));
+    let mut clients = ports.map(|(name, _)| daemon.attach(&format!("lan0:{name}")).unwrap());
+    let to_all = |from: usize| support::frame([0xff; 6], [2, 0, 0, 0, 0, from as u8], 0).to_vec();
+    // Sent by, the tags before the last VLAN's or none; who hears it, and with which tag; why it goes nowhere.
+    let (office, guest, desk, trunk) = (0, 1, 2, 3);
+    let cases: &[(usize, &[u8], &[(usize, Option<u8>)], Option<&str>)] = &[
+        (office, &[], &[(desk, None), (trunk, Some(7))], None),
+        (office, &[20], &[], Some("vlan_denied")),
+        (office, &[20, 7], &[], Some("vlan_stacked")),
+        (guest, &[], &[(trunk, Some(20))], None),
+        (guest, &[7], &[], Some("vlan_denied")),
+        (trunk, &[20], &[(guest, None)], None),
+        (trunk, &[7], &[(office, None), (desk, None)], None),
+        (trunk, &[30], &[], Some("vlan_denied")),
+        (trunk, &[], &[], Some("vlan_denied")),
+        (trunk, &[20, 7], &[], Some("vlan_stacked")),
+    ];
+    for (from, tags, wanted, reason) in cases {
+        let port = || daemon.port(ports[*from].0);
+        let dropped = |reason: &str| port()["drops"][reason].as_u64().unwrap_or(0);
+        let (plain, counted) = (to_all(*from), reason.map(dropped));
+        let taken = port()["in"]["frames"].as_u64();
+        send(&mut clients[*from], &tags.iter().fold(plain.clone(), |frame, vlan| tagged(*vlan, &frame)));
+        // Everything has been done with it when another has been taken.
+        let own = [2, 0, 0, 0, 0, *from as u8];
+        let mark = support::frame(own, own, 1);
+        send(&mut clients[*from], &if *from == trunk { tagged(7, &mark) } else { mark.to_vec() });
+        until("both are taken", || port()["in"]["frames"].as_u64() == taken.map(|taken| taken + 2));
+        let mut heard = Vec::new();
+        for (at, client) in clients.iter_mut().enumerate() {
+            client.rx().drain(16, |frame| heard.push((at, frame.to_vec())));
+        }
+        let wanted = wanted.iter().map(|(at, tag)| (*at, tag.map_or(plain.clone(), |vlan| tagged(vlan, &plain))));
+        assert_eq!(heard, wanted.collect::<Vec<_>>(), "tags {tags:?} from {}", ports[*from].0);
+        assert_eq!(reason.map(dropped), counted.map(|counted| counted + 1), "{reason:?}: {}", port()["drops"]);
+    }
+}

@@ -14,8 +14,7 @@ use crate::out;
 
 /// Run the experiments of the papers and their peers
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Needs two cores that do nothing else. Peers (Linux bridge, VDE, tc, Open vSwitch, ...) are
+#[command(after_help = "Needs two cores that do nothing else. Peers (Linux bridge, VDE, tc, Open vSwitch, ...) are
 measured where they can be had: as root, with the Debian packages that \"make deps\" installs. Ctrl-C ends a run
 with what it has measured so far.
 
@@ -23,8 +22,7 @@ Examples:
   ringway bench --list
   ringway bench headline
   ringway bench e1000-transmit --only ringway --only \"qemu e1000\" --pairs 20
-  ringway bench --json bench.json --plots plots"
-)]
+  ringway bench --json bench.json --plots plots")]
 pub struct Args {
     /// What to measure; all when none is named
     #[arg(value_name = "EXPERIMENT")]
