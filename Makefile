@@ -86,7 +86,7 @@ fuzz:
 # DPDK programs for every figure and take minutes: `ringway bench --quick` runs them too.
 smoke: build
 	target/release/ringway bench headline destinations switch-batch receive-batch send-batch frame-size round-trip \
-	  drop-rate idle-ports shaping shaping-counted shares flooded flooded-vhost isolation policy --quick --json target/bench-quick.json
+	  drop-rate idle-ports shaping shaping-counted shaping-burst shares shares-vhost flooded flooded-vhost isolation policy --quick --json target/bench-quick.json
 
 clean:
 	$(CARGO) clean

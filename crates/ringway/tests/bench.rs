@@ -13,8 +13,11 @@ fn the_list_names_every_experiment_with_its_source() {
     let output = bench(&["--list"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success());
-    for name in ["headline", "destinations", "round-trip", "idle-ports"] {
-        assert!(text.lines().any(|line| line.starts_with(name) && line.contains('(')), "{name} is missing:\n{text}");
+    let fairness = "shaping shaping-slow shaping-fast shaping-counted shaping-sizes shaping-ports shaping-burst shares \
+                    shares-vhost flooded flooded-vhost isolation policy drop-rate";
+    for name in "headline destinations round-trip idle-ports".split(' ').chain(fairness.split_whitespace()) {
+        let is_it = |line: &str| line.split_whitespace().next() == Some(name) && line.contains('(');
+        assert!(text.lines().any(is_it), "{name} is missing:\n{text}");
     }
 }
 
