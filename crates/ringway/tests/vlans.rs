@@ -259,7 +259,9 @@ fn a_tag_that_a_port_may_not_send_takes_a_frame_nowhere_and_has_a_name() {
     // Sent by, the tags before the last VLAN's or none; who hears it, and with which tag; why it goes nowhere: once, or once for each who
     // would have been given it without its first tag.
     let (office, guest, desk, trunk) = (0, 1, 2, 3);
-    let cases: &[(usize, &[u8], &[(usize, Option<u8>)], Option<(&str, u64)>)] = &[
+    type Heard = [(usize, Option<u8>)];
+    type Reason = Option<(&'static str, u64)>;
+    let cases: &[(usize, &[u8], &Heard, Reason)] = &[
         (office, &[], &[(desk, None), (trunk, Some(7))], None),
         (office, &[20], &[], Some(("vlan_denied", 1))),
         (office, &[20, 7], &[], Some(("vlan_stacked", 1))),
