@@ -3,7 +3,13 @@
 mod common;
 mod support;
 
+use std::sync::atomic::Ordering;
+
 use common::Lan;
+use ringway_abi::Slot;
+use ringway_abi::doorbell::{INDEX, TX_CLIENT};
+use ringway_abi::layout::netmap_ring;
+use ringway_abi::slot::{NS_MOREFRAG, SLOT_BYTES};
 use ringway_client::Port;
 use ringway_traffic::{Endpoint, Packed, Ring, Split, VirtioEndpoint, VirtioOptions};
 use serde_json::json;
@@ -209,6 +215,33 @@ fn a_port_that_speaks_in_anothers_name_behind_the_tag_of_a_vlan_is_not_heard_in_
     let mut say = |frame: &[u8]| send(&mut spoofer, &[&frame[..12], &TAG, &frame[12..]].concat());
     let has_no_tag = |frame: &[u8]| frame[12..14] != [0x81, 0] && frame[12..14] != [0x88, 0xa8];
     lies_are_told_from_truths(&daemon, &mut say, &mut victim, has_no_tag);
+}
+
+#[test]
+fn no_lie_is_heard_that_is_spread_over_many_slots() {
+    /// Splits every header: Ethernet's, ARP's, and those of IP.
+    const PIECE: usize = 5;
+    let daemon = guarded("kind = \"process\"", "");
+    let (spoofer, mut victim) = (daemon.attach("lan0:spoofer").unwrap(), daemon.attach("lan0:victim").unwrap());
+    let layout = *spoofer.layout();
+    let view = |at, len| spoofer.memory().mapping().view(at, len).expect("inside");
+    let mut head = 0;
+    let mut say = |frame: &[u8]| {
+        let pieces = frame.len().div_ceil(PIECE);
+        for (number, piece) in (1..).zip(frame.chunks(PIECE)) {
+            let buffer = layout.first_tx_buffer(0, head);
+            assert!(view(layout.buffer(buffer), piece.len()).write(piece));
+            let flags = if number < pieces { NS_MOREFRAG } else { 0 };
+            let slot = Slot { buffer, len: piece.len() as u16, flags };
+            let at = layout.tx_ring(0) + netmap_ring::SLOTS + head as usize * SLOT_BYTES;
+            view(at, 8).words64().expect("aligned")[0].store(slot.to_word(), Ordering::Relaxed);
+            head = (head + 1) % layout.shape.tx_slots;
+        }
+        let at = layout.doorbell(0) + 4 * (TX_CLIENT + INDEX);
+        view(at, 4).words32().expect("aligned")[0].store(head, Ordering::SeqCst);
+        rustix::io::write(spoofer.kick_fd(), &1u64.to_ne_bytes()).expect("a kick");
+    };
+    lies_are_told_from_truths(&daemon, &mut say, &mut victim, |_| true);
 }
 
 #[test]

@@ -112,6 +112,16 @@ fn the_rules_of_a_switch_keep_its_machines_in_and_strangers_out() {
     assert_eq!(heard_by(&daemon, clients, 1, 1, mac(2)), [2]);
     assert_eq!(heard_by(&daemon, clients, 1, 1, mac(77)), NOBODY, "out");
     assert_eq!(heard_by(&daemon, clients, 3, 77, mac(1)), NOBODY, "in");
+    // To a group, which is bound nowhere, is not out; what keeps ports apart keeps them apart there, too.
+    for group in [[0xff; 6], [1, 0, 0x5e, 0, 0, 5]] {
+        assert_eq!(heard_by(&daemon, clients, 1, 1, group), [2, 3]);
+        for (key, on, off) in [("isolated", "true", "false"), ("allow", "[]", "all")] {
+            let set = |value| ["p1", "p2"].map(|port| daemon.ok(&["port", "set", port, &format!("{key}={value}")]));
+            set(on);
+            assert_eq!(heard_by(&daemon, clients, 1, 1, group), [3], "{key}");
+            set(off);
+        }
+    }
     let drops = |port: &str, reason: &str| daemon.port(port)["drops"][reason].as_u64();
     assert_eq!((drops("p1", "outbound_denied"), drops("p3", "inbound_denied")), (Some(1), Some(1)));
 }
