@@ -3,7 +3,11 @@
 mod common;
 mod support;
 
-use std::sync::atomic::Ordering;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use common::Lan;
 use ringway_abi::Slot;
@@ -17,6 +21,8 @@ use support::{Daemon, receive, send, until};
 
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const VICTIM: [u8; 6] = [2, 0, 0, 0, 0, 2];
+/// How long a machine changes its frames while they are judged, at least.
+const RACE: Duration = Duration::from_millis(1000);
 
 /// Frames to the victim, by what is behind the addresses.
 fn from(source: [u8; 6], rest: &[u8]) -> Vec<u8> {
@@ -206,6 +212,87 @@ fn lies_of_a_machine<R: Ring>() {
 fn a_machine_that_speaks_in_anothers_name_is_not_heard() {
     lies_of_a_machine::<Split>();
     lies_of_a_machine::<Packed>();
+}
+
+/// The memory that a driver of this process shares, in which these bytes are, and where they are.
+fn guest_memory(bytes: &[u8]) -> (File, Vec<u64>) {
+    let files = std::fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
+    let is_guests = |path: &PathBuf| {
+        std::fs::read_link(path).is_ok_and(|name| name.to_string_lossy().contains("ringway-gen-virtio"))
+    };
+    for path in files.filter(is_guests) {
+        let content = std::fs::read(&path).unwrap_or_default();
+        let finds: Vec<u64> =
+            (0u64..).zip(content.windows(bytes.len())).filter(|(_, at)| *at == bytes).map(|(at, _)| at).collect();
+        if !finds.is_empty() {
+            return (File::options().write(true).open(&path).unwrap(), finds);
+        }
+    }
+    panic!("no driver's memory has these bytes");
+}
+
+/// A driver that gives the switch its buffers while another of its processors writes into them.
+fn frames_that_change<R: Ring>(mark: u8) {
+    let daemon = guarded("kind = \"vhost-user\"", "");
+    let socket = daemon.runtime_dir().join("spoofer.sock");
+    let mut spoofer = VirtioEndpoint::<R>::attach(&socket, &VirtioOptions::default()).unwrap();
+    let mut victim = daemon.attach("lan0:victim").unwrap();
+    let own = [10, 77, 0, 1];
+    let mut truth = from(OWN, &ipv4(own, [0; 2], [9, 9]));
+    truth.extend([mark; 16]);
+    let [mut other_mac, mut other_ip] = [truth.clone(), truth.clone()];
+    other_mac[6..12].copy_from_slice(&VICTIM);
+    other_ip[29] = 254;
+    let (mut heard, mut pushed) = (0, 0);
+    let mut listen = |heard: &mut u64| {
+        victim.rx().drain(512, |frame| {
+            assert_eq!((&frame[6..12], &frame[26..30]), (&OWN[..], &own[..]), "a lie arrived");
+            *heard += 1;
+        });
+    };
+    // Every buffer has been used once, and holds the frame.
+    until("all buffers were used", || {
+        while pushed < 1024 && spoofer.tx_push(truth.len(), |place| place.copy_from_slice(&truth)) {
+            pushed += 1;
+        }
+        spoofer.tx_flush();
+        listen(&mut heard);
+        pushed == 1024
+    });
+    let (memory, places) = guest_memory(&truth);
+    let stop = AtomicBool::new(false);
+    let lies = || [drops(&daemon, "spoofed_mac"), drops(&daemon, "spoofed_ip")];
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for frame in [&other_mac, &truth, &other_ip, &truth] {
+                    places.iter().for_each(|&at| memory.write_all_at(&frame[..30], at).unwrap());
+                }
+            }
+        });
+        let race = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            heard = 0;
+            let began = Instant::now();
+            until("some were told from the others", || {
+                for _ in 0..1000 {
+                    while spoofer.tx_repeat(&truth) {}
+                    spoofer.tx_flush();
+                    listen(&mut heard);
+                    std::thread::yield_now();
+                }
+                began.elapsed() > RACE && heard > 0 && lies().iter().all(|&lies| lies > 0)
+            });
+        }));
+        stop.store(true, Ordering::Relaxed);
+        race.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+    println!("{heard} heard, {:?} were lies", lies());
+}
+
+#[test]
+fn a_machine_that_changes_a_frame_while_it_is_judged_is_heard_as_it_was_judged() {
+    frames_that_change::<Split>(0xa5);
+    frames_that_change::<Packed>(0x5a);
 }
 
 #[test]
