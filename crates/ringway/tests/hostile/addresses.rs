@@ -4,8 +4,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ringway_abi::Slot;
-use ringway_abi::doorbell::{INDEX, TX_CLIENT};
-use ringway_abi::slot::NS_MOREFRAG;
 use serde_json::Value;
 
 use crate::attacker::{Attacker, EVIL, PEER, Side};
@@ -151,50 +149,6 @@ fn addresses_that_move_all_the_time_cost_others_nothing_and_are_told_in_a_list_t
     assert_eq!((known(&scene, "bystander-a"), known(&scene, "bystander-b")), (1, 1));
     hears_no_bystander(&scene, &mut peer);
     drop((evil, accomplice, peer));
-    scene.end();
-}
-
-/// Its Ethernet header, its IPv4 header and the rest are in slots of their own, and the first of these is cut once more.
-#[test]
-fn a_lie_in_pieces_is_a_lie() {
-    let scene = Scene::start_with(
-        "[switch.lan0]\n[port.evil]\nswitch = \"lan0\"\nkind = \"process\"\nmac = [\"02:ee:00:00:00:01\"]\n\
-         ip = [\"10.77.0.1\"]\n",
-    );
-    let (evil, mut peer) = introduce(&scene);
-    let ipv4 = [0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2, 0, 9, 0, 9];
-    let mut truth = [&PEER[..], &EVIL, &ipv4].concat();
-    truth.resize(60, 0);
-    let [mut other_mac, mut other_ip] = [truth.clone(), truth.clone()];
-    other_mac[11] = 2;
-    other_ip[29] = 254;
-    let layout = *evil.port.layout();
-    let slots = layout.shape.tx_slots;
-    let mut head = evil.doorbell(TX_CLIENT + INDEX).load(Ordering::Relaxed);
-    let mut heard = 0;
-    for (frame, reason) in [(&other_mac, Some("spoofed_mac")), (&other_ip, Some("spoofed_ip")), (&truth, None)] {
-        let before = reason.map(|reason| scene.drops("evil", reason));
-        for cuts in [[8, 14, 34], [1, 12, 28], [6, 11, 29], [14, 26, 27]] {
-            let ends = [cuts[0], cuts[1], cuts[2], frame.len()];
-            let mut first = 0;
-            for end in ends {
-                let buffer = layout.first_tx_buffer(0, head);
-                evil.write_buffer(buffer, &frame[first..end]);
-                let flags = if end < frame.len() { NS_MOREFRAG } else { 0 };
-                evil.set_slot(Side::Tx, head, Slot { buffer, len: (end - first) as u16, flags });
-                (head, first) = ((head + 1) % slots, end);
-            }
-        }
-        evil.publish(head);
-        match reason {
-            Some(reason) => until("all are found out", || Some(scene.drops("evil", reason)) == before.map(|n| n + 4)),
-            None => until("the true ones arrive", || {
-                peer.port.rx().drain(16, |came| heard += usize::from(came == truth));
-                heard == 4
-            }),
-        }
-    }
-    drop((evil, peer));
     scene.end();
 }
 
