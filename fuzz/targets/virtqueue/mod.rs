@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use ringway_memory::Mapping;
 use ringway_ports::guest::{DirtyLog, GuestMemory, Region};
+use ringway_ports::vhost_user::Noted;
 use ringway_ports::virtqueue::{
     Addresses, Bounce, F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC, Receive, Ring, RingFault, Tally, Transmit,
 };
@@ -119,13 +120,15 @@ pub fn run<R: Ring>(data: &[u8], size: fn(u8) -> u16, make: impl Fn(&GuestMemory
     };
     GUEST.with(|guest| {
         guest.fill(memory);
-        let rings = [(); 3].map(|()| make(&guest.memory, &choice));
-        let [Some(first), Some(second), Some(third)] = rings else { return };
+        let rings = [(); 4].map(|()| make(&guest.memory, &choice));
+        let [Some(first), Some(second), Some(third), Some(fourth)] = rings else { return };
         let mergeable = choices[1] & 32 != 0;
         let header = if choices[1] & 64 != 0 { 10 } else { 12 };
         send(guest, Transmit::new(first, header, usize::MAX, Accepts::EVERYTHING), third, &choices[8..]);
         guest.fill(memory);
         receive(guest, Receive::new(second, header, mergeable), &choices[8..]);
+        guest.fill(memory);
+        take_over(guest, fourth, &choices[8..]);
         assert!(!guest.memory.is_lost());
     });
 }
@@ -200,6 +203,24 @@ fn receive<R: Ring>(guest: &Guest, mut queue: Receive<R>, choices: &[u8]) {
         if fault.is_some() {
             return;
         }
+        disturb(guest, choice);
+    }
+}
+
+/// Goes on where a predecessor says to have been, of whom a guest may have kept what is not true.
+fn take_over<R: Ring>(guest: &Guest, mut ring: R, choices: &[u8]) {
+    let size = u32::from(ring.size());
+    for choice in choices.chunks_exact(8) {
+        let held = if choice[3] & 1 == 0 { 0 } else { u64::from(word(&choice[4..])) << 32 | 7 };
+        // Halves alike, as a ring's own place is stated.
+        let place = |low: u8, high: u8| u32::from(u16::from_le_bytes([low, high])) * 0x1_0001;
+        let noted = Noted { from: place(choice[0], choice[1] & 0x80), until: place(choice[2], choice[3] & 0x80), held };
+        let before = guest.content();
+        let chains = ring.take_over(&mut guest.memory.space(), noted);
+        assert!(chains.len() <= size as usize, "more than the ring has");
+        let descriptors = 16 * u64::from(size);
+        assert!(changed(&before, &guest.content()).all(|at| at < descriptors), "written beside the ring");
+        let _ = (ring.refresh(), ring.pending(), ring.room(), ring.base());
         disturb(guest, choice);
     }
 }

@@ -231,7 +231,7 @@ impl Device {
         if let Some(kick) = kick {
             self.kicks.remove(&kick);
         }
-        stopped.map(|queue| queue.base())
+        stopped.map(TransmitQueue::end)
     }
 
     /// Enables or disables a started queue.

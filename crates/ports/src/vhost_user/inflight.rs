@@ -16,8 +16,11 @@
 //! anew in the same QEMU while no switch was there begins at 0, where a switch dies in one batch of thousands; what it loses then
 //! are the frames of one batch.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -92,7 +95,8 @@ impl Inflight {
     }
 }
 
-/// A file with the same, for a port whose front end keeps nothing for us. Removed when dropped, but not when we are killed.
+/// A file with the same, for a port whose front end keeps nothing for us. When it is dropped it stays only, set aside, if it says
+/// where a packed ring is: the guest goes on, and nobody else knows.
 #[derive(Debug)]
 pub struct Record {
     path: PathBuf,
@@ -105,6 +109,8 @@ impl Record {
     /// # Errors
     /// It cannot be made there.
     pub fn open(path: &Path, queues: u16) -> io::Result<Record> {
+        // Nothing to do where none was set aside.
+        let _ = std::fs::rename(aside(path), path);
         let memory = Self::map(path, bytes(queues));
         let memory = memory.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
         Ok(Record { path: path.to_owned(), memory: Arc::new(memory) })
@@ -120,12 +126,49 @@ impl Record {
         }
         Ok(Inflight { mapping: Mapping::shared_at(file.as_fd(), 0, size as usize)? })
     }
+
+    fn says_something(&self) -> bool {
+        let words = self.memory.mapping.whole().words64().unwrap_or_default();
+        words.as_chunks::<{ STRIDE / 8 }>().0.iter().any(|line| line[WHOSE].load(Ordering::Acquire) != 0)
+    }
 }
 
 impl Drop for Record {
     fn drop(&mut self) {
-        // Nothing is in flight any more. One that stays does no harm.
-        let _ = std::fs::remove_file(&self.path);
+        // One that stays, as it cannot be removed, does no harm.
+        if self.says_something() {
+            let _ = std::fs::rename(&self.path, aside(&self.path));
+            forget_old(&self.path);
+        } else {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Before the names of files that are set aside.
+const ASIDE: &str = ".left";
+/// So many are kept aside in one directory, those of the ports that went last.
+const MOST_ASIDE: usize = 1024;
+
+fn aside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(ASIDE);
+    name.push(path.file_name().unwrap_or_default());
+    path.with_file_name(name)
+}
+
+/// Removes of the files set aside beside `path` the oldest, if there are too many.
+fn forget_old(path: &Path) {
+    let Some(Ok(entries)) = path.parent().map(std::fs::read_dir) else { return };
+    let mut files: Vec<_> = entries
+        .flatten()
+        .filter(|entry| entry.file_name().as_bytes().starts_with(ASIDE.as_bytes()))
+        .filter_map(|entry| {
+            Some((entry.metadata().ok().map(|about| (about.ctime(), about.ctime_nsec()))?, entry.path()))
+        })
+        .collect();
+    files.sort();
+    for (_, old) in files.iter().take(files.len().saturating_sub(MOST_ASIDE)) {
+        let _ = std::fs::remove_file(old);
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::Settings;
 use super::device::Device;
+use super::inflight::{Record, Taken};
 use super::message::{Area, InflightAt, Request};
 use super::reply::Reply;
 use super::testing::{Front, Guest, RING, count, file, memfd, new_eventfd, settings};
@@ -174,4 +175,40 @@ fn a_file_of_any_content_is_taken_over() {
     let settings = Settings { record: Some(record.clone()), ..settings() };
     let error = Device::new(&settings).err().expect("refused").to_string();
     assert!(error.contains(&record.display().to_string()), "{error}");
+}
+
+/// What a record says of queue 1, whose ring is called 7.
+fn line(record: &Record) -> Taken {
+    Taken::of(&record.memory, TX, 7).expect("a line")
+}
+
+#[test]
+fn a_file_that_says_where_a_ring_is_stays_until_its_port_is_there_again() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("record");
+    let record = Record::open(&path, 2).expect("a record");
+    line(&record).begin(5);
+    drop(record);
+    assert!(!path.exists(), "a port that is not there has none of its own");
+    let record = Record::open(&path, 2).expect("a record");
+    assert_eq!(line(&record).noted().map(|noted| noted.from), Some(5));
+    line(&record).clear();
+    drop(record);
+    assert_eq!(fs::read_dir(&dir).expect("a directory").count(), 0, "one that says nothing goes");
+}
+
+#[test]
+fn ports_that_come_and_go_leave_files_of_the_last_only() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = |number: u32| dir.path().join(format!("record{number}"));
+    let open = Record::open(&path(9999), 2).expect("a record");
+    for number in 0..1030 {
+        let record = Record::open(&path(number), 2).expect("a record");
+        line(&record).begin(5);
+    }
+    assert_eq!(fs::read_dir(&dir).expect("a directory").count(), 1024 + 1);
+    assert!(path(9999).exists(), "one that is in use stays");
+    let noted = |number: u32| line(&Record::open(&path(number), 2).expect("a record")).noted();
+    assert_eq!((noted(0), noted(1029).map(|noted| noted.from)), (None, Some(5)));
+    drop(open);
 }

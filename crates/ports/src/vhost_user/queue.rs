@@ -129,6 +129,12 @@ impl TransmitQueue {
         }
     }
 
+    /// Nothing is in flight. Returns where it can go on.
+    pub(super) fn end(self) -> u32 {
+        either!(&self.queue, queue => queue.note_end());
+        self.base()
+    }
+
     pub(super) fn set_discard(&mut self, on: bool) {
         either!(&mut self.queue, queue => queue.discard = on);
     }

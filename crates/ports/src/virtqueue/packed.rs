@@ -205,39 +205,70 @@ fn is_used(words: &[AtomicU64; 2], wrap: bool) -> bool {
     flags_of(words) & (AVAIL | USED) == Packed::used_flags(wrap, 0)
 }
 
+/// Going on where a predecessor was.
 impl Packed {
-    /// The chains from the first up to `until`, of which all but the first may have been given back without the driver
-    /// having seen it.
-    fn half_given_back(&self, space: &mut Space<'_>, until: Place) -> Option<Vec<Chain>> {
-        let mut walk = |at: Place| {
-            let head = self.head(at).ok().flatten()?;
-            ring::walk(self, space, at, head, |_, _| Ok(())).ok()
-        };
-        let (mut at, mut chains, mut slots) = (self.next, Vec::new(), 0);
-        while at != until {
-            let words = &self.descriptors[at.slot()];
-            let chain = if is_used(words, at.wrap()) {
-                // Its first descriptor no longer says whether there are others: the last has the chain's id (2.8.6).
-                let id = (u64::from_le(words[1].load(Ordering::Acquire)) >> 32) as u16;
-                let tail = self.advance(at, 1);
-                let others = if tail == until { None } else { walk(tail).filter(|others| others.id == id) };
-                Chain { id, slots: 1 + others.map_or(0, |others| others.slots) }
-            } else {
-                walk(at)?
-            };
+    fn words(&self, at: Place) -> &[AtomicU64; 2] {
+        &self.descriptors[at.slot()]
+    }
+
+    fn chain_at(&self, space: &mut Space<'_>, at: Place) -> Option<Chain> {
+        let head = self.head(at).ok().flatten()?;
+        ring::walk(self, space, at, head, |_, _| Ok(())).ok()
+    }
+
+    /// A chain that was given back in its lap, and of which the driver has not seen that. Its first descriptor no longer says
+    /// whether there are others: the last has the chain's id (2.8.6).
+    fn given_back_at(&self, space: &mut Space<'_>, at: Place) -> Chain {
+        let id = (u64::from_le(self.words(at)[1].load(Ordering::Acquire)) >> 32) as u16;
+        let others = self.chain_at(space, self.advance(at, 1)).filter(|others| others.id == id);
+        Chain { id, slots: 1 + others.map_or(0, |others| others.slots) }
+    }
+
+    /// Passes by what was given back where the ring goes on: not by us, so the driver may have seen it.
+    fn pass_by_what_is_given_back(&mut self, space: &mut Space<'_>) {
+        let end = self.advance(self.next, self.size);
+        while self.next != end && is_used(self.words(self.next), self.next.wrap()) {
+            // An id is used again as soon as the driver has seen it; only where chains have several descriptors may they be this
+            // one's.
+            let slots = if self.indirect { 1 } else { self.given_back_at(space, self.next).slots };
+            for _ in 0..slots {
+                if self.next != end {
+                    self.next = self.advance(self.next, 1);
+                }
+            }
+        }
+    }
+
+    /// The chains from the first up to `until`, and behind these as far as some were given back. Of none but the first has the
+    /// driver seen that.
+    fn half_given_back(&self, space: &mut Space<'_>, until: Place) -> Vec<Chain> {
+        let (mut at, mut chains, mut slots, mut last) = (self.next, Vec::new(), 0, None);
+        loop {
+            if at == until {
+                last = Some(chains.len());
+            }
+            let is_given_back = is_used(self.words(at), at.wrap());
+            let chain = if is_given_back { Some(self.given_back_at(space, at)) } else { self.chain_at(space, at) };
+            let Some(chain) = chain else { break };
             slots += u32::from(chain.slots);
             if slots > self.size.into() {
-                return None;
+                break;
             }
             chains.push(chain);
+            if is_given_back && last.is_some() {
+                last = Some(chains.len());
+            }
             at = self.advance(at, chain.slots);
         }
-        Some(chains)
+        // Where `until` is no place that chains end at, the note is not of this ring.
+        chains.truncate(last.unwrap_or(0));
+        chains
     }
 }
 
 impl Ring for Packed {
     type At = Place;
+    const SAYS_WHERE: bool = false;
 
     #[inline]
     fn refresh(&mut self) -> Result<(), RingFault> {
@@ -246,6 +277,9 @@ impl Ring for Packed {
 
     /// The driver sees what was given back when the first of it is. Until then `held` says what comes there, and once all
     /// the others are there, `until` where they end.
+    ///
+    /// Meanwhile somebody else may have given back some, anywhere: QEMU (7.2) throws away what a driver sends while there is no
+    /// back end, from where it last knew the ring to be. What was not taken before that is thrown away, too.
     fn take_over(&mut self, space: &mut Space<'_>, noted: Noted) -> Vec<Chain> {
         let places = [noted.from, noted.until].map(|place| Place::from_base(place as u16));
         let [from, until] = places;
@@ -259,24 +293,25 @@ impl Ring for Packed {
             return Vec::new();
         }
         self.next = from;
-        // What was available is USED as its lap is from when it is given back until it is available in the next.
-        let is_given_back = |at: Place| (flags_of(&self.descriptors[at.slot()]) & USED != 0) == at.wrap();
-        if from != until && is_given_back(from) {
+        // It was when it was taken.
+        let is_available = Self::is_available(flags_of(self.words(from)), from.wrap());
+        if from != until && !is_available {
             self.next = until;
         } else if noted.held != 0 {
             // The frames behind the first were written to their buffers, and its own, too.
             self.next = until;
             if from == until {
-                self.next = self.advance(from, 1);
-                while self.next != from && is_used(&self.descriptors[self.next.slot()], self.next.wrap()) {
-                    self.next = self.advance(self.next, 1);
+                self.next = self.advance(from, self.chain_at(space, from).map_or(1, |first| first.slots));
+                while self.next != from && is_used(self.words(self.next), self.next.wrap()) {
+                    self.next = self.advance(self.next, self.given_back_at(space, self.next).slots);
                 }
             }
-            self.descriptors[from.slot()][1].store(noted.held, Ordering::Release);
+            self.words(from)[1].store(noted.held, Ordering::Release);
         } else if from != until {
-            return self.half_given_back(space, until).unwrap_or_default();
+            return self.half_given_back(space, until);
         }
-        Vec::new()
+        self.pass_by_what_is_given_back(space);
+        self.half_given_back(space, self.next)
     }
 
     fn set_noted(&mut self, noted: Option<Taken>) {

@@ -111,6 +111,8 @@ pub struct Chain {
 pub trait Ring: Send + 'static {
     /// A chain's place.
     type At: Copy;
+    /// Whether it says itself, in the driver's memory, how far it is.
+    const SAYS_WHERE: bool;
 
     /// Looks how far the driver has come.
     ///

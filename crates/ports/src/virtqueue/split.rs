@@ -138,6 +138,7 @@ impl Split {
 
 impl Ring for Split {
     type At = u16;
+    const SAYS_WHERE: bool = true;
 
     #[inline(always)]
     fn refresh(&mut self) -> Result<(), RingFault> {

@@ -199,6 +199,164 @@ fn frames_that_have_to_wait_are_there_for_the_successor() {
     }
 }
 
+/// The chains of a ring that its driver put there, one after the other: where each begins, of so many descriptors, and its id.
+#[derive(Clone, Copy)]
+struct Put {
+    position: u64,
+    id: u16,
+}
+
+/// Gives a chain back as QEMU does, wherever the device is.
+fn throw_away(guest: &Guest, driver: &PackedDriver, put: Put) {
+    let is_odd_lap = (put.position / u64::from(SIZE)).is_multiple_of(2);
+    let flags: u64 = if is_odd_lap { 1 << 7 | 1 << 15 } else { 0 };
+    let slot = (put.position % u64::from(SIZE)) as usize;
+    let [address, _] = descriptors(guest, driver)[slot];
+    put_descriptor(guest, driver, slot, [address, u64::from(put.id) << 32 | flags << 48]);
+}
+
+#[test]
+fn what_somebody_else_gave_back_meanwhile_is_passed_by() {
+    // Without indirect tables a chain takes three descriptors, with them one. `taken` of `there` chains were in flight, those
+    // from `thrown` on were given back by another, and then `later` others came.
+    for (features, direct, most) in [(0, 3, 5u64), (F_INDIRECT_DESC, 0, 16)] {
+        for before in 0..40 {
+            for (there, thrown, taken_of_them) in [(5, 3, 0), (5, 3, 2), (5, 3, 5), (5, 0, 0), (1, 0, 0), (3, 0, 2)] {
+                for (later, seen) in (0..=most - there).flat_map(|later| [(later, false), (later, true)]) {
+                    let case = format!(
+                        "{before} before, {taken_of_them} of {there} taken, from {thrown} on thrown away, {later} later, \
+                         seen {seen}, {direct} direct"
+                    );
+                    let guest = Guest::new();
+                    let mut driver = PackedDriver::new(&guest, SIZE, features);
+                    let record = memory();
+                    let mut queue = transmit_queue(&guest, &driver);
+                    queue.set_noted(&guest.memory, taken(&record));
+                    for number in 0..before {
+                        put_frame(&guest, &mut driver, number, direct);
+                        driver.publish(&guest);
+                        assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
+                        assert_eq!(driver.all_used(&guest).len(), 1);
+                    }
+                    let slots = if direct == 0 { 1 } else { direct as u64 };
+                    let first = driver.taken_back();
+                    let mut puts: Vec<Put> = (0..there)
+                        .map(|number| Put {
+                            position: first + number * slots,
+                            id: put_frame(&guest, &mut driver, 100 + number as u8, direct),
+                        })
+                        .collect();
+                    driver.publish(&guest);
+                    if taken_of_them > 0 {
+                        let (bounce, mut batch) =
+                            (super::Bounce::default(), ringway_switch::BatchStorage::new(256).into_batch());
+                        queue.collect(&guest.memory, &bounce, &mut batch).expect("nothing is wrong");
+                        drop(batch);
+                        queue.keep(taken_of_them);
+                    }
+                    for &put in &puts[thrown..] {
+                        throw_away(&guest, &driver, put);
+                    }
+                    let mut back = if seen { driver.all_used(&guest) } else { Vec::new() };
+                    assert_eq!(back.len(), if seen && thrown == 0 { there as usize } else { 0 });
+                    for number in 0..later {
+                        let id = put_frame(&guest, &mut driver, 200 + number as u8, direct);
+                        puts.push(Put { position: 0, id });
+                        driver.publish(&guest);
+                    }
+                    drop(queue);
+
+                    let ring = driver.device_at(&guest, driver.base(0)).expect("a ring");
+                    let mut queue = super::Transmit::new(ring, HEADER, usize::MAX, ringway_switch::Accepts::EVERYTHING);
+                    queue.set_noted(&guest.memory, taken(&record));
+                    let sent = collect(&mut queue, &guest).expect("nothing is wrong");
+                    assert_eq!(sent.refused, 0, "{case}");
+                    let sent: Vec<u8> = sent.frames.iter().map(|(bytes, _)| bytes[0]).collect();
+                    assert_eq!(sent, (0..later).map(|number| 200 + number as u8).collect::<Vec<_>>(), "{case}");
+                    back.extend(driver.all_used(&guest));
+                    let ids = |puts: &[Put]| puts.iter().map(|put| put.id).collect::<Vec<_>>();
+                    assert_eq!(back.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids(&puts), "{case}");
+                    for number in 10..30 {
+                        let id = put_frame(&guest, &mut driver, number, direct);
+                        driver.publish(&guest);
+                        let sent = collect(&mut queue, &guest).expect("nothing is wrong");
+                        assert_eq!(
+                            sent.frames.iter().map(|(bytes, _)| bytes.clone()).collect::<Vec<_>>(),
+                            [frame(number)]
+                        );
+                        assert_eq!(driver.all_used(&guest), [(id, 0)], "{case}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_ring_that_is_full_again_when_the_end_comes_is_sent_whole() {
+    for before in 0..40 {
+        let guest = Guest::new();
+        let mut driver = PackedDriver::new(&guest, SIZE, F_INDIRECT_DESC);
+        let record = memory();
+        let mut queue = transmit_queue(&guest, &driver);
+        queue.set_noted(&guest.memory, taken(&record));
+        let put = |driver: &mut PackedDriver, frames: u16| {
+            for number in 0..frames {
+                put_frame(&guest, driver, number as u8, 0);
+            }
+            driver.publish(&guest);
+        };
+        for _ in 0..before {
+            put(&mut driver, 1);
+            assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
+            driver.all_used(&guest);
+        }
+        put(&mut driver, SIZE);
+        let once = super::testing::collect_some(&mut queue, &guest, 256).expect("nothing is wrong");
+        assert_eq!((once.frames.len(), driver.all_used(&guest).len()), (16, 16));
+        put(&mut driver, SIZE);
+        drop(queue);
+
+        let ring = driver.device_at(&guest, driver.base(0)).expect("a ring");
+        let mut queue = super::Transmit::new(ring, HEADER, usize::MAX, ringway_switch::Accepts::EVERYTHING);
+        queue.set_noted(&guest.memory, taken(&record));
+        let sent = collect(&mut queue, &guest).expect("nothing is wrong").frames;
+        let sent: Vec<u8> = sent.iter().map(|(bytes, _)| bytes[0]).collect();
+        assert_eq!(sent, (0..SIZE as u8).collect::<Vec<_>>(), "{before} before");
+    }
+}
+
+#[test]
+fn an_id_that_is_used_again_is_not_taken_for_a_part_of_the_chain_before() {
+    for before in 0..40 {
+        let guest = Guest::new();
+        let mut driver = PackedDriver::new(&guest, SIZE, F_INDIRECT_DESC);
+        let record = memory();
+        let mut queue = transmit_queue(&guest, &driver);
+        queue.set_noted(&guest.memory, taken(&record));
+        for number in 0..before {
+            put_frame(&guest, &mut driver, number, 0);
+            driver.publish(&guest);
+            assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
+            driver.all_used(&guest);
+        }
+        let position = driver.taken_back();
+        let id = put_frame(&guest, &mut driver, 1, 0);
+        driver.publish(&guest);
+        throw_away(&guest, &driver, Put { position, id });
+        // As Linux does, which takes the id that came back last.
+        let place = guest.place(&[&[0; HEADER][..], &frame(2)].concat());
+        driver.write_descriptor(&guest, position + 1, Piece::read(place, HEADER + 60), 0, id);
+        drop(queue);
+
+        let ring = driver.device_at(&guest, driver.base(0)).expect("a ring");
+        let mut queue = super::Transmit::new(ring, HEADER, usize::MAX, ringway_switch::Accepts::EVERYTHING);
+        queue.set_noted(&guest.memory, taken(&record));
+        let sent = collect(&mut queue, &guest).expect("nothing is wrong").frames;
+        assert_eq!(sent.iter().map(|(bytes, _)| bytes.clone()).collect::<Vec<_>>(), [frame(2)], "{before} before");
+    }
+}
+
 #[test]
 fn a_driver_that_began_anew_meanwhile_is_met_at_the_beginning() {
     for before in 0..40 {

@@ -99,6 +99,15 @@ impl<R: Ring> Transmit<R> {
         any
     }
 
+    /// Notes that nothing is in flight any more, and where a successor goes on if the ring does not say it.
+    pub fn note_end(&self) {
+        match &self.noted {
+            Some(noted) if R::SAYS_WHERE => noted.clear(),
+            Some(noted) => noted.note(self.ring.base(), self.ring.base()),
+            None => {}
+        }
+    }
+
     /// Takes frames as long as the batch has room.
     ///
     /// # Errors
