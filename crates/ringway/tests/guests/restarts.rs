@@ -115,8 +115,14 @@ fn are_heard(daemon: &Daemon, guests: &[Guest; 2]) {
     for name in ["vm0", "vm1"] {
         wait_for(daemon, name, "up");
     }
-    pings(&guests[0], &address(1, 0), &[1, 1472]).unwrap();
-    pings(&guests[1], &address(0, 0), &[1, 1472]).unwrap();
+    let pairs = [(&guests[0], address(1, 0)), (&guests[1], address(0, 0))];
+    // A guest whose link was gone asks anew where others are, each second: until one of them is there to answer, what it sends waits.
+    for (from, to) in &pairs {
+        from.until(&format!("ping -q -c 1 -W 1 {to} >/tmp/heard"), TRANSFER).unwrap();
+    }
+    for (from, to) in &pairs {
+        pings(from, to, &[1, 1472]).unwrap();
+    }
 }
 
 /// Until all of its threads are dead: until then it holds the lock of its folder.
