@@ -1,6 +1,6 @@
 //! What a frame costs the switch between two process ports: forwarded without limits, forwarded within limits both ways,
 //! with a source guard, and with both; captured at its sender or at its receiver; refused at either, with a guard, too; and
-//! refused by the guard.
+//! refused by the guard, with and without a limit.
 //!
 //! `cargo run --release -p ringway-ports --example limit_cost` shows times; with the arguments `MODE SIZE BATCHES` under
 //! `valgrind --tool=callgrind --toggle-collect='*limit_cost*turn*'` it gives instructions: with two numbers of batches, both
@@ -34,7 +34,7 @@ const SHAPE: Shape = Shape {
 const BATCH: u32 = 256;
 const SENDER: [u8; 6] = [2, 0, 0, 0, 0, 0];
 const CHECKS: Checks = Checks { mac: true, ip: true, dhcp: true, ra: true };
-const MODES: [&str; 11] = [
+const MODES: [&str; 12] = [
     "forward",
     "limited",
     "guarded",
@@ -46,6 +46,7 @@ const MODES: [&str; 11] = [
     "guarded-dropped-in",
     "guarded-dropped-out",
     "spoofed",
+    "spoofed-dropped-in",
 ];
 
 fn limit(rate: u64) -> Limit {
@@ -59,7 +60,7 @@ fn policies(mode: &str) -> [Option<Policy>; 2] {
     let input = |rate| Policy { ingress: Some(Arc::new(limit(rate))), ..Policy::default() };
     let output = |rate| Policy { egress: Some(Arc::new(Egress::new(limit(rate)))), ..Policy::default() };
     let any = Prefix { address: IpAddr::from([0; 4]), length: 0 };
-    let own = Mac::new(if mode == "spoofed" { [2, 0, 0, 0, 0, 9] } else { SENDER });
+    let own = Mac::new(if mode.starts_with("spoofed") { [2, 0, 0, 0, 0, 9] } else { SENDER });
     let guard = Some(Arc::new(Guard::new(CHECKS, &[own], &[any])));
     match mode {
         "limited" => [Some(input(400_000_000_000)), Some(output(400_000_000_000))],
@@ -67,7 +68,7 @@ fn policies(mode: &str) -> [Option<Policy>; 2] {
         "guarded-limited" => [Some(Policy { guard, ..input(400_000_000_000) }), Some(output(400_000_000_000))],
         "dropped-in" => [Some(input(8_000)), None],
         "dropped-out" => [None, Some(output(8_000))],
-        "guarded-dropped-in" => [Some(Policy { guard, ..input(8_000) }), None],
+        "guarded-dropped-in" | "spoofed-dropped-in" => [Some(Policy { guard, ..input(8_000) }), None],
         "guarded-dropped-out" => [Some(Policy { guard, ..Policy::default() }), Some(output(8_000))],
         _ => [None, None],
     }

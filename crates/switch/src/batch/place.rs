@@ -70,13 +70,6 @@ impl Batch<'_> {
         self.parts.rejected && self.parts.entries[index].destination.0 >= Packed::REJECTED
     }
 
-    /// Whether some frame was rejected.
-    #[inline]
-    #[must_use]
-    pub fn has_rejected(&self) -> bool {
-        self.parts.rejected
-    }
-
     /// Decides where every frame goes, from its source and destination. A frame with the addresses of the one before goes
     /// where that one goes, without asking again.
     #[inline]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Bucket, Egress, Excess, Limit, Policy, Rates, Shared, Storm};
+use super::{Bucket, Checks, Egress, Excess, Guard, Limit, Policy, Rates, Shared, Storm};
 use crate::testing::{Lan, Plan, frame, group, mac, number};
 use crate::{DropReason, Mac, Member, Spread, Spreads};
 
@@ -64,6 +64,27 @@ fn what_is_more_than_a_port_may_send_is_dropped_and_counted_at_it() {
     lan.offers[0].put(&frame(mac(1), mac(0), 60, 99), &[]);
     lan.pass(0);
     assert_eq!(lan.dropped(0, DropReason::RateLimited), 10);
+}
+
+#[test]
+fn what_is_rejected_counts_so_that_a_flood_of_it_is_held_to_the_limit_too() {
+    for (from, to, reason) in [(7, mac(1), DropReason::SpoofedMac), (0, mac(99), DropReason::NoDestination)] {
+        let guard = Guard::new(Checks { mac: true, ..Checks::NONE }, &[mac(0)], &[]);
+        let limit = frames(3, Excess::Drop);
+        let policy = Policy { guard: Some(Arc::new(guard)), ingress: Some(Arc::new(limit)), ..Policy::default() };
+        let mut lan = lan(0, policy);
+        for number in 0..10 {
+            lan.offers[0].put(&frame(to, mac(from), 60, number), &[]);
+        }
+        put(&mut lan, mac(1), 60, 10..11);
+        assert_eq!(lan.pass(0).frames, 11);
+        assert_eq!((lan.dropped(0, reason), lan.dropped(0, DropReason::RateLimited)), (3, 8));
+        assert_eq!(numbers(&lan, 1), []);
+        lan.now += 1;
+        put(&mut lan, mac(1), 60, 11..12);
+        lan.pass(0);
+        assert_eq!(numbers(&lan, 1), [11]);
+    }
 }
 
 #[test]

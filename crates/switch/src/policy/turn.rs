@@ -62,10 +62,11 @@ impl Policy {
         }
     }
 
-    /// Takes the frames beyond what was granted out of the batch. What was rejected before costs nothing.
+    /// Takes the frames beyond what was granted out of the batch. What was rejected before counts as well: otherwise a flood of such
+    /// frames would cost as much as one that is forwarded, whatever the limit.
     pub(crate) fn keep_to(&self, turn: &Turn, batch: &mut Batch<'_>, from: &Member, watch: Option<&Watch>) {
         let Turn::Limited(grant) = turn else { return };
-        let (kept, cost) = measure(batch, Some(grant));
+        let (kept, cost) = measure(batch, grant);
         if kept < batch.len() {
             self.refuse(grant.cause(cost.frames), (batch.len() - kept) as u64, from);
             watch.inspect(|watch| watch.show_refused(batch, kept));
@@ -78,7 +79,7 @@ impl Policy {
     pub(crate) fn charge(&self, batch: &mut Batch<'_>, turn: &Turn, switch: &Switch, now: &Time) -> bool {
         let mut is_used_up = false;
         if let Turn::Limited(grant) = turn {
-            let (_, cost) = measure(batch, None);
+            let cost = batch.cost();
             self.settle(grant, cost);
             is_used_up = !grant.covers(cost);
             if grant.waited > 0 && cost.frames > 0 {
@@ -124,18 +125,15 @@ impl Policy {
     }
 }
 
-/// The first frames of the batch that `most` covers: up to which, and what they take. Those that were rejected do not count.
-fn measure(batch: &Batch<'_>, most: Option<&Grant>) -> (usize, Cost) {
+/// The first frames of the batch that `most` covers: up to which, and what they take.
+fn measure(batch: &Batch<'_>, most: &Grant) -> (usize, Cost) {
     let all = batch.cost();
-    if !batch.has_rejected() && most.is_none_or(|most| all.bytes <= most.bytes && all.frames <= most.frames) {
+    if all.bytes <= most.bytes && all.frames <= most.frames {
         return (batch.len(), all);
     }
     let mut cost = Cost::default();
     for index in 0..batch.len() {
-        if batch.is_rejected(index) {
-            continue;
-        }
-        if most.is_some_and(|most| !most.covers(cost)) {
+        if !most.covers(cost) {
             return (index, cost);
         }
         cost += batch.cost_of(index);
