@@ -224,6 +224,15 @@ impl Packed {
         Chain { id, slots: 1 + others.map_or(0, |others| others.slots) }
     }
 
+    /// Goes so many descriptors on, but no further than `end`: what is in the ring may say more than it has.
+    fn go_on(&mut self, slots: u16, end: Place) {
+        for _ in 0..slots {
+            if self.next != end {
+                self.next = self.advance(self.next, 1);
+            }
+        }
+    }
+
     /// Passes by what was given back where the ring goes on: not by us, so the driver may have seen it.
     fn pass_by_what_is_given_back(&mut self, space: &mut Space<'_>) {
         let end = self.advance(self.next, self.size);
@@ -231,11 +240,7 @@ impl Packed {
             // An id is used again as soon as the driver has seen it; only where chains have several descriptors may they be this
             // one's.
             let slots = if self.indirect { 1 } else { self.given_back_at(space, self.next).slots };
-            for _ in 0..slots {
-                if self.next != end {
-                    self.next = self.advance(self.next, 1);
-                }
-            }
+            self.go_on(slots, end);
         }
     }
 
@@ -301,9 +306,12 @@ impl Ring for Packed {
             // The frames behind the first were written to their buffers, and its own, too.
             self.next = until;
             if from == until {
-                self.next = self.advance(from, self.chain_at(space, from).map_or(1, |first| first.slots));
-                while self.next != from && is_used(self.words(self.next), self.next.wrap()) {
-                    self.next = self.advance(self.next, self.given_back_at(space, self.next).slots);
+                let end = self.advance(from, self.size);
+                let first = self.chain_at(space, from);
+                self.go_on(first.map_or(1, |first| first.slots), end);
+                while self.next != end && is_used(self.words(self.next), self.next.wrap()) {
+                    let slots = self.given_back_at(space, self.next).slots;
+                    self.go_on(slots, end);
                 }
             }
             self.words(from)[1].store(noted.held, Ordering::Release);

@@ -199,7 +199,7 @@ fn frames_that_have_to_wait_are_there_for_the_successor() {
     }
 }
 
-/// The chains of a ring that its driver put there, one after the other: where each begins, of so many descriptors, and its id.
+/// A chain that a driver put there: where it begins, and its id.
 #[derive(Clone, Copy)]
 struct Put {
     position: u64,
@@ -324,6 +324,27 @@ fn a_ring_that_is_full_again_when_the_end_comes_is_sent_whole() {
         let sent: Vec<u8> = sent.iter().map(|(bytes, _)| bytes[0]).collect();
         assert_eq!(sent, (0..SIZE as u8).collect::<Vec<_>>(), "{before} before");
     }
+}
+
+/// Its chain has all descriptors of the ring, and the one that is said to be given back besides.
+#[test]
+fn a_chain_that_is_longer_than_the_ring_leads_nowhere() {
+    const AVAIL: u64 = 1 << 55;
+    const USED: u64 = 1 << 63;
+    const NEXT: u64 = 1 << 48;
+    let (guest, record) = (Guest::new(), memory());
+    let driver = PackedDriver::new(&guest, SIZE, 0);
+    for slot in 0..15 {
+        put_descriptor(&guest, &driver, slot, [1, USED | NEXT]);
+    }
+    put_descriptor(&guest, &driver, 15, [1, AVAIL | USED | 5 << 32]);
+    let place = taken(&record).expect("a place");
+    place.begin(driver.base(14));
+    place.hold(AVAIL | USED);
+    let mut queue = super::Receive::new(driver.device_at(&guest, driver.base(0)).expect("a ring"), HEADER, false);
+    queue.set_noted(&guest.memory, taken(&record));
+    let noted = taken(&record).and_then(|taken| taken.noted()).expect("it was noted");
+    assert!(noted.from & 0x7fff < SIZE.into(), "{:x}", noted.from);
 }
 
 #[test]
