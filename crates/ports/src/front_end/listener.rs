@@ -9,6 +9,8 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 
+use super::Connection;
+
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 fn new_socket() -> io::Result<OwnedFd> {
@@ -19,10 +21,10 @@ fn new_socket() -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// Nobody listens, or the kernel refuses.
-pub(crate) fn connect(path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn connect(path: &Path) -> io::Result<Connection> {
     let socket = new_socket()?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(socket)
+    Ok(socket.into())
 }
 
 /// A socket that front ends connect to. Its path goes when it does.
@@ -58,8 +60,8 @@ impl Listener {
     ///
     /// # Errors
     /// There is none after all, or no descriptors are left.
-    pub(crate) fn accept(&self) -> io::Result<OwnedFd> {
-        Ok(accept_with(&self.socket, FLAGS)?)
+    pub(crate) fn accept(&self) -> io::Result<Connection> {
+        Ok(accept_with(&self.socket, FLAGS)?.into())
     }
 }
 

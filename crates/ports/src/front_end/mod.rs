@@ -1,5 +1,6 @@
 //! What ports share that hypervisors connect to: their socket, messages whole, and a thread of their own.
 
+mod connection;
 mod descriptor;
 mod fields;
 mod listener;
@@ -8,6 +9,7 @@ mod receiver;
 pub(crate) mod testing;
 mod thread;
 
+pub(crate) use connection::Connection;
 pub(crate) use descriptor::is_eventfd;
 pub(crate) use fields::Fields;
 pub(crate) use listener::Listener;

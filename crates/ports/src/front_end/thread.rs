@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use super::Connection;
 use super::listener::Listener;
 use super::receiver::{MESSAGE_WITHIN, Sent, send};
 
@@ -83,7 +84,7 @@ impl Stop {
     }
 
     /// The next front end that connects to `listener`; `None` when the thread is to end.
-    pub(crate) fn or_accept(&self, listener: &Listener) -> Option<OwnedFd> {
+    pub(crate) fn or_accept(&self, listener: &Listener) -> Option<Connection> {
         loop {
             let mut fds = [PollFd::new(self, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
             wait(&mut fds, None);
@@ -103,7 +104,7 @@ impl Stop {
     }
 
     /// The next connection to who listens at `path`; `None` when the thread is to end.
-    pub(crate) fn or_connect(&self, path: &std::path::Path) -> Option<OwnedFd> {
+    pub(crate) fn or_connect(&self, path: &std::path::Path) -> Option<Connection> {
         loop {
             if let Ok(socket) = super::connect(path) {
                 return Some(socket);

@@ -14,14 +14,15 @@ use super::framing::{MOST_BYTES, PREFIX_BYTES};
 use super::input::StreamInput;
 use super::line::Line;
 use super::output::StreamOutput;
+use crate::front_end::Connection;
 
 const SHORTEST: usize = 14;
 
 /// A connected port's line, and the peer's end.
-fn connected(line: &Line) -> (Arc<OwnedFd>, OwnedFd) {
+fn connected(line: &Line) -> (Arc<Connection>, OwnedFd) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("sockets");
-    let near = Arc::new(near);
+    let near = Arc::new(Connection::from(near));
     line.open(&near).expect("an epoll descriptor");
     (near, far)
 }

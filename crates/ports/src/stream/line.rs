@@ -11,6 +11,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::Shutdown;
 
 use super::sending::Sending;
+use crate::front_end::Connection;
 
 /// Why a connection is of no use any more.
 #[derive(Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub enum Ended {
 /// What the input reads.
 #[derive(Debug, Default)]
 pub struct Reading {
-    pub socket: Option<Arc<OwnedFd>>,
+    pub socket: Option<Arc<Connection>>,
     /// Which connection this is, counted.
     pub number: u64,
 }
@@ -64,7 +65,7 @@ impl Line {
     }
 
     /// Gives the data path a connection.
-    pub fn open(&self, socket: &Arc<OwnedFd>) -> io::Result<()> {
+    pub fn open(&self, socket: &Arc<Connection>) -> io::Result<()> {
         self.take_news();
         *self.ended.lock() = None;
         self.sending.lock().begin(Arc::clone(socket));
@@ -79,7 +80,7 @@ impl Line {
     }
 
     /// Takes it away, whoever ended it.
-    pub fn close(&self, socket: &Arc<OwnedFd>) {
+    pub fn close(&self, socket: &Arc<Connection>) {
         self.connected.store(false, Ordering::Relaxed);
         let read = self.reading.lock().socket.take();
         self.sending.lock().end();

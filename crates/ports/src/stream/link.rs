@@ -4,7 +4,6 @@
 //! port waits for the next.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +13,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::Settings;
 use super::framing::MOST_BYTES;
 use super::line::{Ended, Line};
-use crate::front_end::{Listener, Observer, Stop, Thread, wait};
+use crate::front_end::{Connection, Listener, Observer, Stop, Thread, wait};
 use crate::vhost_user::Role;
 
 /// Between a connection and the next, so that one that ends at once costs nobody a core.
@@ -79,7 +78,7 @@ impl PortThread {
     }
 
     /// The next peer; `None` when the port is to go.
-    fn next_connection(&self) -> Option<OwnedFd> {
+    fn next_connection(&self) -> Option<Connection> {
         match &self.way {
             Way::Connect(path) => self.stop.or_connect(path),
             Way::Listen(listener) => self.stop.or_accept(listener),
@@ -87,7 +86,7 @@ impl PortThread {
     }
 
     /// Looks after one connection to its end; `None` when the port is to go.
-    fn serve(&self, socket: &OwnedFd) -> Option<Ended> {
+    fn serve(&self, socket: &Connection) -> Option<Ended> {
         let (mut has_rest, mut turn_away_from) = (false, Instant::now());
         loop {
             let listener = match &self.way {

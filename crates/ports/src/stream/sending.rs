@@ -9,6 +9,7 @@ use ringway_switch::{Frame, Frames, MAX_FRAME};
 
 use super::framing::{PREFIX_BYTES, prefix};
 use super::line::Ended;
+use crate::front_end::Connection;
 
 /// Pieces that the kernel takes with one call (UIO_MAXIOV).
 const MOST_PIECES: usize = 1024;
@@ -18,7 +19,7 @@ const MOST_FRAMES: usize = MOST_PIECES / 2;
 /// What frames are sent over.
 #[derive(Debug)]
 pub struct Sending {
-    socket: Option<Arc<OwnedFd>>,
+    socket: Option<Arc<Connection>>,
     /// A frame with its length, of which the first `sent` bytes are sent; empty: none is half sent.
     rest: Vec<u8>,
     sent: usize,
@@ -56,7 +57,7 @@ impl Sending {
     }
 
     /// A connection has begun.
-    pub fn begin(&mut self, socket: Arc<OwnedFd>) {
+    pub fn begin(&mut self, socket: Arc<Connection>) {
         self.end();
         self.socket = Some(socket);
     }

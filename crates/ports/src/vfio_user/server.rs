@@ -16,7 +16,7 @@ use super::nap::Nap;
 use super::session::{Outgoing, Session, SessionEnd};
 use super::{Function, Interrupts};
 use crate::front_end::{
-    Answered, Listener, Observer, Received, Receiver, SocketError, Stop, Thread, too_slow, unread, wait,
+    Answered, Connection, Listener, Observer, Received, Receiver, SocketError, Stop, Thread, too_slow, unread, wait,
 };
 
 /// Between a connection and the next, so that one that ends at once costs nobody a core.
@@ -115,7 +115,8 @@ impl PortThread {
         while let Some(socket) = self.stop.or_accept(&self.listener) {
             let _ = rustix::io::read(&self.blocked, &mut [0; 8]);
             self.observer.connected(true);
-            let ended = self.serve(socket);
+            let ended = self.serve(&socket);
+            drop(socket);
             let rest = match ended {
                 Ended::Stop => return,
                 Ended::Gone => BETWEEN,
@@ -132,7 +133,7 @@ impl PortThread {
     }
 
     /// Serves one connection to its end.
-    fn serve(&self, socket: OwnedFd) -> Ended {
+    fn serve(&self, socket: &Connection) -> Ended {
         let mut session = match Session::new(Arc::clone(&self.function), Arc::clone(&self.interrupts)) {
             Ok(session) => session,
             Err(error) => return Ended::Fault("out_of_resources", error.to_string()),
@@ -146,7 +147,7 @@ impl PortThread {
             let until = [receiver.deadline(), settle_at, others.is_none().then_some(turn_away_from)];
             let mut fds = vec![
                 PollFd::new(&self.stop, PollFlags::IN),
-                PollFd::new(&socket, PollFlags::IN),
+                PollFd::new(socket, PollFlags::IN),
                 PollFd::new(&self.blocked, PollFlags::IN),
                 PollFd::new(session.unmask(), PollFlags::IN),
             ];
@@ -166,7 +167,7 @@ impl PortThread {
                 session.look_at_unmask();
             }
             if heard || more {
-                more = match self.hear(&socket, &mut session, &mut receiver, &mut nap) {
+                more = match self.hear(socket, &mut session, &mut receiver, &mut nap) {
                     Ok(Heard::All) => false,
                     Ok(Heard::Some) => true,
                     Ok(Heard::Enough(until)) => {
@@ -184,7 +185,7 @@ impl PortThread {
             let now = Instant::now();
             if settle_at.is_some_and(|at| now >= at) {
                 settle_at = None;
-                if let Err(ended) = self.settle(&socket, &mut session) {
+                if let Err(ended) = self.settle(socket, &mut session) {
                     return ended;
                 }
             }

@@ -18,7 +18,9 @@ use super::message::{Header, MessageError, Messages, Request};
 use super::reply::Reply;
 use super::session::Session;
 use super::{Observer, Role, Settings};
-use crate::front_end::{Answered, Listener, Received, Receiver, SocketError, Stop, Thread, too_slow, unread, wait};
+use crate::front_end::{
+    Answered, Connection, Listener, Received, Receiver, SocketError, Stop, Thread, too_slow, unread, wait,
+};
 
 /// Between a connection and the next, so that one that ends at once costs nobody a core.
 const BETWEEN: Duration = Duration::from_millis(10);
@@ -135,7 +137,7 @@ impl PortThread {
     }
 
     /// The next front end; `None` when the port is to go.
-    fn next_connection(&self) -> Option<OwnedFd> {
+    fn next_connection(&self) -> Option<Connection> {
         match &self.way {
             Way::Connect(path) => self.stop.or_connect(path),
             Way::Listen(listener) => self.stop.or_accept(listener),
