@@ -123,7 +123,7 @@ fn groups(daemon: &Daemon, guest: &Guest, nic: usize) -> Result<(), String> {
 }
 
 /// Keeps a NIC busy until `killall ping`.
-fn load(from: &Guest, address: &str) -> Result<(), String> {
+pub fn load(from: &Guest, address: &str) -> Result<(), String> {
     let ping = from.start(&format!("ping -i 0.001 -s 1400 {address}"));
     ping.map(drop).map_err(|error| error.to_string())
 }
