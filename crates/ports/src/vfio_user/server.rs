@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::net::{Shutdown, shutdown};
 
 use super::message::{MessageError, Messages};
 use super::nap::Nap;
@@ -138,8 +139,27 @@ impl PortThread {
             Ok(session) => session,
             Err(error) => return Ended::Fault("out_of_resources", error.to_string()),
         };
-        let mut receiver = Receiver::new();
-        let (mut settle_at, mut more, mut nap) = (None, false, Nap::default());
+        let (mut receiver, mut nap) = (Receiver::new(), Nap::default());
+        let ended = self.talk(socket, &mut session, &mut receiver, &mut nap);
+        if matches!(ended, Ended::Stop) {
+            // QEMU (11.1) waits for every answer, and the whole guest with it, also when the connection has ended. What it
+            // has said is all that there will be, and is followed.
+            let _ = shutdown(socket, Shutdown::Read);
+            while let Ok(Heard::Some) = self.hear(socket, &mut session, &mut receiver, &mut nap) {}
+            let _ = self.settle(socket, &mut session);
+        }
+        ended
+    }
+
+    /// Hears and answers until something ends that.
+    fn talk(
+        &self,
+        socket: &Connection,
+        session: &mut Session,
+        receiver: &mut Receiver<Messages>,
+        nap: &mut Nap,
+    ) -> Ended {
+        let (mut settle_at, mut more) = (None, false);
         let (mut turn_away_from, mut refusal_told) = (Instant::now(), false);
         loop {
             let now = Instant::now();
@@ -167,11 +187,11 @@ impl PortThread {
                 session.look_at_unmask();
             }
             if heard || more {
-                more = match self.hear(socket, &mut session, &mut receiver, &mut nap) {
+                more = match self.hear(socket, session, receiver, nap) {
                     Ok(Heard::All) => false,
                     Ok(Heard::Some) => true,
                     Ok(Heard::Enough(until)) => {
-                        self.sleep(until, &mut nap);
+                        self.sleep(until, nap);
                         true
                     }
                     Err(ended) => return ended,
@@ -185,7 +205,7 @@ impl PortThread {
             let now = Instant::now();
             if settle_at.is_some_and(|at| now >= at) {
                 settle_at = None;
-                if let Err(ended) = self.settle(socket, &mut session) {
+                if let Err(ended) = self.settle(socket, session) {
                     return ended;
                 }
             }

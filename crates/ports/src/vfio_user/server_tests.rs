@@ -469,6 +469,27 @@ fn one_front_end_at_a_time_and_the_next_when_it_has_gone() {
 }
 
 #[test]
+fn a_port_that_ends_answers_what_it_was_asked_before() {
+    const ASKED: u16 = 200;
+    for round in 0..50 {
+        let mut served = Served::new();
+        let mut front = served.attach();
+        // In one go, so that most of it is unread when the port ends. Fewer than the socket has room for answers.
+        let read = access(0, 0x20, 2, &[]);
+        let asked: Vec<u8> = (0..ASKED).flat_map(|id| message(id, 9, 0, &read)).collect();
+        front.send(&asked, &[]);
+        served.end();
+        for id in 0..ASKED {
+            assert!(
+                front.answer().is_some_and(|answer| answer.id == id && answer.error.is_none()),
+                "{id}, round {round}"
+            );
+        }
+        assert!(front.answer().is_none());
+    }
+}
+
+#[test]
 fn what_is_no_message_ends_the_connection_by_name() {
     let served = Served::new();
     let head =
