@@ -5,7 +5,7 @@ use crate::memory::{self, Fault, MemoryEndpoint};
 
 fn options(pings: u64, patience: Patience) -> PingOptions {
     let limits = Limits { frames: Some(pings), duration: Some(Duration::from_secs(30)) };
-    PingOptions { limits, timeout: Duration::from_millis(20), patience, ..PingOptions::default() }
+    PingOptions { limits, timeout: Duration::from_secs(1), patience, ..PingOptions::default() }
 }
 
 /// Pings over a link whose way back has these faults.

@@ -181,7 +181,8 @@ mod tests {
         let report = transmit(&mut a, &mut frames(), &options, &mut Watch::none()).expect("a memory link never fails");
         // Never above; how far below depends on how long this machine held the test up.
         assert!(report.sent.frames_per_second <= 10_000.0, "{report}");
-        assert!(report.sent.frames > 0 && report.ended == Ended::Duration, "{report}");
+        let late = report.sent.seconds > 0.15;
+        assert!((report.sent.frames > 0 || late) && report.ended == Ended::Duration, "{report}");
     }
 
     #[test]

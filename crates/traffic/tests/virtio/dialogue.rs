@@ -12,6 +12,7 @@ use crate::backend::{
 };
 use crate::scene::attach;
 
+/// Where no answer comes.
 fn quick() -> VirtioOptions {
     VirtioOptions { within: Duration::from_millis(200), ..VirtioOptions::default() }
 }
@@ -54,11 +55,11 @@ fn features_are_those_that_were_asked_for() {
 #[test]
 fn a_feature_that_is_not_offered_is_named() {
     for (option, lacking, name) in [
-        (VirtioOptions { in_order: true, ..quick() }, IN_ORDER, "VIRTIO_F_IN_ORDER"),
-        (VirtioOptions { event_idx: true, ..quick() }, EVENT_IDX, "VIRTIO_F_EVENT_IDX"),
-        (VirtioOptions { mergeable: true, ..quick() }, MRG_RXBUF, "VIRTIO_NET_F_MRG_RXBUF"),
-        (quick(), VERSION_1, "VIRTIO_F_VERSION_1"),
-        (quick(), RING_PACKED, "VIRTIO_F_RING_PACKED"),
+        (VirtioOptions { in_order: true, ..VirtioOptions::default() }, IN_ORDER, "VIRTIO_F_IN_ORDER"),
+        (VirtioOptions { event_idx: true, ..VirtioOptions::default() }, EVENT_IDX, "VIRTIO_F_EVENT_IDX"),
+        (VirtioOptions { mergeable: true, ..VirtioOptions::default() }, MRG_RXBUF, "VIRTIO_NET_F_MRG_RXBUF"),
+        (VirtioOptions::default(), VERSION_1, "VIRTIO_F_VERSION_1"),
+        (VirtioOptions::default(), RING_PACKED, "VIRTIO_F_RING_PACKED"),
     ] {
         let (path, backend, _dir) = with_backend(move |connection| {
             while let Some(message) = connection.hear() {
@@ -91,7 +92,7 @@ fn a_back_end_without_protocol_features_will_do() {
         }
         requests
     });
-    let driver = VirtioEndpoint::<Split>::attach(&path, &quick()).expect("a device");
+    let driver = VirtioEndpoint::<Split>::attach(&path, &VirtioOptions::default()).expect("a device");
     drop(driver);
     let requests = backend.join().expect("a dialogue");
     // No protocol features, no wish for an answer, and rings that are enabled from the start.
@@ -114,7 +115,7 @@ fn a_refusal_is_told_with_its_request() {
             }
         }
     });
-    let said = refused::<Split>(&path, &quick());
+    let said = refused::<Split>(&path, &VirtioOptions::default());
     assert!(said.contains("SET_MEM_TABLE: the back end refused it with 1"), "{said}");
     backend.join().expect("the connection ends");
 }
@@ -134,7 +135,7 @@ fn an_end_in_the_middle_is_told() {
     let (path, backend, _dir) = with_backend(|connection| {
         connection.hear();
     });
-    let said = refused::<Split>(&path, &quick());
+    let said = refused::<Split>(&path, &VirtioOptions::default());
     assert!(said.contains("the back end closed the connection") || said.contains("Broken pipe"), "{said}");
     backend.join().expect("the connection ends");
 }
@@ -148,7 +149,7 @@ fn an_answer_to_something_else_is_told() {
             }
         }
     });
-    let said = refused::<Split>(&path, &quick());
+    let said = refused::<Split>(&path, &VirtioOptions::default());
     assert!(said.contains("GET_FEATURES: it answers with request 11"), "{said}");
     backend.join().expect("the connection ends");
 }
