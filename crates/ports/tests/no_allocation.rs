@@ -128,14 +128,15 @@ fn exchange(ports: &mut [Port], kinds: &[Vec<Vec<u8>>], frames: u64) {
 
 #[test]
 fn a_poller_allocates_nothing_while_frames_move() {
-    let dir = std::env::temp_dir().join(format!("ringway-no-allocation-{}", std::process::id()));
+    let dir = tempfile::tempdir().expect("a folder");
+    let socket = dir.path().join("attach.sock");
     let settings = EngineSettings { idle: Idle::Adaptive(Duration::from_micros(50)), ..EngineSettings::default() };
     let engine = Arc::new(Engine::start(&settings).expect("a thread"));
     let table = Arc::new(MacTable::new(8192, 1024, [1, 2]));
     let lan = Lan { engine: Arc::clone(&engine), table, ports: BTreeMap::new(), next: 0 };
-    let server = AttachServer::start(&dir, Box::new(lan)).expect("a socket");
+    let server = AttachServer::start(&socket, Box::new(lan)).expect("a socket");
     let mut ports: Vec<Port> = (0..3)
-        .map(|number| Port::attach(&dir, &format!("lan:p{number}"), Shape::default()).expect("should be let in"))
+        .map(|number| Port::attach(&socket, &format!("lan:p{number}"), Shape::default()).expect("should be let in"))
         .collect();
     // To each other port, to all, to nobody, to oneself, too short, and over several slots.
     let kinds = |own: u8| -> Vec<Vec<u8>> {
@@ -156,7 +157,7 @@ fn a_poller_allocates_nothing_while_frames_move() {
 
     // What is counted would show: taking over another port allocates.
     WATCHED.store(poller, Ordering::SeqCst);
-    ports.push(Port::attach(&dir, "lan:another", Shape::default()).expect("should be let in"));
+    ports.push(Port::attach(&socket, "lan:another", Shape::default()).expect("should be let in"));
     exchange(&mut ports, &kinds, 1000);
     WATCHED.store(0, Ordering::SeqCst);
     assert!(ALLOCATIONS.load(Ordering::SeqCst) > 0, "the count should work");

@@ -94,9 +94,14 @@ impl Line {
     #[cold]
     pub fn stop_reading(&self, number: u64, reason: Ended) {
         let mut reading = self.reading.lock();
-        if reading.number == number && reading.socket.take().is_some() {
-            drop(reading);
+        if reading.number == number
+            && let Some(socket) = reading.socket.take()
+        {
+            // Before another connection may begin, which this is not the end of.
             self.end(reason);
+            // Closed without holding a lock.
+            drop(reading);
+            drop(socket);
         }
     }
 

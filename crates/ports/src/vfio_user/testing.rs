@@ -83,6 +83,11 @@ impl Card {
         self.news.notify_all();
     }
 
+    /// While this is held, an access to the registers takes its time.
+    pub fn hold(&self) -> impl Sized + '_ {
+        self.state.lock()
+    }
+
     /// What happened since this was asked last.
     pub fn happened(&self) -> Vec<Happened> {
         std::mem::take(&mut self.state.lock().happened)
