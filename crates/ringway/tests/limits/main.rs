@@ -26,7 +26,8 @@ fn a_flood_passes_at_its_rate_and_every_frame_beyond_is_counted() {
     let flooder = client(&daemon, 1, address(2), &[60, 1514, 590]);
     until("it is limited", || drops(&daemon, "p1", "rate_limited") > 0);
     reaches(&daemon, "p2", 80e6);
-    assert!(daemon.port("p1")["ingress"]["fill"].as_f64().unwrap() < 0.5);
+    // In 5 ms without frames half of it comes in.
+    until("it is nearly empty", || daemon.port("p1")["ingress"]["fill"].as_f64().unwrap() < 0.5);
     drop(flooder);
     drop(receiver);
     until("both are gone", || daemon.port("p1")["state"] == "waiting" && daemon.port("p2")["state"] == "waiting");
