@@ -1,6 +1,6 @@
 # make demo    see a switch at work
 # make test    everything that must pass before a change lands (includes make check)
-# make nightly make test, AddressSanitizer, ThreadSanitizer and guests that stand still for a minute
+# make nightly make test, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour
 # make guests  everything that happens to virtual machines
 # make check   format, lints, documentation
 # make deps    install what the tests and the demo need (Debian packages, as root)
@@ -22,7 +22,7 @@ PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
   tshark prometheus python3-prometheus-client curl
 
-.PHONY: all build demo deps test check unit loom asan tsan fuzz smoke bench install guests nightly clean
+.PHONY: all build demo deps test check unit loom asan tsan oracle fuzz smoke bench install guests nightly clean
 
 all: build
 
@@ -37,7 +37,11 @@ guests: deps
 	RINGWAY_STOPPED_SECONDS=60 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change.
-nightly: test asan tsan guests
+nightly: test asan tsan guests oracle
+
+# Policy against another reading of every frame, for an hour: other seeds than those of `make test`.
+oracle:
+	RINGWAY_ORACLE_SECONDS=$${RINGWAY_ORACLE_SECONDS:-3600} $(CARGO) test --profile tests -p ringway-ports --test oracle -- --nocapture
 
 bench: deps build
 	target/release/ringway bench --json results/bench.json --plots results

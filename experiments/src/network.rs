@@ -58,6 +58,10 @@ pub struct Load {
     pub rx_batch: usize,
     /// Whether every frame is written, or buffers are prepared once and sent again (as VALE's `pkt-gen` does).
     pub fill: Fill,
+    /// How many flows the frames are of.
+    pub flows: usize,
+    /// Their Ethernet type; `None`: IPv4.
+    pub ethernet_type: Option<[u8; 2]>,
 }
 
 /// Whom frames are addressed to.
@@ -109,6 +113,8 @@ impl<N: Network> Forwarding<N> {
             size: load.frame_len,
             source: Mac::local(SENDER),
             destinations: vec![destination],
+            flows: load.flows,
+            ethernet_type: load.ethernet_type,
             ..FrameSpec::default()
         };
         let frames = Frames::new(&spec).map_err(io::Error::other)?;

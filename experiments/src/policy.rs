@@ -5,11 +5,16 @@ use std::io;
 use ringway_traffic::Mac;
 
 use crate::daemon::{Daemon, Ours, Settings, VhostUser};
-use crate::network::{Forwarding, SENDER};
+use crate::network::{Forwarding, Load, SENDER};
 use crate::report::{Axis, Figure, Heading, RATE};
 use crate::session::{RINGWAY, Session, one_to_one};
 
 const SIZES: [usize; 2] = [60, 1514];
+/// Flows of frames of so many bytes, by which a guard is measured.
+const FLOWS: [usize; 3] = [1, 64, 1024];
+const GUARDED_SIZE: usize = 64;
+/// A local experimental Ethernet type: neither IP nor ARP (IEEE 802-2014, section 9.2.4).
+const OTHER: [u8; 2] = [0x88, 0xb5];
 
 /// Limits that nothing reaches.
 const LIMITS: &str = r#"
@@ -36,7 +41,48 @@ fn keys(guard: bool, others: &str) -> Vec<String> {
 /// # Errors
 /// The cores cannot be used.
 pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
-    Ok(vec![figure::<Daemon>(session)?, figure::<VhostUser>(session)?])
+    Ok(vec![
+        figure::<Daemon>(session)?,
+        figure::<VhostUser>(session)?,
+        guard::<Daemon>(session)?,
+        guard::<VhostUser>(session)?,
+    ])
+}
+
+/// What a source guard costs by the kind of frame: IPv4 of few and many flows, and neither IP nor ARP. Ours is `guard = "all"`.
+fn guard<N: Ours>(session: &mut Session) -> io::Result<Figure> {
+    let (mut lineup, cores) = (session.lineup(), session.cores);
+    let guards = [("no guard", None), ("guard = [\"mac\"]", Some("[\"mac\"]")), (RINGWAY, Some("\"all\""))];
+    for flows in FLOWS {
+        for (ethernet_type, kind) in [(None, ""), (Some(OTHER), ", 0x88b5")] {
+            // Frames of that type have no flows that a switch could see.
+            if ethernet_type.is_some() && flows > 1 {
+                continue;
+            }
+            for (series, guard) in guards {
+                let port = |number| match guard {
+                    None => String::new(),
+                    Some(guard) => {
+                        let mac = Mac::local(SENDER + number);
+                        format!("mac = [\"{mac}\"]\nip = [\"198.18.0.1\"]\nguard = {guard}\n")
+                    }
+                };
+                let settings = Settings { keys: vec![port(0), port(1)], ..session.settings() };
+                let load = Load { flows, ethernet_type, ..one_to_one(GUARDED_SIZE) };
+                let network = N::with_ports(cores, &settings, 2);
+                let forwarding = network.and_then(|network| Forwarding::new(network, cores, load));
+                lineup.add(&format!("{series}{kind}"), flows, forwarding);
+            }
+        }
+    }
+    let heading = Heading {
+        name: format!("guard{}", N::SUFFIX),
+        title: format!("Frames of {GUARDED_SIZE} bytes past a source guard that refuses none of them, {}", N::PORTS),
+        source: "fairness paper, section 4",
+        x: Axis { label: "flows", unit: "flows", logarithmic: true },
+        y: RATE,
+    };
+    session.measure("policy", heading, lineup)
 }
 
 fn figure<N: Ours>(session: &mut Session) -> io::Result<Figure> {

@@ -221,7 +221,7 @@ impl Lineup {
 #[must_use]
 pub fn one_to_one(frame_len: usize) -> Load {
     let to = Destination::Learned;
-    Load { frame_len, receivers: 1, to, tx_batch: 128, rx_batch: 128, fill: Fill::Once }
+    Load { frame_len, receivers: 1, to, tx_batch: 128, rx_batch: 128, fill: Fill::Once, flows: 1, ethernet_type: None }
 }
 
 /// Starts a network of any kind for round trips.

@@ -48,6 +48,14 @@ fuzz_target!(|data: &[u8]| {
             assert_eq!(verdict.is_ok(), right, "{verdict:?} {claims:?}");
         }
     }
+    // A row of frames like one that passed is not judged: neither one that differs in a byte nor one that ends earlier.
+    let mut other = head;
+    other[usize::from(cut) % len.max(1)] ^= flags.rotate_left(3) | 1;
+    for (other, len) in [(&other, len), (&head, len.min(usize::from(cut).max(14))), (&other, 128)] {
+        if guard.is_like((&head, len), (other, len)) {
+            assert_eq!(guard.judge(other, len), Ok(()), "like a frame that passes");
+        }
+    }
     let shorter = Claims::read(&frame[..len.min(usize::from(cut).max(12))]);
     assert!(shorter.is_err() || shorter == claims, "{shorter:?} of {claims:?}");
     let tagged = [&frame[..12], &[0x81, 0, 0, 7], &frame[12..]].concat();

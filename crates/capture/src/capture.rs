@@ -208,6 +208,17 @@ fn copy(frame: &Frame<'_, '_>, to: View<'_>) -> bool {
     done == to.len()
 }
 
+/// A frame that is to be written. Dropped, it is lost: there was no room, or a panic came first.
+struct Begun<'c>(&'c Capture);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.0.begun.fetch_sub(1, Ordering::Relaxed);
+        self.0.lost.fetch_add(1, Ordering::Relaxed);
+        self.0.untold.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 impl Tap for Capture {
     fn sees_refused(&self) -> bool {
         self.drops && self.selection != Selection::Out && !self.ended.load(Ordering::Relaxed)
@@ -225,15 +236,13 @@ impl Tap for Capture {
             if !self.begin() {
                 break;
             }
+            let begun = Begun(self);
             if self.write(&seen, &time) {
+                std::mem::forget(begun);
                 // Whoever writes the last one ends the capture, not whoever comes after it.
                 if self.captured.fetch_add(1, Ordering::Relaxed) + 1 == self.count {
                     self.ended.store(true, Ordering::Release);
                 }
-            } else {
-                self.begun.fetch_sub(1, Ordering::Relaxed);
-                self.lost.fetch_add(1, Ordering::Relaxed);
-                self.untold.fetch_add(1, Ordering::Relaxed);
             }
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! A writer reserves a record's place by moving `reserved`, fills it, and writes its first word last: a record whose first
 //! word is 0 is not there yet. The reader zeroes what it has taken before it moves `freed`, so that this is true of every
-//! place that can be reserved. A record never crosses the end of the memory: one that would is put at the beginning,
+//! place that can be reserved. A place that is dropped unwritten, by a panic, is shown to the reader as one to skip. A record never crosses the end of the memory: one that would is put at the beginning,
 //! behind a record of nothing.
 
 use std::io;
@@ -20,6 +20,8 @@ use ringway_memory::{Mapping, View};
 const ALIGN: usize = 8;
 /// The first word of a record of nothing, which ends with the memory.
 const NOTHING: u64 = u64::MAX;
+/// The low half of the first word of a record that nobody wrote; the high half is its length.
+const SKIPPED: u32 = u32::MAX - 1;
 /// Bytes zeroed at a time.
 const ZEROES: [u8; 4096] = [0; 4096];
 
@@ -32,10 +34,11 @@ pub struct Ring {
     freed: AtomicU64,
 }
 
-/// A place for one record. Its first eight bytes are written by [`Place::publish`].
+/// A place for one record. Its first eight bytes are written by [`Place::publish`]; dropped before that, it is skipped.
 #[derive(Debug)]
 pub struct Place<'r> {
     record: View<'r>,
+    first_word: u64,
 }
 
 impl Ring {
@@ -69,7 +72,7 @@ impl Ring {
                         self.first_word(at)?.store(NOTHING, Ordering::Release);
                     }
                     let record = self.memory.view(self.offset(at + skipped), len)?;
-                    return Some(Place { record });
+                    return Some(Place { record, first_word: u64::from(SKIPPED) | stride << 32 });
                 }
             }
         }
@@ -80,8 +83,8 @@ impl Ring {
     pub fn take<T>(&self, len: impl FnOnce(u64) -> usize, look: impl FnOnce(View<'_>) -> T) -> Option<T> {
         let mut at = self.freed.load(Ordering::Relaxed);
         let mut word = self.first_word(at)?.load(Ordering::Acquire);
-        if word == NOTHING {
-            at = self.free(at, self.size - at % self.size);
+        while word == NOTHING || word as u32 == SKIPPED {
+            at = self.free(at, if word == NOTHING { self.size - at % self.size } else { word >> 32 });
             word = self.first_word(at)?.load(Ordering::Acquire);
         }
         if word == 0 {
@@ -128,12 +131,20 @@ impl<'r> Place<'r> {
         self.record
     }
 
-    /// Writes the first eight bytes, which must not be 0 nor all ones, and shows the record to the reader.
+    /// Writes the first eight bytes, of which the low four must not be 0 nor one of the two largest numbers, and shows the record
+    /// to the reader.
     #[inline]
-    pub fn publish(self, first_word: u64) {
-        debug_assert!(first_word != 0 && first_word != NOTHING);
+    pub fn publish(mut self, first_word: u64) {
+        debug_assert!((1..SKIPPED).contains(&(first_word as u32)));
+        self.first_word = first_word;
+    }
+}
+
+impl Drop for Place<'_> {
+    #[inline]
+    fn drop(&mut self) {
         if let Some(word) = self.record.sub(0, ALIGN).and_then(|start| start.words64()).and_then(<[_]>::first) {
-            word.store(first_word, Ordering::Release);
+            word.store(self.first_word, Ordering::Release);
         }
     }
 }

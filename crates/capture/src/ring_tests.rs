@@ -110,3 +110,23 @@ fn several_writers_and_a_reader_lose_and_tear_nothing() {
     });
     assert!(ring.is_empty());
 }
+
+#[test]
+fn a_writer_that_panics_holds_back_nobody() {
+    let ring = Ring::new(4096).unwrap();
+    for number in 0..2000u32 {
+        let len = 8 + number as usize * 53 % 900;
+        let wrote = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let place = ring.reserve(len).expect("room");
+            assert!(place.bytes().write(&vec![0x5a; len]));
+            std::panic::resume_unwind(Box::new(()));
+        }));
+        assert!(wrote.is_err());
+        // Every other time several follow each other.
+        if number % 2 == 0 {
+            assert!(put(&ring, number, 40));
+            assert_eq!((take(&ring), take(&ring)), (Some(number), None), "{number}");
+            assert!(ring.is_empty());
+        }
+    }
+}

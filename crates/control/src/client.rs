@@ -17,7 +17,7 @@ use crate::api::capture::{CAPTURED, CaptureQuery, LOST, NUMBER};
 use crate::api::types::{Done, FdbEntry, PortStatus, Refusal, Status};
 use crate::config::node::Node;
 use crate::config::{Name, PortKeys};
-use crate::daemon::PortRef;
+use crate::daemon::{PortRef, UNAVAILABLE};
 use crate::runtime_dir::CONTROL_SOCKET;
 
 /// Longest time a daemon may take to answer.
@@ -118,6 +118,14 @@ impl Client {
     /// See [`ClientError`].
     pub fn delete_port(&self, port: &PortRef) -> Result<Done, ClientError> {
         self.ask(Method::DELETE, &format!("/v1/ports/{port}"), None)
+    }
+
+    /// Enables a port that is disabled, or ends its pause.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn enable_port(&self, port: &PortRef) -> Result<Done, ClientError> {
+        self.ask(Method::POST, &format!("/v1/ports/{port}/enable"), None)
     }
 
     /// Makes a bucket, or makes it anew.
@@ -284,7 +292,7 @@ impl Client {
 fn refused(status: u16, body: &[u8]) -> ClientError {
     let refusal = serde_json::from_slice(body)
         .unwrap_or_else(|_| Refusal { error: format!("HTTP status {status}"), mistakes: Vec::new() });
-    if status < 500 { ClientError::Refused(refusal) } else { ClientError::Failed(refusal) }
+    if status < 500 && status != UNAVAILABLE { ClientError::Refused(refusal) } else { ClientError::Failed(refusal) }
 }
 
 /// Connects, waiting for room in the daemon's queue if need be: without blocking the kernel would refuse.

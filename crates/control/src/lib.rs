@@ -10,4 +10,5 @@ pub mod api;
 pub mod client;
 pub mod config;
 pub mod daemon;
+mod inject;
 pub mod runtime_dir;

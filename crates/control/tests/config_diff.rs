@@ -30,6 +30,10 @@ fn apply(config: &mut Config, action: &Action) -> Result<(), String> {
             let old = std::mem::replace(&mut config.attach, to.clone());
             prop(old == *from, "changes what is there")
         }
+        Action::ChangeMemory { from, to } => {
+            let old = std::mem::replace(&mut config.memory, *to);
+            prop(old == *from, "changes what is there")
+        }
         Action::AddSwitch(name, switch) => {
             prop(config.switches.insert(name.clone(), switch.clone()).is_none(), "adds a new switch")
         }
@@ -103,12 +107,14 @@ prop_compose! {
         buckets in prop::collection::btree_map((0u8..3).prop_map(name), 1u64..3, 0..3),
         batch in 1u32..3,
         max_ports in 1u32..3,
+        mappings in 1u32..3,
     ) -> Config {
         let mut config = Config { switches, ..Config::default() };
         config.buckets =
             buckets.into_iter().map(|(name, rate)| (name, Bucket { rate, burst: 1514, frames: None })).collect();
         config.engine.batch = batch;
         config.attach.max_ports = max_ports;
+        config.memory.mappings = mappings;
         for (name, port) in ports {
             config.ports.insert(name.clone(), port);
             if !check(&config, &Made::new(), &host(), "").is_empty() {

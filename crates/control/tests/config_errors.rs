@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ringway_control::config::e1000::{Cable, Model, Registers};
-use ringway_control::config::{Config, E1000, Host, Kind, Placement, Role, Socket, VhostUser, parse};
+use ringway_control::config::{Config, E1000, Host, Kind, Memory, Placement, Role, Socket, VhostUser, parse};
 
 fn host() -> Host {
     Host { cpus: vec![0, 1], runtime_dir: "/run/ringway".into() }
@@ -27,7 +27,7 @@ const CASES: &[(&str, &[&str])] = &[
     ("[engin]\n", &["r.toml:1:2: key \"engin\": unknown key; did you mean \"engine\"?"]),
     (
         "[colour]\n",
-        &["r.toml:1:2: key \"colour\": unknown key; the keys here are attach, bucket, engine, port, switch"],
+        &["r.toml:1:2: key \"colour\": unknown key; the keys here are attach, bucket, engine, memory, port, switch"],
     ),
     (
         "engine = 3\n",
@@ -97,7 +97,7 @@ const CASES: &[(&str, &[&str])] = &[
         "[attach]\nmax_memory = \"64M\"\n",
         &[
             "r.toml:2:14: key \"attach.max_memory\": \"64M\" is not a size; write a number and one of B, kB, MB, GB, KiB, MiB, \
-            GiB, like \"64MiB\"",
+            GiB, TiB, like \"64MiB\"",
         ],
     ),
     (
@@ -593,6 +593,39 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
     assert_eq!(lan1.unknown_unicast.to_string(), "drop", "what a map does not hold has no destination");
     assert_eq!(parse("r.toml", "", &host()).unwrap(), Config::default());
     assert!(parse("r.toml", LAN0, &host()).unwrap().switches.len() == 1);
+}
+
+#[test]
+fn the_memory_that_front_ends_give_is_bounded_per_port_and_in_all() {
+    let text = r#"
+        [memory]
+        size = "16TiB"
+        [switch.lan0]
+        [port.vm1]
+        switch = "lan0"
+        kind = "vhost-user"
+        memory = { size = "1.5TiB", mappings = 9 }
+        [port.nic]
+        switch = "lan0"
+        kind = "e1000"
+        memory = { holes = "0B" }
+    "#;
+    let config = parse("r.toml", text, &host()).unwrap();
+    assert_eq!(config.memory, Memory { size: 16 << 40, ..Memory::TOTAL });
+    let memory = |port: &str| config.ports[&port.parse().unwrap()].memory;
+    assert_eq!(memory("vm1"), Memory { size: 3 << 39, mappings: 9, ..Memory::PORT });
+    assert_eq!(memory("nic"), Memory { holes: 0, ..Memory::PORT });
+    assert_eq!((Memory::PORT.size, Memory::TOTAL.size), (2 << 40, 64 << 40));
+    for (wrong, what) in [
+        ("[memory]\nholes = 5", "holes"),
+        ("[memory]\nsize = \"200TiB\"", "out of range"),
+        ("[memory]\nmappings = 12289", "12288"),
+        ("[switch.a]\n[port.b]\nswitch = \"a\"\nkind = \"stream\"\nmemory = {}", "a stream port has no memory"),
+        ("[switch.a]\n[port.b]\nswitch = \"a\"\nkind = \"e1000\"\nmemory = \"1TiB\"", "bounds like"),
+    ] {
+        let said = parse("r.toml", wrong, &host()).unwrap_err().to_string();
+        assert!(said.contains(what), "{said}");
+    }
 }
 
 #[test]

@@ -1,18 +1,19 @@
 //! The pollers as a whole.
 
-use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::call::{self, CallWatch};
+use crate::call;
 use crate::poller;
 use crate::published::Published;
+use crate::quarantine;
+use crate::reaper::Reaper;
 use crate::source::Attached;
 
 /// What a poller does when there is nothing to do.
@@ -72,9 +73,26 @@ pub struct PollerReading {
 pub(crate) struct Shared {
     pub(crate) topology: Published<Topology>,
     pub(crate) stop: AtomicBool,
+    /// The next poller that adopts a topology is to panic ([`Engine::upset`]).
+    pub(crate) upset: AtomicBool,
     pub(crate) faults: OwnedFd,
     /// How many there are.
     pub(crate) pollers: usize,
+    /// The pollers, and behind them those of ports in quarantine.
+    pub(crate) states: Vec<Arc<PollerState>>,
+}
+
+impl Shared {
+    /// Wakes every poller that serves ports.
+    pub(crate) fn wake(&self) {
+        let serves = |state: &&Arc<PollerState>| !state.is_dormant();
+        self.states.iter().filter(serves).for_each(|state| state.wake());
+    }
+
+    /// The pollers of ports in quarantine.
+    pub(crate) fn keepers(&self) -> &[Arc<PollerState>] {
+        &self.states[self.pollers..]
+    }
 }
 
 /// One poller as the engine sees it.
@@ -85,11 +103,27 @@ pub(crate) struct PollerState {
     pub(crate) wake: OwnedFd,
     /// An input that it waits for may be there now.
     pub(crate) returned: AtomicBool,
+    pub(crate) asked: Asked,
     pub(crate) account: Account,
-    pub(crate) watch: Arc<CallWatch>,
+    /// Ports in quarantine that it serves, about.
+    pub(crate) load: AtomicUsize,
 }
 
+/// [`Account::adopted`] of one that serves nothing and works with no topology.
+pub(crate) const DORMANT: u64 = u64::MAX;
+
 impl PollerState {
+    fn new(number: usize, core: Option<usize>, adopted: u64) -> io::Result<Arc<PollerState>> {
+        let account = Account { adopted: AtomicU64::new(adopted), ..Account::default() };
+        let (returned, asked, load) = (AtomicBool::new(false), Asked::default(), AtomicUsize::new(0));
+        Ok(Arc::new(PollerState { number, core, wake: new_eventfd()?, returned, asked, account, load }))
+    }
+
+    /// Whether it serves nothing, and is not to be woken for what is published.
+    pub(crate) fn is_dormant(&self) -> bool {
+        self.account.adopted.load(Ordering::Acquire) == DORMANT
+    }
+
     /// Whether an input has come back since this was last asked.
     #[inline]
     pub(crate) fn has_returned(&self) -> bool {
@@ -99,6 +133,30 @@ impl PollerState {
     pub(crate) fn wake(&self) {
         // Only this process has the descriptor; a full counter is as good as a write.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// Whether the poller still goes round its loop: how often somebody asked, and which of these it has answered.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    asked: AtomicU64,
+    answered: AtomicU64,
+}
+
+impl Asked {
+    /// Asks once more. Returns whether what was asked before is answered.
+    fn ask(&self) -> bool {
+        let before = self.asked.fetch_add(1, Ordering::Relaxed);
+        self.answered.load(Ordering::Relaxed) == before
+    }
+
+    /// The poller goes round.
+    #[inline]
+    pub(crate) fn answer(&self) {
+        let asked = self.asked.load(Ordering::Relaxed);
+        if asked != self.answered.load(Ordering::Relaxed) {
+            self.answered.store(asked, Ordering::Relaxed);
+        }
     }
 }
 
@@ -118,9 +176,13 @@ pub(crate) struct Account {
 pub struct Engine {
     shared: Arc<Shared>,
     pollers: Vec<(Arc<PollerState>, Option<JoinHandle<()>>)>,
-    watchdog: Option<JoinHandle<()>>,
-    watchdog_stop: Arc<(Mutex<bool>, Condvar)>,
+    keepers: Vec<JoinHandle<()>>,
+    /// Ends after the pollers.
+    reaper: Reaper,
 }
+
+/// Threads for ports in quarantine: so many of these do not wait for each other.
+const KEEPERS: usize = 4;
 
 fn new_eventfd() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
@@ -132,72 +194,84 @@ impl Engine {
     /// # Errors
     /// The kernel refuses a thread, a descriptor or the pinning to a CPU that is not there.
     pub fn start(settings: &EngineSettings) -> io::Result<Engine> {
-        call::install_interrupt();
+        call::prepare();
         let cores: Vec<Option<usize>> = match settings.cores.as_slice() {
             [] => vec![None],
             cores => cores.iter().copied().map(Some).collect(),
         };
+        let pollers = cores.len();
+        let states: io::Result<Vec<_>> = (cores.into_iter().enumerate())
+            .map(|(number, core)| PollerState::new(number, core, 0))
+            .chain((pollers..pollers + KEEPERS).map(|number| PollerState::new(number, None, DORMANT)))
+            .collect();
         let shared = Arc::new(Shared {
             topology: Published::new(Topology::default()),
             stop: AtomicBool::new(false),
+            upset: AtomicBool::new(false),
             faults: new_eventfd()?,
-            pollers: cores.len(),
+            pollers,
+            states: states?,
         });
-        let mut engine = Engine {
-            shared,
-            pollers: Vec::new(),
-            watchdog: None,
-            watchdog_stop: Arc::new((Mutex::new(false), Condvar::new())),
-        };
-        for (number, core) in cores.into_iter().enumerate() {
-            let (account, watch) = (Account::default(), Arc::new(CallWatch::default()));
-            let (wake, returned) = (new_eventfd()?, AtomicBool::new(false));
-            let state = Arc::new(PollerState { number, core, wake, returned, account, watch });
-            let thread = poller::spawn(Arc::clone(&engine.shared), Arc::clone(&state), settings)?;
-            engine.pollers.push((state, Some(thread)));
-        }
-        engine.start_watchdog()?;
-        Ok(engine)
-    }
-
-    fn start_watchdog(&mut self) -> io::Result<()> {
-        let watches: Vec<Arc<CallWatch>> = self.pollers.iter().map(|(state, _)| Arc::clone(&state.watch)).collect();
-        let stop = Arc::clone(&self.watchdog_stop);
-        let thread = std::thread::Builder::new().name("watchdog".into()).spawn(move || {
-            let mut seen: HashMap<*const CallWatch, u64> = HashMap::new();
-            let (stopped, changed) = &*stop;
-            let mut guard = stopped.lock().unwrap_or_else(PoisonError::into_inner);
-            while !*guard {
-                guard = match changed.wait_timeout(guard, Duration::from_millis(250)) {
-                    Ok((guard, _)) => guard,
-                    Err(poisoned) => poisoned.into_inner().0,
-                };
-                let look = |watch: &Arc<CallWatch>| {
-                    let key = Arc::as_ptr(watch);
-                    (key, watch.check(seen.get(&key).copied().unwrap_or(0)))
-                };
-                seen = watches.iter().chain(&call::others()).map(look).collect();
+        let reaper = Reaper::start(&shared)?;
+        let mut engine = Engine { shared: Arc::clone(&shared), pollers: Vec::new(), keepers: Vec::new(), reaper };
+        for state in &shared.states {
+            let thread = poller::spawn(Arc::clone(&shared), Arc::clone(state), settings)?;
+            if state.number < pollers {
+                engine.pollers.push((Arc::clone(state), Some(thread)));
+            } else {
+                engine.keepers.push(thread);
             }
-        })?;
-        self.watchdog = Some(thread);
-        Ok(())
+        }
+        Ok(engine)
     }
 
     /// Makes pollers serve this topology, from their next batch on.
     pub fn publish(&self, topology: Topology) {
+        let (old, _) = self.shared.topology.get();
         self.shared.topology.replace(topology);
-        self.wake();
+        self.reaper.take(self.shared.topology.version(), old);
+        self.shared.wake();
+    }
+
+    /// Whether what was published before the last [`Engine::publish`], and is nowhere else, is released: its memory unmapped, its
+    /// descriptors closed.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
+        self.is_settled() && self.reaper.is_done()
     }
 
     /// Whether every poller has let go of what was published before the last [`Engine::publish`].
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let version = self.shared.topology.version();
-        self.pollers.iter().all(|(state, _)| state.account.adopted.load(Ordering::Acquire) >= version)
+        self.shared.states.iter().all(|state| state.account.adopted.load(Ordering::Acquire) >= version)
     }
 
-    fn wake(&self) {
-        self.pollers.iter().for_each(|(state, _)| state.wake());
+    /// The same, but for the threads that serve ports in quarantine: these may wait for such a port's memory for as long as its
+    /// client likes.
+    #[must_use]
+    pub fn is_taken_over(&self) -> bool {
+        let version = self.shared.topology.version();
+        let has_it = |state: &Arc<PollerState>| state.account.adopted.load(Ordering::Acquire) >= version;
+        self.pollers.iter().all(|(state, _)| has_it(state))
+    }
+
+    /// The numbers of the pollers that have not gone round their loops since this was called last. One that sleeps is woken for
+    /// that, so that calls some seconds apart tell which ones are stuck. Does not wait.
+    #[must_use]
+    pub fn stuck_pollers(&self) -> Vec<usize> {
+        let stuck = |state: &PollerState| {
+            let answered = state.asked.ask();
+            state.wake();
+            !answered
+        };
+        self.pollers.iter().filter(|(state, _)| stuck(state)).map(|(state, _)| state.number).collect()
+    }
+
+    /// For tests: the next poller that adopts a topology panics, by no port's fault.
+    #[doc(hidden)]
+    pub fn upset(&self) {
+        self.shared.upset.store(true, Ordering::Release);
     }
 
     /// Becomes readable when some port has a fault; read its eight bytes to reset it.
@@ -229,16 +303,15 @@ impl Engine {
 impl Drop for Engine {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        self.wake();
-        for (_, thread) in &mut self.pollers {
-            if let Some(thread) = thread.take() {
-                let _ = thread.join();
-            }
-        }
-        *self.watchdog_stop.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.watchdog_stop.1.notify_all();
-        if let Some(thread) = self.watchdog.take() {
+        self.shared.states.iter().for_each(|state| state.wake());
+        let pollers = self.pollers.iter_mut().filter_map(|(_, thread)| thread.take());
+        for thread in pollers.chain(self.keepers.drain(..)) {
             let _ = thread.join();
         }
+        // Another engine may serve them.
+        for attached in &self.shared.topology.get().0.ports {
+            quarantine::forget(attached);
+        }
+        self.reaper.end();
     }
 }

@@ -13,9 +13,13 @@
 
 // Under `--cfg loom` only what loom checks is there.
 #[cfg(not(loom))]
+mod budget;
+#[cfg(not(loom))]
 mod call;
 #[cfg(not(loom))]
 mod clock;
+#[cfg(not(loom))]
+mod contain;
 #[cfg(not(loom))]
 mod engine;
 #[cfg(not(loom))]
@@ -23,23 +27,41 @@ mod looks;
 #[cfg(not(loom))]
 mod manners;
 #[cfg(not(loom))]
+mod meter;
+#[cfg(not(loom))]
 mod pacing;
 #[cfg(not(loom))]
 mod poller;
 mod published;
 #[cfg(not(loom))]
+mod quarantine;
+#[cfg(not(loom))]
+mod reaper;
+#[cfg(not(loom))]
+mod recover;
+#[cfg(not(loom))]
 mod source;
 #[cfg(not(loom))]
+mod ticks;
+#[cfg(not(loom))]
 mod timer;
+#[cfg(not(loom))]
+mod witness;
 
 #[cfg(not(loom))]
-pub use call::{Called, call, watch_calls};
+pub use budget::SlowReading;
+#[cfg(not(loom))]
+pub use call::{Called, call, interrupt};
 #[cfg(not(loom))]
 pub use clock::{nanoseconds, seconds};
+#[cfg(not(loom))]
+pub use contain::{INTERNAL_ERROR, Strikes, fatal, guard_thread, run_or_die, say_rarely};
 #[cfg(not(loom))]
 pub use engine::{Engine, EngineSettings, Idle, PollerReading, Topology};
 #[cfg(not(loom))]
 pub use manners::wait_for_turns;
 pub use published::Published;
+#[cfg(not(loom))]
+pub use ringway_switch::contain;
 #[cfg(not(loom))]
 pub use source::{Attached, Signal, Source};

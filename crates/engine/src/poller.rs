@@ -14,15 +14,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ringway_switch::{Input, Time, Workspace, pass, see_news};
+use ringway_switch::{Input, Port, Spent, Time, Workspace, contain, pass, see_news};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::thread::CpuSet;
 
+use crate::call;
 use crate::clock;
+use crate::contain::{Strikes, run_or_die};
 use crate::engine::{EngineSettings, Idle, PollerState, Shared, Topology};
 use crate::looks::look_interval;
 use crate::manners::wait_for_turns;
+use crate::meter::Meter;
 use crate::pacing::Pacing;
+use crate::quarantine::place;
 use crate::source::Attached;
 use crate::timer::Timer;
 
@@ -47,23 +51,27 @@ const BURST_PAUSES: u32 = 4;
 const FRAMES_PER_READING: u64 = 32;
 /// How long a poller that ends tries to make its pending calls.
 const LAST_CALLS: Duration = Duration::from_millis(100);
+/// Not serving any port.
+pub(crate) const NOBODY: usize = usize::MAX;
 const WAKE_TOKEN: u64 = u64::MAX;
 const TIMER_TOKEN: u64 = u64::MAX - 1;
 
 /// A port being served.
-struct Served {
-    attached: Attached,
+pub(crate) struct Served {
+    pub(crate) attached: Attached,
     /// None while another poller still has it.
-    input: Option<Box<dyn Input>>,
-    active: bool,
+    pub(crate) input: Option<Box<dyn Input>>,
+    pub(crate) active: bool,
     /// Asked for a kick.
     armed: bool,
     /// No kick will come all the same; it is in `watched`.
-    watched: bool,
-    idle: u32,
+    pub(crate) watched: bool,
+    pub(crate) idle: u32,
     pacing: Pacing,
     /// What it has may not pass before: it is neither active nor parked.
-    waits: Option<u64>,
+    pub(crate) waits: Option<u64>,
+    /// It took too long, and is not served before.
+    pub(crate) aside: u64,
     /// It may have had more when it was served last.
     more: bool,
 }
@@ -74,7 +82,7 @@ impl Served {
         self.input.as_mut().is_some_and(|input| input.pending())
     }
 
-    fn disarm(&mut self) {
+    pub(crate) fn disarm(&mut self) {
         if std::mem::take(&mut self.armed)
             && let Some(input) = self.input.as_mut()
         {
@@ -83,39 +91,44 @@ impl Served {
     }
 }
 
-struct Poller {
-    shared: Arc<Shared>,
-    state: Arc<PollerState>,
+pub(crate) struct Poller {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) state: Arc<PollerState>,
     idle: Idle,
     batch: usize,
     pacing: bool,
     /// As of the last reading of the clock.
-    now: Time,
+    pub(crate) now: Time,
     /// Some ring was left alone in the last round.
     resting: bool,
     epoll: std::os::fd::OwnedFd,
     /// Wakes the poller when a pending call is due.
     timer: Timer,
-    version: u64,
-    topology: Arc<Topology>,
+    pub(crate) version: u64,
+    pub(crate) topology: Arc<Topology>,
     /// By stable index, which is also the port's token in epoll.
-    served: Vec<Option<Served>>,
-    vacant: Vec<usize>,
+    pub(crate) served: Vec<Option<Served>>,
+    pub(crate) vacant: Vec<usize>,
     /// Index by the source's id.
-    places: HashMap<u64, usize>,
-    active: Vec<usize>,
-    parked: Vec<usize>,
+    pub(crate) places: HashMap<u64, usize>,
+    pub(crate) active: Vec<usize>,
+    pub(crate) parked: Vec<usize>,
     /// Ports whose frames wait for their rate: until when, and which.
-    waiting: BinaryHeap<Reverse<(u64, usize)>>,
+    pub(crate) waiting: BinaryHeap<Reverse<(u64, usize)>>,
     /// Asked for a kick that will not come: looked at by time.
-    watched: Vec<usize>,
-    next_look: usize,
-    next_waiting: usize,
+    pub(crate) watched: Vec<usize>,
+    pub(crate) next_look: usize,
+    pub(crate) next_waiting: usize,
     /// Frames have moved that were not waited for, since the clock was read last.
     lively: bool,
     devices: bool,
     waiting_for_input: bool,
-    work: Workspace,
+    pub(crate) work: Workspace,
+    /// The port whose input is being used: whose a panic is then. [`NOBODY`]: the poller's own.
+    pub(crate) at: usize,
+    /// Its own panics.
+    pub(crate) strikes: Strikes,
+    pub(crate) meter: Meter,
 }
 
 pub(crate) fn spawn(
@@ -127,9 +140,20 @@ pub(crate) fn spawn(
     epoll::add(&epoll, &state.wake, EventData::new_u64(WAKE_TOKEN), EventFlags::IN | EventFlags::ET)?;
     let timer = Timer::new()?;
     epoll::add(&epoll, timer.fd(), EventData::new_u64(TIMER_TOKEN), EventFlags::IN | EventFlags::ET)?;
-    let (idle, batch, pacing, core) = (settings.idle, settings.batch, settings.pacing, state.core);
+    let is_keeper = state.number >= shared.pollers;
+    let (batch, core) = (settings.batch, state.core);
+    let (idle, pacing) = if is_keeper { (Idle::Sleep, false) } else { (settings.idle, settings.pacing) };
+    let mut meter = Meter::new();
+    if is_keeper {
+        meter.examine_always()?;
+    }
+    let name = if is_keeper {
+        format!("quarantine{}", state.number - shared.pollers)
+    } else {
+        format!("poller{}", state.number)
+    };
     let (started, start) = std::sync::mpsc::channel();
-    let thread = std::thread::Builder::new().name(format!("poller{}", state.number)).spawn(move || {
+    let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
         let pinned = core.map(pin).unwrap_or_else(|| {
             wait_for_turns();
             Ok(())
@@ -138,9 +162,17 @@ pub(crate) fn spawn(
         if started.send(pinned).is_err() || failed {
             return;
         }
-        state.watch.enter_thread();
+        call::prepare();
+        if is_keeper {
+            // It takes a topology now.
+            state.account.adopted.store(0, Ordering::SeqCst);
+        }
         let (topology, _) = shared.topology.get();
-        let work = Workspace::new(batch);
+        let mut work = Workspace::new(batch);
+        if is_keeper {
+            work.calls.serve_detours();
+        }
+        meter.enter_thread();
         let mut poller = Poller {
             shared,
             state,
@@ -166,8 +198,15 @@ pub(crate) fn spawn(
             devices: false,
             waiting_for_input: false,
             work,
+            at: NOBODY,
+            strikes: Strikes::default(),
+            meter,
         };
-        poller.run();
+        run_or_die(&name, || {
+            while let Err(place) = contain(|| poller.run()) {
+                poller.recover(place);
+            }
+        });
     })?;
     start.recv().map_err(|_| io::Error::other("the poller ended before it started"))??;
     Ok(thread)
@@ -196,10 +235,18 @@ impl Poller {
         let (mut rounds, mut frames, mut called) = (0, 0, 0);
         // Since frames were moved last, and whether these were a burst.
         let (mut empty, mut burst) = (0u32, false);
+        // When a keeper has chores.
+        let (is_keeper, mut chores) = (self.is_keeper(), 0);
         while !self.shared.stop.load(Ordering::Relaxed) {
             let returned = self.waiting_for_input && self.state.has_returned();
             if self.shared.topology.version() != self.version || returned {
                 self.adopt();
+            }
+            if is_keeper && (self.now.nanoseconds >= chores || self.places.is_empty()) {
+                chores = self.keep();
+                if self.version == 0 {
+                    continue;
+                }
             }
             let moved = self.round();
             (rounds, frames) = (rounds + 1, frames + moved);
@@ -223,6 +270,7 @@ impl Poller {
             }
             // The one clock reading: time up to here goes to what the rounds were.
             let now = Instant::now();
+            self.state.asked.answer();
             let account = &self.state.account;
             add(if frames > 0 { &account.busy_ns } else { &account.free_ns }, (now - last).as_nanos() as u64);
             last = now;
@@ -231,6 +279,9 @@ impl Poller {
                 last_work = now;
             }
             (rounds, frames) = (0, 0);
+            if moved == 0 {
+                self.meter.mark();
+            }
             if moved > 0 {
                 if self.devices && now - last_device_look >= DEVICE_LOOK_EVERY {
                     last_device_look = now;
@@ -244,7 +295,7 @@ impl Poller {
                 Idle::Adaptive(time) => now - last_work < time,
                 // Who was called may have to run on this core before it answers; then nobody needs to wake the poller.
                 Idle::Sleep => {
-                    let before = std::mem::replace(&mut called, self.state.watch.turns());
+                    let before = std::mem::replace(&mut called, call::made());
                     before != called && self.yield_core()
                 }
             };
@@ -257,9 +308,12 @@ impl Poller {
                 let resumed = self.waiting.peek().map(|Reverse((until, _))| *until);
                 let every = look_interval(now - last_work).as_nanos() as u64;
                 let look = (!self.watched.is_empty()).then(|| self.now.nanoseconds + every);
-                let due = [self.work.calls.due(), resumed, look].into_iter().flatten().min();
+                let chores = is_keeper.then_some(chores);
+                let due = [self.work.calls.due(), resumed, look, chores].into_iter().flatten().min();
                 self.timer.wake_at(due, self.now.nanoseconds);
+                self.look_before_sleep();
                 let by_timer_only = self.wait(None);
+                self.meter.slept();
                 let woken = Instant::now();
                 add(&self.state.account.free_ns, (woken - last).as_nanos() as u64);
                 last = woken;
@@ -282,13 +336,20 @@ impl Poller {
     #[inline]
     fn look_at_clock(&mut self, now: Instant) {
         self.now = clock::time(now);
-        if self.work.calls.due().is_some_and(|due| due <= self.now.nanoseconds) && self.work.calls.make(&self.now) {
-            self.report_fault();
+        self.meter.look_at_clock(self.now.nanoseconds);
+        if self.work.calls.due().is_some_and(|due| due <= self.now.nanoseconds) {
+            self.work.calls.time(self.meter.examining);
+            if self.work.calls.make(&self.now) {
+                self.report_fault();
+            }
+            if self.meter.examining {
+                self.charge_calls();
+            }
         }
     }
 
     #[cold]
-    fn report_fault(&self) {
+    pub(crate) fn report_fault(&self) {
         let _ = rustix::io::write(&self.shared.faults, &1u64.to_ne_bytes());
     }
 
@@ -356,7 +417,9 @@ impl Poller {
                 self.next_look = 0;
             }
             let index = self.parked[self.next_look];
-            if self.served[index].as_mut().is_some_and(Served::pending) {
+            if self.meter.examining && self.look_examined(index) {
+                // It is set aside for that.
+            } else if self.is_pending(index) {
                 self.parked.swap_remove(self.next_look);
                 self.activate(index);
             } else {
@@ -369,9 +432,10 @@ impl Poller {
         moved
     }
 
-    /// Makes the ports active that have waited until `now`.
+    /// Makes the ports active that have waited until `now`, but for those that are set aside for longer.
     #[cold]
     fn resume(&mut self, now: u64) {
+        let mut put_off = Vec::new();
         while let Some(&Reverse((until, index))) = self.waiting.peek()
             && until <= now
         {
@@ -381,7 +445,17 @@ impl Poller {
                 continue;
             };
             served.waits = None;
+            if served.aside > self.now.nanoseconds {
+                put_off.push(index);
+                continue;
+            }
             self.activate(index);
+        }
+        for index in put_off {
+            if let Some(served) = self.served[index].as_mut() {
+                served.waits = Some(served.aside);
+                self.waiting.push(Reverse((served.aside, index)));
+            }
         }
     }
 
@@ -396,12 +470,14 @@ impl Poller {
 
     /// Does what has come up at a port besides frames.
     fn see_news(&mut self, index: usize) {
+        self.at = index;
         if let Some(Served { input: Some(input), attached, .. }) = self.served[index].as_mut()
             && let Some(member) = attached.switch.member(attached.index)
             && see_news(member, &mut **input, &mut self.work, &self.now)
         {
             self.report_fault();
         }
+        self.at = NOBODY;
     }
 
     /// Asks the ports that wait for a kick when something but frames comes up; false when something has.
@@ -409,8 +485,11 @@ impl Poller {
         let mut may_sleep = true;
         for place in 0..self.waiting.len() {
             let Some(&Reverse((_, index))) = self.waiting.as_slice().get(place) else { break };
+            self.at = index;
             let input = self.served[index].as_mut().and_then(|served| served.input.as_mut());
-            if input.is_some_and(|input| input.arm_for_news()) {
+            let has_news = input.is_some_and(|input| input.arm_for_news());
+            self.at = NOBODY;
+            if has_news {
                 self.see_news(index);
                 may_sleep = false;
             }
@@ -418,31 +497,111 @@ impl Poller {
         may_sleep
     }
 
-    /// The port is not in `parked` any more: puts it among the active ones.
+    /// The port is not in `parked` any more: puts it among the active ones, or has it wait where it is set aside.
     fn activate(&mut self, index: usize) {
         if let Some(served) = self.served[index].as_mut() {
+            if served.aside > self.now.nanoseconds {
+                served.waits = Some(served.aside);
+                self.waiting.push(Reverse((served.aside, index)));
+                return;
+            }
             served.active = true;
             served.idle = 0;
-            served.disarm();
             self.active.push(index);
+            self.disarm(index);
         }
     }
 
+    /// The port's client need not kick any more.
+    fn disarm(&mut self, index: usize) {
+        self.time(index, |poller| {
+            poller.at = index;
+            if let Some(served) = poller.served[index].as_mut() {
+                served.disarm();
+            }
+            poller.at = NOBODY;
+        });
+    }
+
+    /// Does something with a port besides serving it. While visits are examined, the time of that is the port's, too.
+    #[inline]
+    fn time<T>(&mut self, index: usize, work: impl FnOnce(&mut Poller) -> T) -> T {
+        if !self.meter.examining {
+            return work(self);
+        }
+        let began = clock::nanoseconds();
+        let done = work(self);
+        self.charge_besides(index, clock::nanoseconds().saturating_sub(began));
+        done
+    }
+
+    /// Whether a port has frames, as far as its memory tells.
+    #[inline]
+    fn is_pending(&mut self, index: usize) -> bool {
+        self.at = index;
+        let pending = self.served[index].as_mut().is_some_and(Served::pending);
+        self.at = NOBODY;
+        pending || self.is_keeper() && self.port(index).is_some_and(|port| port.has_left())
+    }
+
+    /// The port itself.
+    fn port(&self, index: usize) -> Option<&Arc<Port>> {
+        let attached = &self.served[index].as_ref()?.attached;
+        attached.switch.member(attached.index).map(|member| &member.port)
+    }
+
+    /// Returns how many frames were moved.
     #[inline]
     fn serve(&mut self, index: usize) -> u64 {
-        let Some(served) = self.served[index].as_mut() else { return 0 };
-        let Some(input) = served.input.as_deref_mut() else { return 0 };
+        if self.meter.examining {
+            return self.serve_examined(index);
+        }
+        let (moved, bytes) = self.visit::<false>(index, &mut Spent::default());
+        if moved > 0
+            && let Some(ticks) = self.meter.lap()
+        {
+            self.visit_took_long(index, ticks, moved, bytes);
+        }
+        moved
+    }
+
+    #[cold]
+    fn serve_examined(&mut self, index: usize) -> u64 {
+        let mut source = Spent::default();
+        let emptied = if self.is_keeper() { self.empty_detour(index) } else { 0 };
+        self.work.examine(true);
+        let (moved, _) = self.visit::<true>(index, &mut source);
+        self.charge_visit(index, source);
+        self.work.examine(false);
+        let now = self.now.nanoseconds;
+        if let Some(served) = self.served[index].as_mut().filter(|served| served.aside > now) {
+            served.waits = served.waits.max(Some(served.aside));
+        }
+        moved + emptied
+    }
+
+    /// Serves a port. Returns how many frames were moved, and how many bytes had come from it before.
+    #[inline(always)]
+    fn visit<const EXAMINED: bool>(&mut self, index: usize, source: &mut Spent) -> (u64, u64) {
+        let Some(served) = self.served[index].as_mut() else { return (0, 0) };
+        let Some(input) = served.input.as_deref_mut() else { return (0, 0) };
         let attached = &served.attached;
-        let Some(member) = attached.switch.member(attached.index) else { return 0 };
+        let Some(member) = attached.switch.member(attached.index) else { return (0, 0) };
         let in_memory = attached.source.signal().in_memory();
         let (batch, mut moved) = (self.batch as u64, 0);
+        let bytes = member.port.counters().in_bytes();
         served.more = false;
+        self.at = index;
         // A port whose ring is short has its turn in several passes.
         while moved < u64::from(attached.weight) * batch {
-            if in_memory && !input.pending() {
+            if in_memory && !if EXAMINED { Self::is_pending_examined(input, source) } else { input.pending() } {
                 break;
             }
-            let passed = pass(&attached.switch, member, input, &mut self.work, &self.now);
+            let passed = if EXAMINED {
+                Self::pass_examined(&self.meter, attached, member, input, &mut self.work, &self.now, source)
+            } else {
+                pass(&attached.switch, member, input, &mut self.work, &self.now)
+            };
             moved += passed.frames;
             served.waits = passed.until;
             if passed.fault.is_some() || passed.receiver_fault {
@@ -458,7 +617,42 @@ impl Poller {
                 break;
             }
         }
-        moved
+        self.at = NOBODY;
+        (moved, bytes)
+    }
+
+    /// Passes that moved frames.
+    pub(crate) fn passes(&self) -> u64 {
+        self.state.account.passes.load(Ordering::Relaxed)
+    }
+
+    /// What is served now.
+    pub(crate) fn topology(&self) -> &Arc<Topology> {
+        &self.topology
+    }
+
+    /// The weights of all active ports together.
+    pub(crate) fn active_weight(&self) -> u64 {
+        let weight = |&index: &usize| self.served[index].as_ref().map_or(0, |served| served.attached.weight.into());
+        self.active.iter().map(weight).sum()
+    }
+
+    /// Looks at a parked port, and takes the time. True when that took too long, so that the port waits now.
+    #[cold]
+    fn look_examined(&mut self, index: usize) -> bool {
+        let mut source = Spent::default();
+        if let Some(Served { input: Some(input), .. }) = self.served[index].as_mut() {
+            self.at = index;
+            Self::is_pending_examined(&mut **input, &mut source);
+            self.at = NOBODY;
+        }
+        self.work.examine(true);
+        self.charge_visit(index, source);
+        self.work.examine(false);
+        let Some(until) = self.served[index].as_ref().and_then(|served| served.waits) else { return false };
+        self.parked.retain(|&parked| parked != index);
+        self.waiting.push(Reverse((until, index)));
+        true
     }
 
     /// Asks every port that was not asked yet for a kick; false when nobody may sleep: a port has frames already, or
@@ -476,12 +670,7 @@ impl Poller {
             }
         }
         if busy.is_some() {
-            // They stay active: take the wishes back.
-            for place in 0..self.active.len() {
-                if let Some(served) = self.served[self.active[place]].as_mut() {
-                    served.disarm();
-                }
-            }
+            self.disarm_active();
             return false;
         }
         for place in 0..self.parked.len() {
@@ -489,6 +678,7 @@ impl Poller {
             if self.arm(index) {
                 self.parked.swap_remove(place);
                 self.activate(index);
+                self.disarm_active();
                 return false;
             }
         }
@@ -501,13 +691,31 @@ impl Poller {
         self.shared.topology.version() == self.version && !self.shared.stop.load(Ordering::Relaxed)
     }
 
+    /// The active ports stay so: takes the wishes for their kicks back. One that stayed armed would not be asked again, also
+    /// when its kick has come and gone meanwhile.
+    fn disarm_active(&mut self) {
+        for place in 0..self.active.len() {
+            self.disarm(self.active[place]);
+        }
+    }
+
     /// True when the port has frames already.
     fn arm(&mut self, index: usize) -> bool {
+        self.time(index, |poller| poller.ask_for_kick(index))
+    }
+
+    fn ask_for_kick(&mut self, index: usize) -> bool {
+        if self.is_keeper() && self.port(index).is_some_and(|port| !port.may_sleep()) {
+            return true;
+        }
         let Some(served) = self.served[index].as_mut().filter(|served| !served.armed) else { return false };
-        served.armed = true;
         let Some(input) = served.input.as_mut() else { return false };
+        served.armed = true;
+        self.at = index;
         let pending = input.arm();
-        if !served.watched && input.needs_looks() {
+        let needs_looks = !served.watched && input.needs_looks();
+        self.at = NOBODY;
+        if needs_looks {
             served.watched = true;
             self.watched.push(index);
         }
@@ -524,12 +732,16 @@ impl Poller {
                 self.watched.swap_remove(place);
                 continue;
             };
-            let pending = served.armed && served.pending();
-            if served.armed && !pending {
+            // One that is set aside is asked for kicks again when it comes back.
+            let armed = served.armed && served.waits.is_none();
+            let pending = armed && self.time(index, |poller| poller.is_pending(index));
+            if armed && !pending {
                 place += 1;
                 continue;
             }
-            served.watched = false;
+            if let Some(served) = self.served[index].as_mut() {
+                served.watched = false;
+            }
             self.watched.swap_remove(place);
             if pending {
                 found = true;
@@ -541,7 +753,7 @@ impl Poller {
     }
 
     /// Waits for descriptors and makes the ports they belong to active. True when nothing but the timer ended the wait.
-    fn wait(&mut self, timeout: Option<Duration>) -> bool {
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 64];
         let timeout = timeout.map(|t| rustix::event::Timespec { tv_sec: 0, tv_nsec: t.subsec_nanos().into() });
         // An interrupted wait is a short one.
@@ -574,6 +786,9 @@ impl Poller {
     #[cold]
     fn adopt(&mut self) {
         let (topology, version) = self.shared.topology.get();
+        if self.shared.upset.swap(false, Ordering::Acquire) {
+            panic!("injected: poller");
+        }
         // Their limits may be others now.
         self.resume(u64::MAX);
         let mut gone = std::mem::take(&mut self.places);
@@ -581,7 +796,7 @@ impl Poller {
         self.devices = false;
         let number = self.state.number;
         let pollers = self.shared.pollers;
-        for attached in topology.ports.iter().filter(|attached| attached.poller % pollers == number) {
+        for attached in topology.ports.iter().filter(|attached| place(attached, pollers) == number) {
             let id = attached.source.id();
             let index = match gone.remove(&id) {
                 Some(index) => index,
@@ -607,6 +822,7 @@ impl Poller {
         self.topology = topology;
         self.work.calls.reconsider();
         self.version = version;
+        self.state.load.store(self.places.len(), Ordering::Relaxed);
         self.state.account.adopted.store(version, Ordering::Release);
     }
 
@@ -622,6 +838,7 @@ impl Poller {
             idle: 0,
             pacing: Pacing::new(),
             waits: None,
+            aside: 0,
             more: false,
         };
         let index = match self.vacant.pop() {
@@ -641,13 +858,13 @@ impl Poller {
 
     /// The port belongs to another poller now, or to nobody.
     fn let_go(&mut self, index: usize) {
+        self.disarm(index);
         let Some(mut served) = self.served[index].take() else { return };
         let _ = epoll::delete(&self.epoll, served.attached.source.signal().fd());
         self.active.retain(|&active| active != index);
         self.parked.retain(|&parked| parked != index);
         self.next_look = 0;
         self.vacant.push(index);
-        served.disarm();
         if let Some(input) = served.input.take() {
             served.attached.source.put_back(input);
         }

@@ -35,6 +35,12 @@ impl<T> Published<T> {
         drop(old);
     }
 
+    /// Has readers read the value again, though it is the same.
+    pub fn touch(&self) {
+        let _current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
     /// The version as of now. A reader that holds an older one calls [`Published::get`].
     #[inline]
     pub fn version(&self) -> u64 {

@@ -1,23 +1,51 @@
-//! What happens when a page of a mapping cannot be had.
+//! SIGBUS in guarded mappings.
 //!
-//! Touching a page past the end of a truncated file, or one the kernel has no memory for, raises SIGBUS, which would
-//! end the process. The handler here finds the mapping, puts zeroed private memory in its place and notes it as lost;
-//! the access is repeated and succeeds. The owner of the mapping sees the note and ends the port. Any other SIGBUS
-//! keeps its usual meaning.
+//! Touching a page behind the end of a truncated file, or a page that the kernel has no memory for, raises SIGBUS, which
+//! would end the process. The handler here finds the mapping, replaces all of it and notes it as lost; the processor
+//! repeats the access, which succeeds. The owner of the mapping sees the note and ends the port. Any other SIGBUS keeps its
+//! usual meaning.
+//!
+//! What replaces a mapping is a range of the *spare file*, a sparse memory file of this process that is as large as the
+//! address space. A mapping at address A is replaced from offset A on. This has four consequences:
+//! - The kernel asks for no commit charge for a shared mapping, however large and however strict the overcommit setting
+//!   is, and RLIMIT_DATA does not count it. An anonymous mapping of 1 TiB is refused.
+//! - One call replaces the whole mapping. Replacing single pages ends at `vm.max_map_count`, and a mapping of huge pages cannot
+//!   be replaced in parts of another size.
+//! - Two lost mappings never share a page, as their addresses differ.
+//! - Two threads may replace the same mapping at once: the second call maps the same pages again.
+//!
+//! Mappings of clients' files also raise SIGBUS for pages that are not there yet: see `holes`.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
+use rustix::fs::{FallocateFlags, MemfdFlags};
+use rustix::process::{Resource, getrlimit};
+
+use crate::holes::{self, Filled, Holes};
+
 /// Mappings that can be guarded at once.
-const PLACES: usize = 16_384;
+pub(crate) const PLACES: usize = 16_384;
+/// Size of the spare file: above every address of a process on the processors that we know (56 bits).
+const SPARE_BYTES: u64 = 1 << 56;
+/// A mapping that was replaced so often and still faults has no memory to be had: the kernel has none. From then on its pages
+/// are replaced one by one. More than threads can fault in one mapping before the first of them has replaced it.
+const REPLACED_OFTEN: u32 = 256;
 
 struct Place {
     /// Odd while `start` and `end` change, so that the handler never pairs one mapping's start with another's end.
     turn: AtomicUsize,
     start: AtomicUsize,
     end: AtomicUsize,
-    lost: AtomicBool,
+    /// How often the mapping was replaced; 0 while it is whole.
+    replaced: AtomicU32,
+    /// How many pages may be made; null where the kernel makes them. Valid as long as the mapping is registered.
+    holes: AtomicPtr<Holes>,
+    /// Bytes that were made.
+    made: AtomicU64,
 }
 
 impl Place {
@@ -42,13 +70,32 @@ static TABLE: [Place; PLACES] = [const {
         turn: AtomicUsize::new(0),
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
-        lost: AtomicBool::new(false),
+        replaced: AtomicU32::new(0),
+        holes: AtomicPtr::new(ptr::null_mut()),
+        made: AtomicU64::new(0),
     }
 }; PLACES];
 
+/// How many mappings were lost.
+static LOSSES: AtomicU64 = AtomicU64::new(0);
 /// The places not in use, as a stack; filled on first use.
 static FREE: Mutex<Vec<u16>> = Mutex::new(Vec::new());
 static INSTALL: Once = Once::new();
+/// Descriptor of the spare file; -1 when the process could not have one.
+static SPARE: AtomicI32 = AtomicI32::new(-1);
+/// Descriptor of a file of one page, which is there, for when the kernel has no memory left; -1: none.
+static LAST_PAGE: AtomicI32 = AtomicI32::new(-1);
+/// The userfaultfd; -1: none.
+static USERFAULTFD: AtomicI32 = AtomicI32::new(-1);
+/// Bytes of a page.
+static PAGE: AtomicUsize = AtomicUsize::new(4096);
+
+/// How many mappings of this process were lost so far: while it stays, so does what each mapping says of itself.
+#[inline]
+#[must_use]
+pub fn losses() -> u64 {
+    LOSSES.load(Ordering::Acquire)
+}
 
 /// A registered mapping.
 #[derive(Debug)]
@@ -57,23 +104,62 @@ pub(crate) struct Guarded {
 }
 
 impl Guarded {
-    pub(crate) fn is_lost(&self) -> bool {
-        TABLE[usize::from(self.place)].lost.load(Ordering::Relaxed)
+    fn place(&self) -> &'static Place {
+        &TABLE[usize::from(self.place)]
     }
 
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.place().replaced.load(Ordering::Relaxed) != 0
+    }
+
+    /// The mapping is about to be unmapped; nobody has a view of it.
     pub(crate) fn unregister(&self) {
-        TABLE[usize::from(self.place)].set(0, 0);
+        let place = self.place();
+        let (start, end) = (place.start.load(Ordering::SeqCst), place.end.load(Ordering::SeqCst));
+        place.set(0, 0);
+        place.holes.store(ptr::null_mut(), Ordering::SeqCst);
+        holes::give_back_to_all(place.made.swap(0, Ordering::SeqCst));
+        if self.is_lost() {
+            give_back(start, end - start);
+        }
         FREE.lock().unwrap_or_else(PoisonError::into_inner).push(self.place);
     }
 }
 
-/// Guards `bytes` at `start`.
+/// Returns to the kernel what was written to the spare file in place of a lost mapping: the next mapping at that address must
+/// not find it. Called before the range can be another mapping's.
+fn give_back(start: usize, bytes: usize) {
+    let spare = SPARE.load(Ordering::SeqCst);
+    if spare >= 0 {
+        // SAFETY: the descriptor is never closed.
+        let spare = unsafe { std::os::fd::BorrowedFd::borrow_raw(spare) };
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = rustix::fs::fallocate(spare, how, start as u64, bytes as u64);
+    }
+}
+
+/// Guards `bytes` at `start`: whole pages of the file that is mapped there. Pages that are not there yet are made as long as
+/// `holes` allows it, where it is given.
 ///
 /// # Errors
-/// All places are taken.
-pub(crate) fn register(start: usize, bytes: usize) -> io::Result<Guarded> {
+/// All places are taken, or the kernel refuses.
+///
+/// # Safety
+/// `holes` lives until the mapping is unregistered.
+pub(crate) unsafe fn register(start: usize, bytes: usize, holes: Option<&Holes>) -> io::Result<Guarded> {
     INSTALL.call_once(|| {
         FREE.lock().unwrap_or_else(PoisonError::into_inner).extend((0..PLACES as u16).rev());
+        PAGE.store(page_bytes(), Ordering::SeqCst);
+        if let Ok(spare) = spare_file() {
+            SPARE.store(spare.into_raw_fd(), Ordering::SeqCst);
+        }
+        if let Ok(page) = last_page() {
+            LAST_PAGE.store(page.into_raw_fd(), Ordering::SeqCst);
+        }
+        if let Some(file) = holes::descriptor() {
+            USERFAULTFD.store(file.as_raw_fd(), Ordering::SeqCst);
+        }
         install();
     });
     let taken = FREE.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -81,9 +167,43 @@ pub(crate) fn register(start: usize, bytes: usize) -> io::Result<Guarded> {
         return Err(io::Error::other(format!("{PLACES} memory mappings are in use, no more can be guarded")));
     };
     let place = &TABLE[usize::from(index)];
-    place.lost.store(false, Ordering::SeqCst);
+    place.replaced.store(0, Ordering::SeqCst);
+    let bound = holes.map_or(ptr::null(), ptr::from_ref);
+    place.holes.store(bound.cast_mut(), Ordering::SeqCst);
     place.set(start, start + bytes);
-    Ok(Guarded { place: index })
+    let guarded = Guarded { place: index };
+    match holes.map_or(Ok(()), |_| holes::watch(start, bytes)) {
+        Ok(()) => Ok(guarded),
+        Err(error) => {
+            guarded.unregister();
+            Err(error)
+        }
+    }
+}
+
+/// Bytes of an ordinary page.
+pub(crate) fn page_bytes() -> usize {
+    // SAFETY: asks for a number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
+}
+
+fn spare_file() -> io::Result<OwnedFd> {
+    // A file beyond the limit would cost a signal that ends the process.
+    if getrlimit(Resource::Fsize).current.is_some_and(|most| most < SPARE_BYTES) {
+        return Err(io::Error::other("RLIMIT_FSIZE"));
+    }
+    let file = rustix::fs::memfd_create("ringway-spare", MemfdFlags::CLOEXEC)?;
+    rustix::fs::ftruncate(&file, SPARE_BYTES)?;
+    Ok(file)
+}
+
+fn last_page() -> io::Result<OwnedFd> {
+    let page = page_bytes();
+    let file = rustix::fs::memfd_create("ringway-last-page", MemfdFlags::CLOEXEC)?;
+    // Written, so that the page is there.
+    rustix::io::pwrite(&file, &vec![0; page], 0)?;
+    Ok(file)
 }
 
 fn install() {
@@ -98,19 +218,21 @@ fn install() {
     }
 }
 
-extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
+extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler.
-    let address = unsafe { (*info).si_addr() } as usize;
-    for place in &TABLE {
-        if let Some((start, bytes)) = place.holding(address) {
-            place.lost.store(true, Ordering::SeqCst);
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-            // SAFETY: the range is a live mapping of this crate; replacing it in place keeps every view valid.
-            let mapped = unsafe { libc::mmap(start as *mut libc::c_void, bytes, protection, flags, -1, 0) };
-            if mapped != libc::MAP_FAILED {
-                return;
-            }
+    let (address, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
+    // A signal that a process sent (code 0 and below) has no address.
+    if code > 0 {
+        // SAFETY: the thread's own errno, which the interrupted code may be about to read.
+        let errno = unsafe { *libc::__errno_location() };
+        let replaced = TABLE.iter().any(|place| match place.holding(address) {
+            Some((start, bytes)) => fill(place, address, context) || replace(place, start, bytes, address),
+            None => false,
+        });
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+        if replaced {
+            return;
         }
     }
     // Not ours: it has its default effect as soon as the handler returns, also when somebody sent it.
@@ -118,5 +240,113 @@ extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, _conte
     unsafe {
         libc::signal(libc::SIGBUS, libc::SIG_DFL);
         libc::raise(libc::SIGBUS);
+    }
+}
+
+/// Makes a page that is not there yet. False when the mapping has lost it, or may have no more made.
+///
+/// Async-signal-safe: atomics and bare system calls.
+fn fill(place: &Place, address: usize, context: *mut libc::c_void) -> bool {
+    let (userfaultfd, holes) = (USERFAULTFD.load(Ordering::SeqCst), place.holes.load(Ordering::SeqCst));
+    if userfaultfd < 0 || holes.is_null() || place.replaced.load(Ordering::SeqCst) != 0 {
+        return false;
+    }
+    // SAFETY: the faulting thread has a view of the mapping, so that it is registered, and `register`'s caller keeps this.
+    let holes = unsafe { &*holes };
+    let page = PAGE.load(Ordering::SeqCst);
+    if !holes.take(page as u64, writes(context), holes::now()) {
+        return false;
+    }
+    if !holes::take_of_all(page as u64) {
+        holes.refuse();
+        return false;
+    }
+    place.made.fetch_add(page as u64, Ordering::SeqCst);
+    holes::fill(userfaultfd, address & !(page - 1), page) == Filled::There
+}
+
+/// Whether the access that faulted writes, as far as the processor tells.
+fn writes(context: *mut libc::c_void) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        const WRITE: libc::greg_t = 1 << 1;
+        // SAFETY: the kernel passes a valid context to a SA_SIGINFO handler; the page fault's error code is in it.
+        let error = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] };
+        error & WRITE != 0
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = context;
+        true
+    }
+}
+
+/// Puts other memory where a mapping has lost its own. False when nothing can be put there.
+///
+/// Async-signal-safe: atomics and bare system calls.
+fn replace(place: &Place, start: usize, bytes: usize, address: usize) -> bool {
+    let before = place.replaced.fetch_add(1, Ordering::SeqCst);
+    if before == 0 {
+        LOSSES.fetch_add(1, Ordering::SeqCst);
+    }
+    let spare = SPARE.load(Ordering::SeqCst);
+    if before < REPLACED_OFTEN {
+        // The first call cannot fail for want of commit charge. That matters: the kernel may have unmapped the range when the
+        // second one fails.
+        if spare >= 0 && map(start, bytes, libc::MAP_SHARED, spare, start) {
+            return true;
+        }
+        if map(start, bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0) {
+            return true;
+        }
+    }
+    // Counting stops, so that it never wraps.
+    place.replaced.store(REPLACED_OFTEN, Ordering::SeqCst);
+    let (page, last) = (PAGE.load(Ordering::SeqCst), LAST_PAGE.load(Ordering::SeqCst));
+    last >= 0 && map(address & !(page - 1), page, libc::MAP_SHARED, last, 0)
+}
+
+/// Maps over what is there.
+fn map(start: usize, bytes: usize, kind: libc::c_int, file: libc::c_int, offset: usize) -> bool {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the range is inside a live mapping of this crate; replacing it in place keeps every view valid.
+    let mapped = unsafe {
+        let start = start as *mut libc::c_void;
+        libc::mmap(start, bytes, protection, kind | libc::MAP_FIXED, file, offset as libc::off_t)
+    };
+    mapped != libc::MAP_FAILED
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+    use crate::Mapping;
+
+    /// In a process of its own, as it takes the memory from all mappings.
+    #[test]
+    fn a_lost_mapping_that_there_is_no_memory_for_has_its_last_page_everywhere() {
+        if std::env::var_os("RINGWAY_TEST_CHILD").is_none() {
+            let name = "guard::tests::a_lost_mapping_that_there_is_no_memory_for_has_its_last_page_everywhere";
+            let mut child = Command::new(std::env::current_exe().expect("this program"));
+            child.args([name, "--exact"]).env("RINGWAY_TEST_CHILD", "1").stdout(Stdio::null()).stderr(Stdio::null());
+            let status = child.status().expect("a child");
+            assert!(status.success(), "{status}");
+            return;
+        }
+        let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).expect("a file");
+        rustix::fs::ftruncate(&file, 1 << 30).expect("a size");
+        let mapping = Mapping::shared(file.as_fd(), 1 << 30).expect("mapped");
+        let nothing = rustix::fs::memfd_create("nothing", MemfdFlags::CLOEXEC).expect("a file");
+        SPARE.store(nothing.into_raw_fd(), Ordering::SeqCst);
+        rustix::fs::ftruncate(&file, 0).expect("truncated");
+        for page in 0..1024 {
+            let view = mapping.view(page * 4096, 8).expect("inside");
+            assert!(view.write(&[page as u8; 8]));
+            assert_eq!(view.first_word(), Some(u64::from_ne_bytes([page as u8; 8])));
+        }
+        assert!(mapping.is_lost());
     }
 }

@@ -13,9 +13,11 @@
 
 mod alike;
 mod guard;
+mod holes;
 mod kept;
 mod mapping;
 mod past;
+mod quota;
 mod row;
 mod sum;
 mod view;
@@ -23,9 +25,11 @@ mod view;
 mod view_tests;
 
 pub use alike::Alike;
+pub use guard::losses;
 pub use kept::{Kept, KeptPieces, recycled};
-pub use mapping::{Mapping, SharedMemory};
+pub use mapping::{GiveError, Mapping, SharedMemory};
 pub use past::{Past, past_caches};
+pub use quota::{Limits, OverQuota, Quota, bounds_holes};
 pub use row::{read_heads, write_heads};
 pub use sum::ones_sum;
 pub use view::{HEAD_BYTES, Head, Pieces, View, prefetch_read, prefetch_write};

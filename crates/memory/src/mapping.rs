@@ -1,5 +1,6 @@
 //! Owned address space.
 
+use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::guard::{self, Guarded};
+use crate::quota::{Claim, OverQuota, Quota};
 use crate::view::View;
 
 /// A piece of address space, unmapped on drop. Reached only through [`View`]s.
@@ -16,7 +18,42 @@ use crate::view::View;
 pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
+    /// The pages that hold it: all that is mapped.
+    pages: Pages,
     guarded: Guarded,
+    /// Dropped after the pages are unmapped.
+    _claim: Option<Claim>,
+}
+
+/// Why memory that others give cannot be mapped. The text is for users.
+#[derive(Debug)]
+pub enum GiveError {
+    /// It would be more than they may give.
+    Limit(OverQuota),
+    /// The kernel refuses.
+    Kernel(io::Error),
+}
+
+impl From<io::Error> for GiveError {
+    fn from(error: io::Error) -> GiveError {
+        GiveError::Kernel(error)
+    }
+}
+
+/// Whole pages of this process.
+#[derive(Clone, Copy, Debug)]
+struct Pages {
+    start: usize,
+    bytes: usize,
+}
+
+impl Pages {
+    /// # Safety
+    /// Just mapped or no longer in use, and nobody has a view of them.
+    unsafe fn unmap(self) {
+        // SAFETY: as the caller says.
+        let _ = unsafe { rustix::mm::munmap(self.start as *mut c_void, self.bytes) };
+    }
 }
 
 // SAFETY: the mapping is plain memory that outlives every view of it; all access goes through views, which treat it as
@@ -34,15 +71,41 @@ impl Mapping {
         Self::shared_at(file, 0, bytes)
     }
 
-    /// Maps `bytes` of `file` from `offset` on, shared and writable.
+    /// Maps `bytes` of `file` from `offset` on, shared and writable, with the rest of the pages that they are in.
     ///
     /// # Errors
-    /// The kernel refuses (`offset` must be a multiple of the page size), or `bytes` is 0.
+    /// The kernel refuses, or `bytes` is 0.
     pub fn shared_at(file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Self> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
+        Self::map(file, offset, bytes, |_| Ok(None))
+    }
+
+    /// [`Mapping::shared_at`] of a file that somebody gave, as long as `quota` allows it.
+    ///
+    /// # Errors
+    /// The quota is used up, the kernel refuses, or `bytes` is 0.
+    pub fn given(file: BorrowedFd<'_>, offset: u64, bytes: usize, quota: &Arc<Quota>) -> Result<Self, GiveError> {
+        Self::map(file, offset, bytes, |rounded| quota.claim(rounded as u64).map(Some).map_err(GiveError::Limit))
+    }
+
+    fn map<E: From<io::Error>>(
+        file: BorrowedFd<'_>,
+        offset: u64,
+        bytes: usize,
+        claim: impl FnOnce(usize) -> Result<Option<Claim>, E>,
+    ) -> Result<Self, E> {
+        let page = page_bytes(file)?;
+        let lead = (offset % page as u64) as usize;
+        let rounded = lead.checked_add(bytes).and_then(|end| end.checked_next_multiple_of(page));
+        let Some(rounded) = rounded.filter(|_| bytes > 0) else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("a mapping of {bytes} bytes")).into());
+        };
+        let claim = claim(rounded)?;
+        let (access, from) = (ProtFlags::READ | ProtFlags::WRITE, offset - lead as u64);
         // SAFETY: a new mapping at an address the kernel chooses replaces nothing.
-        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, access, MapFlags::SHARED, file, offset) }?;
-        Self::own(start.cast(), bytes)
+        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), rounded, access, MapFlags::SHARED, file, from) };
+        let pages = Pages { start: start.map_err(io::Error::from)? as usize, bytes: rounded };
+        // Pages of other sizes are of a pool of their own.
+        Ok(Self::own(pages, lead, bytes, page == guard::page_bytes(), claim)?)
     }
 
     /// Zeroed memory of this process alone.
@@ -50,20 +113,27 @@ impl Mapping {
     /// # Errors
     /// The kernel refuses, or `bytes` is 0.
     pub fn private(bytes: usize) -> io::Result<Self> {
-        // SAFETY: as in `shared`.
+        let rounded = bytes.checked_next_multiple_of(guard::page_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
+        // SAFETY: as in `shared_at`.
         let start = unsafe {
-            rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+            rustix::mm::mmap_anonymous(ptr::null_mut(), rounded, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         }?;
-        Self::own(start.cast(), bytes)
+        Self::own(Pages { start: start as usize, bytes: rounded }, 0, bytes, false, None)
     }
 
-    fn own(start: *mut u8, bytes: usize) -> io::Result<Self> {
-        let start_ptr = NonNull::new(start).ok_or_else(|| io::Error::other("mmap returned address 0"))?;
-        match guard::register(start as usize, bytes) {
-            Ok(guarded) => Ok(Self { start: start_ptr, bytes, guarded }),
+    fn own(pages: Pages, lead: usize, bytes: usize, watched: bool, claim: Option<Claim>) -> io::Result<Self> {
+        let guarded = NonNull::new((pages.start + lead) as *mut u8)
+            .ok_or_else(|| io::Error::other("mmap returned address 0"))
+            .and_then(|start| {
+                let holes = claim.as_ref().filter(|_| watched).map(|claim| claim.quota().holes());
+                // SAFETY: the claim holds the quota, and is dropped after the mapping is unregistered.
+                Ok((start, unsafe { guard::register(pages.start, pages.bytes, holes) }?))
+            });
+        match guarded {
+            Ok((start, guarded)) => Ok(Self { start, bytes, pages, guarded, _claim: claim }),
             Err(error) => {
-                // SAFETY: just mapped, nobody has a view.
-                let _ = unsafe { rustix::mm::munmap(start.cast(), bytes) };
+                // SAFETY: just mapped.
+                unsafe { pages.unmap() };
                 Err(error)
             }
         }
@@ -91,7 +161,8 @@ impl Mapping {
     }
 
     /// Whether a page could not be had since the mapping was made: the file behind it was truncated, or memory ran out.
-    /// From then on the mapping is zeroes that nobody shares.
+    /// From then on the mapping is other memory, zeroes at first, that nobody shares.
+    #[inline]
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.guarded.is_lost()
@@ -102,7 +173,21 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         self.guarded.unregister();
         // SAFETY: every view borrows the mapping, so none is left.
-        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.bytes) };
+        unsafe { self.pages.unmap() };
+    }
+}
+
+/// Bytes of a page of a mapping of `file`: a file of huge pages is mapped, unmapped and replaced in these only.
+fn page_bytes(file: BorrowedFd<'_>) -> io::Result<usize> {
+    /// HUGETLBFS_MAGIC of statfs(2), whose files state their page size as block size.
+    const HUGETLBFS: u32 = 0x9584_58f6;
+    let (base, about) = (guard::page_bytes(), rustix::fs::fstatfs(file)?);
+    if about.f_type as u32 != HUGETLBFS {
+        return Ok(base);
+    }
+    match usize::try_from(about.f_bsize) {
+        Ok(huge) if huge.is_power_of_two() && huge >= base => Ok(huge),
+        _ => Err(io::Error::other(format!("a file of huge pages of {} bytes", about.f_bsize))),
     }
 }
 

@@ -3,10 +3,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ringway_memory::{Mapping, SharedMemory};
+use ringway_memory::{Limits, Mapping, Quota, SharedMemory, bounds_holes};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
 
 const PAGE: usize = 4096;
@@ -118,6 +119,271 @@ fn a_client_refuses_memory_that_could_shrink_or_is_too_short() {
     fcntl_add_seals(&short, SealFlags::SHRINK).expect("sealed");
     let refused = SharedMemory::open(short, BYTES).expect_err("too short");
     assert!(refused.to_string().contains("has 4096 bytes, 262144 were promised"), "{refused}");
+}
+
+const HUGE: usize = 2 << 20;
+
+/// A memory file of four huge pages that the kernel keeps for it.
+fn huge() -> Option<OwnedFd> {
+    let file = memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB).ok()?;
+    ftruncate(&file, 4 * HUGE as u64).ok()?;
+    // Mapping it reserves the pages.
+    Mapping::shared(file.as_fd(), 4 * HUGE).ok().map(|_| file)
+}
+
+/// Four more huge pages than there were, for a while.
+struct MoreHugePages;
+
+const NUMBER: &str = "/proc/sys/vm/nr_hugepages";
+
+impl MoreHugePages {
+    fn change(by: i64) {
+        let number = std::fs::read_to_string(NUMBER).ok().and_then(|text| text.trim().parse::<i64>().ok());
+        let _ = std::fs::write(NUMBER, (number.unwrap_or(0) + by).max(0).to_string());
+    }
+
+    fn ask_for() -> MoreHugePages {
+        Self::change(4);
+        MoreHugePages
+    }
+}
+
+impl Drop for MoreHugePages {
+    fn drop(&mut self) {
+        Self::change(-4);
+    }
+}
+
+/// Runs `test` with files of four ordinary and of four huge pages.
+fn with_pages_of_all_sizes(test: impl Fn(&dyn Fn() -> OwnedFd, usize)) {
+    test(&|| unsealed(4 * PAGE), PAGE);
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _turn = ONE_AT_A_TIME.lock();
+    let _more = huge().is_none().then(MoreHugePages::ask_for);
+    let are_there = huge().is_some();
+    match are_there {
+        true => test(&|| huge().expect("huge pages were there"), HUGE),
+        false => println!("skipped: files of huge pages, as vm.nr_hugepages leaves fewer than 4 of 2 MiB free"),
+    }
+}
+
+#[test]
+fn a_file_truncated_at_any_page_costs_its_mapping_whatever_the_size_of_its_pages() {
+    with_pages_of_all_sizes(|file, page| {
+        for left in 0..4 {
+            for (offset, bytes) in [(0, 4 * page), (0, 3 * page + 1), (PAGE as u64, 4 * page - PAGE)] {
+                let file = file();
+                let mapping = Mapping::shared_at(file.as_fd(), offset, bytes).expect("mapped");
+                assert_eq!(mapping.bytes(), bytes);
+                assert!(mapping.whole().write(&vec![7; bytes]));
+                ftruncate(&file, (left * page) as u64).expect("truncated");
+                let _ = read_all(&mapping);
+                assert!(mapping.is_lost(), "{left} pages of {page} are left, {bytes} bytes at {offset} are mapped");
+                assert_eq!(read_all(&mapping), vec![0; bytes], "replaced whole");
+                assert!(mapping.whole().write(&vec![9; bytes]));
+                assert_eq!(read_all(&mapping), vec![9; bytes]);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_few_bytes_of_a_file_of_large_pages_are_mapped_replaced_and_unmapped_with_their_page() {
+    with_pages_of_all_sizes(|file, page| {
+        for (offset, bytes) in [(0, 64), (0, PAGE), ((page + PAGE) as u64 % (4 * page) as u64, 64)] {
+            let file = file();
+            let mapping = Mapping::shared_at(file.as_fd(), offset, bytes).expect("mapped");
+            let at = mapping.whole().as_ptr() as usize;
+            assert!(mapping.whole().write(&[5; 64]));
+            assert!(is_mapped(at));
+            ftruncate(&file, 0).expect("truncated");
+            assert_eq!(read_all(&mapping), vec![0; bytes]);
+            assert!(mapping.is_lost());
+            drop(mapping);
+            assert!(!is_mapped(at), "{bytes} bytes at {offset} of pages of {page} stay mapped");
+        }
+    });
+}
+
+/// Whether the page at `address` belongs to a mapping of a memory file.
+fn is_mapped(address: usize) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("a list");
+    maps.lines().any(|line| {
+        let (range, rest) = line.split_once(' ').expect("a range");
+        let (start, end) = range.split_once('-').expect("two ends");
+        let number = |text| usize::from_str_radix(text, 16).expect("a number");
+        (number(start)..number(end)).contains(&address) && rest.contains("memfd:")
+    })
+}
+
+#[test]
+fn the_largest_mapping_is_replaced_whole() {
+    for bits in [30, 40, 42] {
+        let file = unsealed(1 << bits);
+        let mapping = Mapping::shared(file.as_fd(), 1 << bits).expect("mapped");
+        ftruncate(&file, 0).expect("truncated");
+        for place in [0, (1 << bits) - 8, 1 << (bits - 1)] {
+            let view = mapping.view(place, 8).expect("inside");
+            assert_eq!(view.first_word(), Some(0));
+            assert!(view.write(&[1; 8]));
+        }
+        assert!(mapping.is_lost());
+    }
+}
+
+#[test]
+fn limits_of_this_process_do_not_keep_a_mapping_from_being_replaced() {
+    if !is_child() {
+        let status = in_child("limits_of_this_process_do_not_keep_a_mapping_from_being_replaced");
+        assert!(status.success(), "{status}");
+        return;
+    }
+    let file = unsealed(1 << 40);
+    let mapping = Mapping::shared(file.as_fd(), 1 << 40).expect("mapped");
+    let limit = |which, soft| {
+        let limits = libc::rlimit { rlim_cur: soft, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: the structure is complete.
+        assert_eq!(unsafe { libc::setrlimit(which, &limits) }, 0);
+    };
+    // No room for a second mapping of this size, nor for a page of private memory.
+    limit(libc::RLIMIT_AS, (1 << 40) + (1 << 35));
+    limit(libc::RLIMIT_DATA, 0);
+    let truncated = ftruncate(&file, 0);
+    let word = mapping.view(1 << 39, 8).and_then(|view| view.first_word());
+    limit(libc::RLIMIT_DATA, libc::RLIM_INFINITY);
+    assert_eq!((truncated, word, mapping.is_lost()), (Ok(()), Some(0), true));
+}
+
+/// Bytes that the file has in memory which replaces lost mappings.
+fn spare_bytes() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let files = std::fs::read_dir("/proc/self/fd").expect("a list").flatten().map(|entry| entry.path());
+    let spare = |path: &std::path::PathBuf| {
+        std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("memfd:ringway-spare"))
+    };
+    files.filter(spare).map(|path| std::fs::metadata(path).expect("a file").blocks() * 512).sum()
+}
+
+#[test]
+fn what_replaces_a_mapping_is_nobody_elses_and_goes_with_it() {
+    if !is_child() {
+        let status = in_child("what_replaces_a_mapping_is_nobody_elses_and_goes_with_it");
+        assert!(status.success(), "{status}");
+        return;
+    }
+    let lose = |mark: u8| {
+        let file = unsealed(BYTES);
+        let mapping = Mapping::shared(file.as_fd(), BYTES).expect("mapped");
+        ftruncate(&file, 0).expect("truncated");
+        assert_eq!(read_all(&mapping), [0; BYTES]);
+        assert!(mapping.whole().write(&[mark; BYTES]));
+        mapping
+    };
+    let mappings: Vec<Mapping> = (1..9).map(lose).collect();
+    for (mapping, mark) in mappings.iter().zip(1..) {
+        assert_eq!(read_all(mapping), [mark; BYTES]);
+    }
+    assert_eq!(spare_bytes(), 8 * BYTES as u64);
+    drop(mappings);
+    assert_eq!(spare_bytes(), 0);
+    // At the same addresses.
+    drop((1..9).map(lose).collect::<Vec<_>>());
+}
+
+#[test]
+fn many_threads_lose_the_same_mapping_at_once() {
+    const THREADS: usize = 8;
+    for _ in 0..200 {
+        let file = unsealed(BYTES);
+        let mapping = Mapping::shared(file.as_fd(), BYTES).expect("mapped");
+        ftruncate(&file, 0).expect("truncated");
+        let barrier = std::sync::Barrier::new(THREADS);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (mapping, barrier) = (&mapping, &barrier);
+                scope.spawn(move || {
+                    let view = mapping.view(thread * PAGE, 8).expect("inside");
+                    barrier.wait();
+                    assert!(view.write(&[thread as u8 + 1; 8]));
+                    assert_eq!(view.first_word(), Some(u64::from_ne_bytes([thread as u8 + 1; 8])));
+                });
+            }
+        });
+        assert!(mapping.is_lost());
+    }
+}
+
+/// Bytes of memory that the file has.
+fn allocated(file: &OwnedFd) -> u64 {
+    rustix::fs::fstat(file).expect("a file").st_blocks as u64 * 512
+}
+
+#[test]
+fn pages_that_are_not_there_are_made_up_to_the_bound_and_then_the_mapping_is_lost() {
+    if !bounds_holes() {
+        println!("skipped: the kernel does not give userfaultfd(2) to this process");
+        return;
+    }
+    const MOST: u64 = 1 << 20;
+    for (writes, holes) in [(true, MOST), (false, 64 * MOST)] {
+        let quota = Quota::of_port(Limits { holes, ..Limits::PORT });
+        let file = unsealed(1 << 40);
+        let there = Mapping::shared(file.as_fd(), 64 * PAGE).expect("mapped");
+        assert!(there.whole().write(&[7; 64 * PAGE]));
+        let had = allocated(&file);
+        let mapping = Mapping::given(file.as_fd(), 0, 1 << 40, &quota).expect("mapped");
+        let touch = |at: usize| match writes {
+            true => assert!(mapping.view(at, 1).expect("inside").write(&[1])),
+            false => assert!(mapping.view(at, 1).expect("inside").read(&mut [0])),
+        };
+        // What is there is free.
+        (0..64).for_each(|page| touch(page * PAGE + 1));
+        assert_eq!((quota.used().holes, allocated(&file)), (0, had));
+        let pages = MOST as usize / PAGE;
+        (1..=pages).for_each(|page| touch(page << 22));
+        assert_eq!((quota.used().holes, allocated(&file) - had), (MOST, MOST));
+        assert!(!mapping.is_lost() && quota.take_too_many_holes().is_none());
+        touch(1 << 39);
+        assert!(mapping.is_lost() && quota.take_too_many_holes().is_some());
+        (0..1000).for_each(|page| touch((1 << 38) + page * PAGE));
+        assert_eq!(allocated(&file) - had, MOST);
+        // The next mapping of this port finds the bound used up.
+        let next = Mapping::given(file.as_fd(), 0, 1 << 40, &quota).expect("mapped");
+        assert!(next.view(0, 1).expect("inside").read(&mut [0]) && !next.is_lost());
+        match writes {
+            true => assert!(next.view((1 << 40) - 1, 1).expect("inside").write(&[1])),
+            false => assert!(next.view((1 << 40) - 1, 1).expect("inside").read(&mut [0])),
+        }
+        assert!(next.is_lost());
+        assert_eq!(allocated(&file) - had, MOST);
+    }
+}
+
+#[test]
+fn many_threads_touch_the_same_holes_and_find_the_same_pages() {
+    const THREADS: usize = 8;
+    let quota = Quota::of_port(Limits::PORT);
+    let file = unsealed(1 << 30);
+    let mapping = Mapping::given(file.as_fd(), 0, 1 << 30, &quota).expect("mapped");
+    let barrier = std::sync::Barrier::new(THREADS);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (mapping, barrier) = (&mapping, &barrier);
+            scope.spawn(move || {
+                for page in 0..2000 {
+                    barrier.wait();
+                    assert!(mapping.view(page * PAGE + 8 * thread, 8).expect("inside").write(&[thread as u8 + 1; 8]));
+                }
+            });
+        }
+    });
+    assert!(!mapping.is_lost());
+    for page in 0..2000 {
+        let view = mapping.view(page * PAGE, 8 * THREADS).expect("inside");
+        let mut bytes = [0; 8 * THREADS];
+        assert!(view.read(&mut bytes));
+        assert!((0..8 * THREADS).all(|at| usize::from(bytes[at]) == at / 8 + 1), "page {page}: {bytes:?}");
+    }
 }
 
 /// Runs this very program again with one test, which acts only then.

@@ -7,8 +7,13 @@ use ringway_memory::{Mapping, View};
 
 /// Longest frame: an IPv6 header and 65,535 bytes, an Ethernet header and two VLAN tags.
 pub(crate) const MAX_FRAME: usize = 40 + 65_535 + 22;
+/// Shortest frame: an Ethernet header.
+pub(crate) const SHORTEST_FRAME: usize = 14;
 /// Most pieces of a frame that stay where they are; frames of more are copied together first.
 const MAX_PIECES: usize = 60;
+/// Most pieces of a frame at all: as many descriptors as a chain may have, and as many ends of regions in them. One of more counts as
+/// too long.
+const MOST_PIECES: usize = 2048;
 const BOUNCE_BYTES: usize = 4 * (MAX_FRAME + 64);
 
 /// Private memory for frames that lie in very many pieces, or that have to be changed beyond their first bytes.
@@ -55,7 +60,7 @@ enum End<'m> {
     Together(View<'m>),
     /// It needs to be copied together, and there is no room now.
     Wait,
-    /// It is longer than any frame.
+    /// It is longer than any frame, or in more pieces.
     TooLong,
 }
 
@@ -65,7 +70,7 @@ pub(crate) enum Pieces<'g, 'm> {
     Are(&'g [View<'m>]),
     /// It needs to be copied together, and there is no room now.
     Wait,
-    /// It is longer than any frame.
+    /// It is longer than any frame, or in more pieces.
     TooLong,
 }
 
@@ -74,6 +79,8 @@ pub(crate) enum Pieces<'g, 'm> {
 pub(crate) struct Gather<'m> {
     pieces: [View<'m>; MAX_PIECES],
     count: usize,
+    /// Pieces that were added, but for empty ones.
+    added: usize,
     len: usize,
     end: End<'m>,
     bounce: &'m Bounce,
@@ -81,7 +88,7 @@ pub(crate) struct Gather<'m> {
 
 impl<'m> Gather<'m> {
     pub(crate) fn new(bounce: &'m Bounce) -> Gather<'m> {
-        Gather { pieces: [View::private(&mut []); MAX_PIECES], count: 0, len: 0, end: End::Pieces, bounce }
+        Gather { pieces: [View::private(&mut []); MAX_PIECES], count: 0, added: 0, len: 0, end: End::Pieces, bounce }
     }
 
     /// Bytes of the frame, as far as it is not too long.
@@ -89,12 +96,13 @@ impl<'m> Gather<'m> {
         self.len
     }
 
-    /// Adds the next piece.
-    pub(crate) fn add(&mut self, view: View<'m>) {
+    /// Adds the next piece; false: the frame is too long, and no more of them are wanted.
+    pub(crate) fn add(&mut self, view: View<'m>) -> bool {
         if view.len() == 0 {
-            return;
+            return true;
         }
-        if self.len + view.len() > MAX_FRAME {
+        self.added += 1;
+        if self.len.saturating_add(view.len()) > MAX_FRAME || self.added > MOST_PIECES {
             self.end = End::TooLong;
         }
         if matches!(self.end, End::Pieces) && self.count == MAX_PIECES {
@@ -110,8 +118,10 @@ impl<'m> Gather<'m> {
                 let _ = room.sub(self.len, view.len()).is_some_and(|room| room.copy_from(view));
                 self.len += view.len();
             }
-            End::Wait | End::TooLong => {}
+            End::Wait => {}
+            End::TooLong => return false,
         }
+        true
     }
 
     /// Copies what there is, and what follows, to private memory.

@@ -114,6 +114,26 @@ fn the_longest_unfinished_frame_is_finished_for_a_plain_port() {
 }
 
 #[test]
+fn a_pass_takes_no_more_segments_than_any_other_port_may_leave_to_us() {
+    let client = Shape { buffer_size: 65_472, ..OFFLOAD };
+    let mut lan = Lan::new(&[client, Shape { rx_slots: 1024, ..PLAIN }]);
+    let sent = with(Some(Offload { gso_size: 64, ..SEGMENTED }), &tcp(1, 0, 60_000));
+    (0..100).for_each(|_| {
+        lan.clients[0].queue(0, &sent, 65_472);
+    });
+    lan.clients[0].publish(0);
+    let mut passes = 0;
+    while lan.counters(0).in_frames < 100 {
+        let passed = lan.pass(0);
+        // 938 segments each.
+        assert!(passed.fault.is_none() && (1..=8).contains(&passed.frames), "{passed:?}");
+        lan.clients[1].receive(0);
+        passes += 1;
+        assert!(passes <= 100);
+    }
+}
+
+#[test]
 fn a_header_may_not_be_missing_nor_cut_nor_nonsense() {
     let mut lan = Lan::new(&[OFFLOAD, PLAIN]);
     let good = with(Some(SEGMENTED), &tcp(1, 0, 1000));

@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringway_ports::vhost_user::{Role, State, open};
+use ringway_switch::DropReason;
 use vhost::vhost_user::message::VhostUserInflight;
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserDirtyLogRegion, VringConfigData};
 use vhost_user::{
-    GUEST, LOG_ALL, Lan, MEMORY, PROTOCOL_FEATURES, RING, Raw, Told, VERSION_1, Vm, Watcher, frame, memfd, settings,
+    GUEST, LOG_ALL, Lan, MEMORY, PROTOCOL_FEATURES, RING, Raw, Told, VERSION_1, Vm, Watcher, frame, memfd, message,
+    settings,
 };
 
 /// Sends frames from one machine to the other and sees that they arrive.
@@ -137,6 +139,8 @@ fn messages_that_are_none_end_the_connection_by_name() {
         (header(5, 1, 1 << 20), "1048576 bytes"),
         (header(2, 1, 0), "SET_FEATURES has 0 bytes where 8 are right"),
         ([header(12, 1, 8), vec![0; 8]].concat(), "SET_VRING_KICK comes with 0 file descriptors where 1 is right"),
+        ([header(12, 1, 8), vec![0, 0, 0xff, 0xff, 0, 0, 0, 0]].concat(), "SET_VRING_KICK with 0xffff0000"),
+        ([header(13, 1, 8), vec![0, 0, 0xff, 0xff, 0, 0, 0, 0]].concat(), "SET_VRING_CALL with 0xffff0000"),
         (b"GET / HTTP/1.1\r\n".to_vec(), "version"),
     ];
     for (times, (bytes, right)) in (1..).zip(wrong) {
@@ -256,6 +260,42 @@ fn a_refused_request_is_answered_and_the_session_goes_on() {
     lan.watchers[0].wait(1, |told| matches!(told, Told::Refused("ring_size", _)));
     exchange(&mut lan, (&mut a, 0), (&mut b, 1));
     assert_eq!(lan.watchers[0].all().len(), 2, "told once in a connection");
+}
+
+#[test]
+fn a_refusal_is_named_also_when_the_front_end_does_not_wait_for_it() {
+    let lan = Lan::new(&[Role::Server]);
+    for times in 1..=3 {
+        let raw = Raw::connect(&lan.socket(0));
+        let number = |request: u32, number: u64| message(request, &number.to_ne_bytes());
+        let mut refused = number(8, 2 | 3 << 32);
+        refused[4] |= 8;
+        let all = [number(16, 1 << 3), number(2, VERSION_1 | PROTOCOL_FEATURES), refused].concat();
+        raw.say(&all, &[]).expect("sent");
+        drop(raw);
+        lan.watchers[0].wait(times, |told| *told == Told::Connected(false));
+        let named = |told: &&Told| matches!(told, Told::Refused("ring_size", _));
+        assert_eq!(lan.watchers[0].all().iter().filter(named).count(), times);
+    }
+}
+
+#[test]
+fn what_is_no_frame_costs_that_frame_and_not_the_connection() {
+    let mut lan = Lan::new(&[Role::Server, Role::Server]);
+    let (mut a, mut b) = (Vm::connect(&lan.socket(0)), Vm::connect(&lan.socket(1)));
+    // Shorter than the header before a frame, and than a frame; a checksum and segments that were not negotiated.
+    for (header, len) in [(0, 0), (1, 0), (11, 0), (12, 0), (12, 13)] {
+        a.send_behind(&[0; 12][..header], &frame(1, 0, 60, 1)[..len]);
+    }
+    for flags in [[1, 0], [0, 1], [1, 0x40]] {
+        a.send_behind(&[&flags[..], &[0; 10]].concat(), &frame(1, 0, 60, 1));
+    }
+    lan.pass(0);
+    let dropped = |reason| lan.switch.member(0).expect("a port").port.counters().read().dropped(reason);
+    assert_eq!((dropped(DropReason::Runt), dropped(DropReason::BadOffload)), (5, 3));
+    assert_eq!(a.sent_and_used(), (8, 8), "given back");
+    exchange(&mut lan, (&mut a, 0), (&mut b, 1));
+    assert_eq!(lan.watchers[0].all(), [Told::Connected(true)]);
 }
 
 #[test]

@@ -108,6 +108,53 @@ fn requests_that_are_wrong_are_refused_with_the_reason() {
 }
 
 #[test]
+fn what_a_port_names_and_cannot_have_is_told_as_the_requests_fault_with_the_reason() {
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let run = daemon.runtime_dir();
+    std::fs::create_dir(run.join("directory")).unwrap();
+    std::os::unix::fs::symlink("loop", run.join("loop")).unwrap();
+    std::os::unix::fs::symlink("nowhere", run.join("dangling")).unwrap();
+    let _theirs = std::os::unix::net::UnixListener::bind(run.join("theirs.sock")).unwrap();
+    let long = format!("/{}/x.sock", "x".repeat(90));
+    for kind in ["vhost-user", "e1000", "stream"] {
+        for (socket, status, wanted) in [
+            ("/etc/passwd", 422, "is not a socket"),
+            ("/dev/null", 422, "is not a socket"),
+            ("directory", 422, "is not a socket"),
+            ("dangling", 422, "is not a socket"),
+            ("loop/x.sock", 422, "symbolic links"),
+            ("/etc/passwd/x.sock", 422, "Not a directory"),
+            ("no-such/x.sock", 422, "No such file or directory"),
+            ("/proc/x.sock", 422, "cannot open socket"),
+            ("theirs.sock", 422, "somebody listens"),
+            ("control.sock", 400, "the daemon's own"),
+            (&format!("{}{long}", run.display()), 400, "at most 107"),
+        ] {
+            let body = format!(r#"{{"name":"p","switch":"lan0","kind":"{kind}","socket":"{socket}"}}"#);
+            let (got, answer) = ask(&daemon, "POST /v1/ports", &body);
+            assert_eq!(got, status, "{kind} {socket}: {answer}");
+            assert!(answer.contains(wanted), "{kind} {socket}: {answer}");
+        }
+    }
+    let made = std::process::Command::new("mkfifo").arg(run.join("pipe")).status().unwrap();
+    assert!(made.success());
+    let pipe = format!(r#""netns":"{}""#, run.join("pipe").display());
+    for (keys, wanted) in [
+        (pipe.as_str(), "cannot enter network namespace"),
+        (r#""netns":"no-such""#, "cannot open network namespace"),
+        (r#""netns":"/etc/passwd""#, "cannot enter network namespace"),
+        (r#""device":"lo""#, "not a TAP device"),
+    ] {
+        let body = format!(r#"{{"name":"p","switch":"lan0","kind":"tap",{keys}}}"#);
+        let (got, answer) = ask(&daemon, "POST /v1/ports", &body);
+        assert_eq!(got, 422, "{keys}: {answer}");
+        // Without rights the kernel does not say which kind of device it is.
+        assert!(answer.contains(wanted) || answer.contains("CAP_NET_ADMIN"), "{keys}: {answer}");
+    }
+    assert_eq!(daemon.status()["ports"], serde_json::json!([]), "nothing has changed");
+}
+
+#[test]
 fn the_description_names_every_request_and_the_metrics_every_counter() {
     let daemon = Daemon::start("[switch.lan0]\n[port.vm1]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n");
     let _port = daemon.attach("lan0:p").unwrap();
@@ -123,6 +170,7 @@ fn the_description_names_every_request_and_the_metrics_every_counter() {
             "/v1/ports",
             "/v1/ports/{name}",
             "/v1/ports/{name}/capture",
+            "/v1/ports/{name}/enable",
             "/v1/reload",
             "/v1/status",
             "/v1/switches/{name}"
@@ -302,10 +350,12 @@ fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status
         }
         assert_eq!(value("ringway_port_kicks_total", &of), port["kicks"].as_f64().unwrap());
         assert_eq!(value("ringway_port_calls_total", &of), port["calls"].as_f64().unwrap());
+        assert_eq!(value("ringway_port_address_moves_held_total", &of), port["moves_held"].as_f64().unwrap());
         assert_eq!(value("ringway_port_up", &of), if port["state"] == "up" { 1.0 } else { 0.0 });
     }
     assert_eq!(value("ringway_switch_ports", &[("switch", "lan0")]), 3.0);
     assert_eq!(value("ringway_switch_address_moves_total", &[("switch", "lan0")]), 1.0);
+    assert_eq!(value("ringway_switch_address_moves_held_total", &[("switch", "lan0")]), 0.0);
     assert_eq!(
         value("ringway_poller_passes_total", &[("poller", "0")]),
         status["pollers"][0]["passes"].as_f64().unwrap()

@@ -67,7 +67,16 @@ fn what_policy_and_a_flooding_neighbour_cost_is_measured_between_ports_of_both_k
     let names: Vec<_> = figures.iter().filter_map(|figure| figure["name"].as_str()).collect();
     assert_eq!(
         names,
-        ["policy", "policy-vhost", "isolation", "isolation-rate", "isolation-vhost", "isolation-rate-vhost"]
+        [
+            "policy",
+            "policy-vhost",
+            "guard",
+            "guard-vhost",
+            "isolation",
+            "isolation-rate",
+            "isolation-vhost",
+            "isolation-rate-vhost"
+        ]
     );
     for figure in figures {
         let name = figure["name"].as_str().expect("a name");

@@ -181,6 +181,19 @@ fn a_port_can_go_and_come_and_a_reload_keeps_those_that_need_not_go() {
     let said: Value = daemon.port("a")["e1000"].clone();
     assert_eq!((&said["model"], &said["registers"]), (&"e1000e".into(), &"trapped".into()));
     let mut a = drive(&daemon, "a.sock");
+    // The same address was on another port just now, whose driver has gone but which is there: it moves again within a second.
+    let deadline = Instant::now() + PATIENCE;
+    let is_at_a = || {
+        let fdb: Value = serde_json::from_str(&daemon.ok(&["fdb", "lan0", "--json"])).unwrap();
+        fdb.as_array().unwrap().iter().any(|entry| entry["port"] == "a")
+    };
+    while !is_at_a() {
+        assert!(Instant::now() < deadline, "the address should move");
+        let sent = frame(CLIENT, VM, 9);
+        assert!(a.tx_push(sent.len(), |bytes| bytes.copy_from_slice(&sent)));
+        a.tx_flush();
+        assert_eq!(receive(&mut client, PATIENCE).as_deref(), Some(&sent[..]));
+    }
     both_ways(&mut a, &mut client, 4);
     assert!(daemon.stop().success());
     ends(a.connection());

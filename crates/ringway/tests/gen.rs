@@ -281,3 +281,20 @@ fn every_form_explains_itself_with_an_example() {
         assert!(said.out.contains("Example") && said.out.contains(&format!("\n  ringway gen {form} lan0:")), "{form}");
     }
 }
+
+#[test]
+fn frames_to_a_port_by_its_name_go_to_the_address_that_is_bound_there() {
+    let config = "[switch.lan0]\n[port.b]\nswitch = \"lan0\"\nkind = \"process\"\nmac = [\"02:00:00:00:00:0b\"]\n\
+                  [port.nic]\nswitch = \"lan0\"\nkind = \"e1000\"\nmac = [\"02:00:00:00:00:0c\"]\n";
+    let daemon = Daemon::start(config);
+    let mut bystander = daemon.attach("lan0:bystander").unwrap();
+    let _b = daemon.attach("lan0:b").unwrap();
+    let nic = daemon.runtime_dir().join("nic.sock");
+    // An address made of the name is nobody's: its frames would be flooded.
+    for to in ["lan0:b", "lan0:nic", nic.to_str().unwrap()] {
+        daemon.ok(&["gen", "tx", "lan0:a", "--dst", to, "--count", "10"]);
+        assert_eq!(support::receive(&mut bystander, std::time::Duration::ZERO), None, "{to}");
+        assert_eq!(daemon.port("bystander")["out"]["frames"], 0, "{to}");
+    }
+    assert_eq!(daemon.port("b")["out"]["frames"], 10);
+}

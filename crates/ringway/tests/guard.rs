@@ -414,6 +414,29 @@ fn an_address_that_moves_is_reported_and_one_that_two_ports_use_is_called_that()
 }
 
 #[test]
+fn an_address_that_two_ports_use_by_turns_moves_a_few_times_and_every_refusal_is_counted() {
+    const FRAMES: u64 = 1000;
+    let daemon = Daemon::start("[switch.lan0]\n");
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    let hello = support::frame([0xff; 6], VICTIM, 1);
+    for number in 0..FRAMES {
+        let (from, to) = if number % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
+        send(from, &hello);
+        receive(to, support::PATIENCE).expect("it is forwarded also where its address does not move");
+    }
+    let status = daemon.status()["switches"][0].clone();
+    let (moved, held) = (status["moved"].as_u64().unwrap(), status["moves_held"].as_u64().unwrap());
+    // Two for each hold-down: of 1, 2, 4 and more seconds.
+    assert!((1..=16).contains(&moved), "{status}");
+    assert_eq!(held + moved.div_ceil(2), FRAMES / 2, "each frame of the second port moved the address or was counted");
+    assert_eq!(["a", "b"].map(|port| daemon.port(port)["moves_held"].clone()), [json!(0), json!(held)]);
+    assert_eq!(status["moves"][0]["held"], json!(held));
+    let said = daemon.ok(&["status"]);
+    let row = said.lines().find(|line| line.contains("used twice, or a loop")).expect("the address is listed");
+    assert!(row.split_whitespace().any(|cell| cell == held.to_string()), "{said}");
+}
+
+#[test]
 fn a_port_has_as_many_addresses_as_it_can_have_and_one_more_is_refused() {
     let daemon = Daemon::start("[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\n");
     let macs = |count: usize| {

@@ -5,7 +5,7 @@ mod judge;
 mod losses;
 mod place;
 
-use ringway_memory::{HEAD_BYTES, Head, View, read_heads, recycled};
+use ringway_memory::{HEAD_BYTES, Head, Mapping, View, read_heads, recycled};
 
 pub(crate) use self::frame::AllFrames;
 use self::frame::{EMPTY, Entry, More};
@@ -28,6 +28,8 @@ const MAX_BYTES: u64 = 2 << 20;
 const SEGMENT_COST: u64 = 512;
 /// Longest frame that any port takes, in bytes.
 const LONGEST: u64 = (64 << 10) + 128;
+/// Most bytes of all frames together: one may begin when the batch is all but full.
+pub(crate) const MOST_BYTES: usize = (MAX_BYTES + LONGEST) as usize;
 
 /// Frames collected from one port: of each a private copy of its first 128 bytes, its length, and views of the rest,
 /// which is still in the client's memory.
@@ -402,7 +404,8 @@ impl<'m> Batch<'m> {
     fn attach(&mut self, index: usize, offload: Offload) {
         let Some(entry) = self.parts.entries[..self.parts.count].get_mut(index) else { return };
         let len = entry.len as usize;
-        match offload::admit(&self.parts.heads[index].0, len, offload) {
+        let head = &self.parts.heads[index].0;
+        match offload::admit(head.get(..entry.more.head_len(entry.len)).unwrap_or(head), len, offload) {
             Ok((offload, segments)) => {
                 let more = entry.more;
                 entry.more = More::new(more.head_len(entry.len), more.rests(), Some(self.parts.offloads.len()));
@@ -420,6 +423,40 @@ impl<'m> Batch<'m> {
                 self.refuse(reason);
             }
         }
+    }
+
+    /// Copies what is behind the first bytes of the frames to `area`, in one piece each, and has them lie there. What does not
+    /// fit stays where it is.
+    #[cold]
+    pub(crate) fn copy_rests_to(&mut self, area: &'m Mapping) {
+        let (mut used, mut kept) = (0, 0);
+        for entry in &mut self.parts.entries[..self.parts.count] {
+            let (first, count) = (entry.first_rest as usize, entry.more.rests());
+            // Also where there is no rest: it is asked for all the same, and must be inside of what is left.
+            entry.first_rest = kept as u32;
+            if count == 0 {
+                continue;
+            }
+            let head_len = entry.more.head_len(entry.len);
+            let copy = area.view(used, entry.len as usize - head_len);
+            match copy {
+                Some(copy) => {
+                    let mut at = 0;
+                    for rest in &self.rests[first..first + count] {
+                        at += copy.sub(at, rest.len()).filter(|to| to.copy_from(*rest)).map_or(0, |to| to.len());
+                    }
+                    used += copy.len();
+                    self.rests[kept] = copy;
+                    entry.more = More::new(head_len, 1, entry.more.offload());
+                    kept += 1;
+                }
+                None => {
+                    self.rests.copy_within(first..first + count, kept);
+                    kept += count;
+                }
+            }
+        }
+        self.rests.truncate(kept);
     }
 
     /// Counts a frame that the source's port could not offer.

@@ -4,6 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::sync::{Arc, Weak};
 
+use crate::defect::{Defect, Place, Role, take_giving};
 use crate::port::{Asked, News, Pending, Port, Rung};
 use crate::time::Time;
 
@@ -14,6 +15,15 @@ const CAPACITY: usize = 256;
 #[derive(Debug)]
 pub struct PendingCalls {
     calls: BinaryHeap<Reverse<PendingCall>>,
+    /// The one that is being made.
+    making: Option<(Weak<Port>, News)>,
+    /// Those that [`PendingCalls::make_all`] has still to make.
+    ending: Vec<Reverse<PendingCall>>,
+    /// Also those of ports that have a detour.
+    of_detours: bool,
+    /// Calls are timed: the port whose call took longest, and how long.
+    timed: bool,
+    longest: Option<(Weak<Port>, u64)>,
 }
 
 #[derive(Debug)]
@@ -26,7 +36,8 @@ struct PendingCall {
 
 impl PendingCalls {
     pub(crate) fn new() -> PendingCalls {
-        PendingCalls { calls: BinaryHeap::with_capacity(CAPACITY) }
+        let calls = BinaryHeap::with_capacity(CAPACITY);
+        PendingCalls { calls, making: None, ending: Vec::new(), of_detours: false, timed: false, longest: None }
     }
 
     /// When the earliest is due, in nanoseconds.
@@ -70,24 +81,73 @@ impl PendingCalls {
         // What becomes pending again is due later than `time`.
         while self.due().is_some_and(|due| due <= time.nanoseconds) {
             let Some(Reverse(call)) = self.calls.pop() else { break };
-            if let Some(port) = call.port.upgrade() {
-                let rung = port.ring_pending(call.news, call.call, time);
-                fault |= self.keep(rung, call.port, call.news);
+            if !self.of_detours
+                && let Some(port) = call.port.upgrade().filter(|port| port.detour().is_on())
+                && port.detour().leave_call(call.news, call.call)
+            {
+                continue;
+            }
+            let began = self.timed.then(|| (call.port.clone(), (time.read)()));
+            fault |= self.make_one(call, |port, news, call| port.ring_pending(news, call, time));
+            if let Some((port, began)) = began {
+                let took = (time.read)().saturating_sub(began);
+                if self.longest.as_ref().is_none_or(|(_, longest)| took > *longest) {
+                    self.longest = Some((port, took));
+                }
             }
         }
         fault
     }
 
+    /// From now on notes how long calls take, or does not.
+    pub fn time(&mut self, on: bool) {
+        self.timed = on;
+    }
+
+    /// The port whose call took longest since this was asked last, and how long in nanoseconds.
+    pub fn take_longest(&mut self) -> Option<(Weak<Port>, u64)> {
+        self.longest.take()
+    }
+
+    fn make_one(&mut self, call: PendingCall, ring: impl FnOnce(&Port, News, Pending) -> Rung) -> bool {
+        let PendingCall { port: weak, news, call, .. } = call;
+        let Some(port) = weak.upgrade() else { return false };
+        self.making = Some((weak, news));
+        let rung = ring(&port, news, call);
+        self.making.take().is_some_and(|(weak, news)| self.keep(rung, weak, news))
+    }
+
+    /// After a panic in [`PendingCalls::make`] or [`PendingCalls::make_all`]: retires the port whose call was being made. The
+    /// others' stay. False when there is none.
+    #[cold]
+    pub fn blame(&mut self, place: Place) -> bool {
+        self.calls.extend(self.ending.drain(..));
+        // Whatever the call was for: frames that others left may be given with it.
+        let is_given = take_giving();
+        let Some((port, news)) = self.making.take() else { return false };
+        let role = if is_given || news == News::Frames { Role::Receiver } else { Role::Source };
+        port.upgrade().inspect(|port| port.retire(Defect { role, place }, 0));
+        true
+    }
+
     /// Makes every call now, whatever its time: this list ends. What could not be asked stays.
     pub fn make_all(&mut self, time: &Time) -> bool {
         let mut fault = false;
-        for Reverse(call) in std::mem::take(&mut self.calls) {
-            if let Some(port) = call.port.upgrade() {
-                let rung = port.ring_early(call.news, call.call, time);
-                fault |= self.keep(rung, call.port, call.news);
-            }
+        self.ending.extend(self.calls.drain());
+        while let Some(Reverse(call)) = self.ending.pop() {
+            fault |= self.make_one(call, |port, news, call| port.ring_early(news, call, time));
         }
         fault
+    }
+
+    /// Makes calls also of ports that have a detour, as whoever empties it does.
+    pub fn serve_detours(&mut self) {
+        self.of_detours = true;
+    }
+
+    /// Makes a call soon that became due elsewhere.
+    pub(crate) fn take_over(&mut self, port: &Arc<Port>, news: News, call: Pending) {
+        self.calls.push(Reverse(PendingCall { due: 0, port: Arc::downgrade(port), news, call }));
     }
 
     /// Settings may have changed: when each call is due is asked anew.

@@ -23,7 +23,7 @@ macro_rules! drop_reasons {
 }
 
 drop_reasons! {
-    /// Source: shorter than an Ethernet header (14 bytes).
+    /// Source: shorter than an Ethernet header (14 bytes), or than the header that its port has before each frame.
     Runt = "runt",
     /// Source: longer than a frame may be, or spread over more slots.
     Oversize = "oversize",
@@ -31,7 +31,8 @@ drop_reasons! {
     BadBuffer = "bad_buffer",
     /// Source: a slot's length is zero or more than a buffer.
     BadLength = "bad_length",
-    /// Source: it asks for a checksum or segmentation that its frame contradicts.
+    /// Source: it asks for a checksum or segmentation that its frame contradicts, or for whose headers the private copy has no
+    /// room.
     BadOffload = "bad_offload",
     /// Source: the source address is a group address or zero.
     BadSource = "bad_source",
@@ -85,6 +86,8 @@ drop_reasons! {
     MirrorPort = "mirror_port",
     /// Receiver: no room in its ring or device queue.
     ReceiverFull = "receiver_full",
+    /// Receiver: delivering to it took its poller too long, so that it is set aside for a while.
+    ReceiverSlow = "receiver_slow",
     /// Receiver: too long for its buffers or its device.
     ReceiverTooSmall = "receiver_too_small",
     /// Receiver: its device's filters do not let it in (addresses, VLANs), as its client has set them.
@@ -94,6 +97,8 @@ drop_reasons! {
     BufferLost = "buffer_lost",
     /// Receiver: its device is down or refused the frame.
     ReceiverDown = "receiver_down",
+    /// Source or receiver: Ringway itself failed while it served the port or gave it frames, and the port is being replaced.
+    InternalError = "internal_error",
 }
 
 const REASONS: usize = DropReason::ALL.len();
@@ -123,6 +128,7 @@ struct InputCounters {
     bytes: AtomicU64,
     kicks: AtomicU64,
     drops: PerReason,
+    moves_held: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -173,19 +179,36 @@ impl Counters {
         add(&self.input.kicks, 1);
     }
 
+    /// An address that did not move to this port, as it had moved shortly before. Writer: the owner of the input.
+    #[inline]
+    pub fn add_move_held(&self) {
+        add(&self.input.moves_held, 1);
+    }
+
     /// A wake-up of the client. Writers may be several pollers.
     #[inline]
     pub fn add_call(&self) {
         self.output.calls.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Frames taken from the client so far.
     #[inline]
-    pub(crate) fn in_frames(&self) -> u64 {
+    #[must_use]
+    pub fn in_frames(&self) -> u64 {
         self.input.frames.load(Ordering::Relaxed)
     }
 
+    /// Their bytes.
     #[inline]
-    pub(crate) fn out_frames(&self) -> u64 {
+    #[must_use]
+    pub fn in_bytes(&self) -> u64 {
+        self.input.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Frames given to the client so far.
+    #[inline]
+    #[must_use]
+    pub fn out_frames(&self) -> u64 {
         self.output.frames.load(Ordering::Relaxed)
     }
 
@@ -199,6 +222,11 @@ impl Counters {
     /// What was lost by this port as a receiver. For the holder of the output.
     pub(crate) fn lost_out(&self) -> [u64; REASONS] {
         std::array::from_fn(|reason| self.output.drops.0[reason].load(Ordering::Relaxed))
+    }
+
+    /// Frames that the client was given or that this port lost as a receiver. For the holder of the output.
+    pub(crate) fn given_or_lost(&self) -> u64 {
+        self.lost_out().iter().fold(self.out_frames(), |sum, lost| sum.wrapping_add(*lost))
     }
 
     /// The reason that was counted since `before` was read, which is brought up to date.
@@ -219,6 +247,7 @@ impl Counters {
             out_bytes: get(&self.output.bytes),
             kicks: get(&self.input.kicks),
             calls: get(&self.output.calls),
+            moves_held: get(&self.input.moves_held),
             drops: std::array::from_fn(|i| get(&self.input.drops.0[i]).wrapping_add(get(&self.output.drops.0[i]))),
         }
     }
@@ -239,6 +268,8 @@ pub struct CountersReading {
     pub kicks: u64,
     /// Wake-ups of the client.
     pub calls: u64,
+    /// Times that an address did not move to this port, as it had moved shortly before.
+    pub moves_held: u64,
     drops: [u64; REASONS],
 }
 
@@ -259,6 +290,7 @@ impl CountersReading {
             out_bytes: self.out_bytes.wrapping_add(other.out_bytes),
             kicks: self.kicks.wrapping_add(other.kicks),
             calls: self.calls.wrapping_add(other.calls),
+            moves_held: self.moves_held.wrapping_add(other.moves_held),
             drops: std::array::from_fn(|i| self.drops[i].wrapping_add(other.drops[i])),
         }
     }

@@ -4,11 +4,13 @@ mod queues;
 
 use std::sync::MutexGuard;
 
-use crate::batch::{AllFrames, Batch, Destination, Frame, InTurn};
-use crate::counters::DropReason;
+use crate::batch::{AllFrames, Batch, BatchStorage, Destination, Frame, InTurn};
+use crate::counters::{Counters, DropReason};
+use crate::detour::Taken;
+use crate::examine::{Given, Spent};
 use crate::offload::{Accepts, Finisher};
 use crate::policy::{self, Class, Cost, Excess, Exhausted, Retagger, Room};
-use crate::port::Output;
+use crate::port::{Output, PortFault};
 use crate::switch::{MAX_PORTS, Member, Switch};
 use crate::time::Time;
 use crate::watch::{Watch, Watchers};
@@ -120,10 +122,20 @@ pub(crate) struct Lists {
     /// Ports that were given frames in this pass.
     pub(crate) served: Vec<u16>,
     watchers: Watchers,
+    /// Frames of the batch that is being delivered; 0: none is.
+    delivering: usize,
+    /// Of the port that is being given frames: how many, and how many it had been given before.
+    giving: usize,
+    given_before: u64,
+    /// Of the port that is being given what was left for it: how many frames, and how many it had been given or had lost before.
+    left: usize,
+    left_before: u64,
     /// What the batch has for ports whose senders wait was found to have room there.
     pub(crate) room_found: bool,
     /// The last pass ended with frames that their receiver's limit refused.
     pub(crate) exhausted: Option<Exhausted>,
+    /// What receivers took of passes, while these are examined.
+    pub(crate) given: Option<Vec<Given>>,
 }
 
 impl Lists {
@@ -141,8 +153,14 @@ impl Lists {
             retagger: Retagger::new(),
             served: Vec::with_capacity(MAX_PORTS),
             watchers: Watchers::new(batch_limit.max(Finisher::CHUNK)),
+            delivering: 0,
+            giving: 0,
+            given_before: 0,
+            left: 0,
+            left_before: 0,
             room_found: false,
             exhausted: None,
+            given: None,
         }
     }
 
@@ -195,14 +213,62 @@ impl Lists {
     pub(crate) fn deliver(&mut self, batch: &Batch<'_>, from: &Member, switch: &Switch, now: &Time) -> bool {
         self.served.clear();
         self.exhausted = None;
-        if let Some((Destination::Port(port), end)) = batch.run(0)
+        (self.delivering, self.giving) = (batch.len(), 0);
+        let fault = if let Some((Destination::Port(port), end)) = batch.run(0)
             && end == batch.len()
             && !switch.is_watched()
             && let Some(retag) = keep_all(batch, switch, port)
         {
-            return self.deliver_all(batch, from, switch, port, retag, now);
+            self.deliver_all(batch, from, switch, port, retag, now)
+        } else {
+            self.deliver_lists(batch, from, switch, now)
+        };
+        self.delivering = 0;
+        fault
+    }
+
+    /// After a panic: frames of the batch that no port counted. First those that `filled` was being given, then those that
+    /// were still to be given to others. A flooded frame that some have and others not is lost once.
+    #[cold]
+    pub(crate) fn lost(&self, filled: Option<&Member>) -> (u64, u64) {
+        if self.delivering == 0 {
+            return (0, 0);
         }
-        self.deliver_lists(batch, from, switch, now)
+        let given = |to: &Member| to.port.counters().out_frames().wrapping_sub(self.given_before);
+        let filling = filled.map_or(0, |to| (self.giving as u64).saturating_sub(given(to)));
+        let (first, filled) = (self.used.first(), filled.map(|to| to.owner.index()));
+        let begun = self.served.iter().copied().chain(filled);
+        let begun = begun.filter_map(|port| self.used.iter().position(|&used| used == port));
+        let left = match (first, self.flood.first) {
+            // All of one destination, or not sorted yet.
+            (None, NONE) if self.giving == 0 => self.delivering as u64,
+            (None, NONE) => 0,
+            _ => {
+                let left = &self.used[begun.max().map_or(0, |place| place + 1).min(self.used.len())..];
+                let own = left.iter().map(|&port| u64::from(self.ports[usize::from(port)].count)).sum::<u64>();
+                own + u64::from(self.flood.count)
+            }
+        };
+        (filling, left)
+    }
+
+    /// After a panic: whether a batch was being delivered.
+    #[cold]
+    pub(crate) fn is_delivering(&self) -> bool {
+        self.delivering > 0
+    }
+
+    /// After a panic: frames that were left for a port, and that it neither was given nor counted.
+    #[cold]
+    pub(crate) fn lost_of_left(&self, to: &Member) -> u64 {
+        (self.left as u64).saturating_sub(to.port.counters().given_or_lost().wrapping_sub(self.left_before))
+    }
+
+    /// Ports that were given frames in this pass, or are mirrors that were.
+    #[cold]
+    pub(crate) fn take_served(&mut self) -> Vec<u16> {
+        self.watchers.add_mirrors(&mut self.served);
+        std::mem::take(&mut self.served)
     }
 
     /// All frames go to one port, as most batches do.
@@ -310,6 +376,11 @@ impl Lists {
     ) -> bool {
         let port = member.owner.index();
         let mut frames = Frames::of(batch, order);
+        let is_slow = member.port.congestion().is_on(now.nanoseconds);
+        // Before its output is locked: the thread that serves it may have that for long.
+        if is_slow && member.port.detour().is_on() && self.leave(batch, order, from, switch, member, retag, now) {
+            return false;
+        }
         let output = member.port.output();
         if let Some(egress) = member.policy.as_ref().and_then(|policy| policy.egress.as_ref()) {
             let sum = (order.len() == batch.len()).then(|| (batch.len(), batch.cost()));
@@ -329,10 +400,67 @@ impl Lists {
                 frames = Frames::of(batch, &order[..turn.given]);
             }
         }
-        if member.port.congestion().is_on(now.nanoseconds) {
+        (self.giving, self.given_before) = (frames.len(), member.port.counters().out_frames());
+        if is_slow {
             return self.give_in_shares(batch, frames, from, switch, member, retag, output, now);
         }
         self.hand(batch, frames, None, from, switch, member, retag, output, now)
+    }
+
+    /// Gives an output what was left for it.
+    pub(crate) fn give_taken(
+        &mut self,
+        taken: &Taken,
+        storage: BatchStorage,
+        output: &mut dyn Output,
+        counters: &Counters,
+    ) -> (BatchStorage, Result<(), PortFault>) {
+        (self.left, self.left_before) = (taken.frames(), counters.given_or_lost());
+        let given = taken.give(storage, &self.all, output, &mut self.finisher, counters);
+        self.left = 0;
+        given
+    }
+
+    /// Leaves the frames that `order` names for the thread that serves a port. False when the port has no detour any more.
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)]
+    fn leave(
+        &mut self,
+        batch: &Batch<'_>,
+        order: &[u16],
+        from: &Member,
+        switch: &Switch,
+        member: &Member,
+        retag: bool,
+        now: &Time,
+    ) -> bool {
+        let (detour, watch) = (member.port.detour(), switch.watch(member.owner.index()));
+        let mut given = order.len();
+        let is_on = detour.leave(|_| {
+            let Some(egress) = member.policy.as_ref().and_then(|policy| policy.egress.as_ref()) else { return };
+            let costs = order.iter().map(|&index| batch.cost_of(usize::from(index)));
+            let sure = if self.room_found && egress.limit().excess == Excess::Wait { sure(batch, order) } else { 0 };
+            let turn = egress.admit(from, costs, None, sure, now.nanoseconds);
+            if turn.refused > 0 {
+                refuse(&Frames::of(batch, order), turn.given, DropReason::EgressLimited, member, watch);
+            }
+            given = turn.given;
+        });
+        if !is_on {
+            return false;
+        }
+        let frames = Frames::of(batch, &order[..given]);
+        let (watchers, finisher) = (&mut self.watchers, &mut self.finisher);
+        if retag {
+            let mut leave = |chunk: &Batch<'_>, frames: Frames<'_, '_>| {
+                watchers.leave(chunk, frames, member, watch, switch, finisher);
+            };
+            self.retagger.deliver(frames, member, |chunk, frames| leave(chunk, frames));
+        } else {
+            watchers.leave(batch, frames, member, watch, switch, finisher);
+        }
+        true
     }
 
     /// Hands a port frames that all go to that queue of it, in shares; where it keeps up, `None`.
@@ -350,6 +478,9 @@ impl Lists {
         mut output: MutexGuard<'_, Box<dyn Output>>,
         now: &Time,
     ) -> bool {
+        if self.given.is_some() {
+            return self.hand_examined(batch, frames, queue, from, switch, member, retag, output, now);
+        }
         let port = member.owner.index();
         let (congestion, mut asked, mut refused) = (member.port.congestion(), 0, false);
         if let Some(queue) = queue {
@@ -405,6 +536,42 @@ impl Lists {
             }
         }
         broke
+    }
+
+    /// As [`Lists::hand`], and notes how long it took.
+    #[cold]
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)]
+    fn hand_examined(
+        &mut self,
+        batch: &Batch<'_>,
+        frames: Frames<'_, '_>,
+        queue: Option<u8>,
+        from: &Member,
+        switch: &Switch,
+        member: &Member,
+        retag: bool,
+        output: MutexGuard<'_, Box<dyn Output>>,
+        now: &Time,
+    ) -> bool {
+        let given = self.given.take();
+        let (count, bytes) = (frames.len() as u64, frames.clone().map(|frame| frame.len() as u64).sum());
+        let began = (now.read)();
+        let broke = self.hand(batch, frames, queue, from, switch, member, retag, output, now);
+        self.given = given;
+        self.note_given(member.owner.index(), began, count, bytes, now);
+        broke
+    }
+
+    /// A receiver took the time since `began`.
+    #[cold]
+    pub(crate) fn note_given(&mut self, port: u16, began: u64, frames: u64, bytes: u64, now: &Time) {
+        let Some(given) = &mut self.given else { return };
+        let place = given.iter().position(|given| given.port == port).unwrap_or_else(|| {
+            given.push(Given { port, spent: Spent::default() });
+            given.len() - 1
+        });
+        given[place].spent.add(now.read, began, frames, bytes);
     }
 
     /// The VLAN of all flooded frames, if it is one.

@@ -39,7 +39,7 @@ impl Forward for Learning {
                 return Destination::Drop(DropReason::BadSource);
             }
             if source != learned {
-                table.learn(source, from.owner, now, |owner| switch.is_alive(owner));
+                table.hear(0, source, from.owner, now, |owner| switch.is_alive(owner), |to| switch.note_held(to));
                 learned = source;
             }
             if destination.is_group() {
@@ -64,7 +64,7 @@ impl Learning {
                 Err(reason) => return Destination::Drop(reason),
             };
             if heard == Heard::Stranger && (vlan, source) != learned {
-                table.learn_in(vlan, source, from.owner, now, |owner| switch.is_alive(owner));
+                table.hear(vlan, source, from.owner, now, |owner| switch.is_alive(owner), |to| switch.note_held(to));
                 learned = (vlan, source);
             }
             if destination.is_group() {

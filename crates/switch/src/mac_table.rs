@@ -14,12 +14,16 @@
 //! per port. All operations are lock-free. When two pollers learn one new address at the same moment it may stand
 //! twice until it ages; whichever is found first decides.
 //!
+//! An address that moved to another port moves again only when its hold-down has ended (`hold_down.rs`). Only addresses that are heard
+//! from another port than before come there.
+//!
 //! An address is learned once for each VLAN. Tables of switches without VLANs have all in VLAN 0 and never look at the word
 //! beside an entry to find it; those with VLANs do. The two words are not written at once, so for a moment an entry can be
 //! found under the VLAN of the one before it: whoever delivers checks that the port is in the frame's VLAN.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::hold_down::HoldDown;
 use crate::mac::Mac;
 use crate::moves::{Move, Moves};
 use crate::switch::MAX_PORTS;
@@ -50,6 +54,15 @@ impl Owner {
     pub const fn generation(self) -> u8 {
         (self.0 >> INDEX_BITS) as u8
     }
+
+    /// Generation and index, as they stand in an entry.
+    pub(crate) const fn bits(self) -> u16 {
+        self.0
+    }
+
+    pub(crate) const fn from_bits(bits: u16) -> Owner {
+        Owner(bits)
+    }
 }
 
 /// What came of learning.
@@ -61,6 +74,8 @@ pub enum Learned {
     New,
     /// Was at another port until now.
     Moved(Owner),
+    /// Not learned: it moved shortly before, and stays at its port until its hold-down has ended.
+    Held,
     /// Not learned: both buckets are full of living entries.
     TableFull,
     /// Not learned: the port has as many addresses as it may.
@@ -93,6 +108,7 @@ pub struct MacTable {
     seed: [u64; 2],
     port_limit: u32,
     moves: Moves,
+    hold_down: HoldDown,
 }
 
 #[inline]
@@ -124,6 +140,7 @@ impl MacTable {
             seed,
             port_limit,
             moves: Moves::new(),
+            hold_down: HoldDown::new(),
         }
     }
 
@@ -140,13 +157,17 @@ impl MacTable {
     }
 
     #[inline]
-    fn buckets_of(&self, vlan: u16, mac: Mac) -> [usize; 2] {
+    fn hash(&self, vlan: u16, mac: Mac) -> u64 {
         let fold = |a: u64, b: u64| {
             let product = u128::from(a) * u128::from(b);
             product as u64 ^ (product >> 64) as u64
         };
-        let mixed =
-            fold(fold(mac.bits() ^ u64::from(vlan) << 48 ^ self.seed[0], self.seed[1] | 1), 0x9e37_79b9_7f4a_7c15);
+        fold(fold(mac.bits() ^ u64::from(vlan) << 48 ^ self.seed[0], self.seed[1] | 1), 0x9e37_79b9_7f4a_7c15)
+    }
+
+    #[inline]
+    fn buckets_of(&self, vlan: u16, mac: Mac) -> [usize; 2] {
+        let mixed = self.hash(vlan, mac);
         let mask = self.buckets.len() - 1;
         [mixed as usize & mask, (mixed >> 32) as usize & mask]
     }
@@ -199,6 +220,20 @@ impl MacTable {
     /// The same in a VLAN.
     #[inline]
     pub fn learn_in(&self, vlan: u16, mac: Mac, owner: Owner, now: u32, alive: impl Fn(Owner) -> bool) -> Learned {
+        self.hear(vlan, mac, owner, now, alive, |_| ())
+    }
+
+    /// The same. Calls `held` with the owner when the address is held: a caller that compares the result would do so for each frame.
+    #[inline]
+    pub(crate) fn hear(
+        &self,
+        vlan: u16,
+        mac: Mac,
+        owner: Owner,
+        now: u32,
+        alive: impl Fn(Owner) -> bool,
+        held: impl FnOnce(Owner),
+    ) -> Learned {
         if let Some((at, found)) = self.find(vlan, mac) {
             let heard = &self.heard[at];
             let word = heard_in(vlan, now);
@@ -209,27 +244,34 @@ impl MacTable {
             if before == owner {
                 return Learned::Known;
             }
-            let learned = self.take_over(at, found, mac, owner, alive(before));
-            if let Learned::Moved(from) = learned {
-                self.moves.note(vlan, mac, from, owner, now);
+            let learned = self.take_over(at, found, vlan, owner, now, alive(before));
+            if learned == Learned::Held {
+                held(owner);
             }
             return learned;
         }
         self.insert(vlan, mac, owner, now, alive)
     }
 
+    /// Gives an entry to another owner. `is_alive`: the owner before still counts, so that this is a move.
     #[cold]
-    fn take_over(&self, at: usize, found: u64, mac: Mac, owner: Owner, counted: bool) -> Learned {
-        let before = owner_of(found);
+    fn take_over(&self, at: usize, found: u64, vlan: u16, owner: Owner, now: u32, is_alive: bool) -> Learned {
+        let (mac, before) = (Mac::from_bits(found >> 16), owner_of(found));
         if !self.count_up(owner) {
             return Learned::PortLimit;
+        }
+        // After the limit: a port that may not have the address does not begin a hold-down.
+        if is_alive && !self.hold_down.admits(self.hash(vlan, mac), before, owner, now) {
+            self.count_down(owner);
+            return Learned::Held;
         }
         if self.entry(at).compare_exchange(found, word(mac, owner), Ordering::Relaxed, Ordering::Relaxed).is_err() {
             self.count_down(owner);
             return Learned::Known;
         }
-        if counted {
+        if is_alive {
             self.count_down(before);
+            self.moves.note(vlan, mac, before, owner, now);
             Learned::Moved(before)
         } else {
             Learned::New
@@ -314,13 +356,23 @@ impl MacTable {
     /// The addresses that moved last, in no order.
     #[must_use]
     pub fn moves(&self) -> Vec<Move> {
-        self.moves.all()
+        let mut moves = self.moves.all();
+        for known in &mut moves {
+            known.held = self.hold_down.refused(self.hash(known.vlan, known.mac));
+        }
+        moves
     }
 
     /// How often an address turned up at another port than before.
     #[must_use]
     pub fn moved(&self) -> u64 {
         self.moves.count()
+    }
+
+    /// How often an address turned up at another port than before and did not move, because it had moved shortly before.
+    #[must_use]
+    pub fn moves_held(&self) -> u64 {
+        self.hold_down.all_refused()
     }
 
     /// All entries, in no order.

@@ -31,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => station().prop_map(|station| Step::Lookup { station }),
         2 => port().prop_map(|port| Step::Flush { port }),
         1 => prop_oneof![Just(0), 1..20u32].prop_map(|max_age| Step::Sweep { max_age }),
-        2 => (1..10u32).prop_map(|seconds| Step::Wait { seconds }),
+        2 => prop_oneof![4 => 1..10u32, 1 => 10..200u32].prop_map(|seconds| Step::Wait { seconds }),
     ]
 }
 
@@ -39,6 +39,15 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Default)]
 struct Model {
     stations: HashMap<u32, (u16, u32)>,
+    held: HashMap<u32, HoldDown>,
+}
+
+/// A station that moved: the port and the generation that it was at before, when it last moved away from there or on, and for
+/// how long it is not to move.
+struct HoldDown {
+    home: (u16, u8),
+    since: u32,
+    lasts: u32,
 }
 
 impl Model {
@@ -46,8 +55,28 @@ impl Model {
         self.stations.values().filter(|(at, _)| *at == port).count() as u32
     }
 
-    fn learn(&mut self, station: u32, port: u16, now: u32) -> Expected {
+    /// Whether a station may move.
+    fn moves(&mut self, station: u32, from: (u16, u8), to: (u16, u8), now: u32) -> bool {
+        self.held.retain(|_, held| now < held.since + held.lasts + 60);
+        match self.held.get_mut(&station) {
+            None => {
+                self.held.insert(station, HoldDown { home: from, since: now, lasts: 1 });
+                true
+            }
+            Some(held) if held.home == to => true,
+            Some(held) if now < held.since + held.lasts => false,
+            Some(held) => {
+                (held.since, held.lasts) = (now, 60.min(2 * held.lasts));
+                true
+            }
+        }
+    }
+
+    fn learn(&mut self, station: u32, port: u16, generations: &[u8], now: u32) -> Expected {
         let full = self.count(port) >= LIMIT;
+        let owner = |port: u16| (port, generations[usize::from(port)]);
+        let from = self.stations.get(&station).map(|(at, _)| *at).filter(|&at| at != port && !full);
+        let held = from.is_some_and(|from| !self.moves(station, owner(from), owner(port), now));
         match self.stations.get_mut(&station) {
             Some((at, heard)) if *at == port => {
                 *heard = now;
@@ -56,6 +85,10 @@ impl Model {
             Some((_, heard)) if full => {
                 *heard = now;
                 Expected::PortLimit
+            }
+            Some((_, heard)) if held => {
+                *heard = now;
+                Expected::Held
             }
             None if full => Expected::PortLimit,
             before => {
@@ -72,6 +105,7 @@ enum Expected {
     Known,
     New,
     Moved(u16),
+    Held,
     PortLimit,
     TableFull,
 }
@@ -81,6 +115,7 @@ fn expected(learned: Learned) -> Expected {
         Learned::Known => Expected::Known,
         Learned::New => Expected::New,
         Learned::Moved(owner) => Expected::Moved(owner.index()),
+        Learned::Held => Expected::Held,
         Learned::PortLimit => Expected::PortLimit,
         Learned::TableFull => Expected::TableFull,
     }
@@ -109,7 +144,7 @@ proptest! {
                 Step::Learn { station, port } => {
                     let owner = Owner::new(port, generations[usize::from(port)]);
                     let got = expected(table.learn(mac(station), owner, now, alive));
-                    prop_assert_eq!(got, model.learn(station, port, now));
+                    prop_assert_eq!(got, model.learn(station, port, &generations, now));
                 }
                 Step::Lookup { station } => {
                     let got = table.lookup(mac(station)).filter(|&owner| alive(owner)).map(Owner::index);

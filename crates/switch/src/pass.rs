@@ -4,16 +4,22 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::batch::BatchStorage;
 use crate::calls::PendingCalls;
+use crate::counters::DropReason;
+use crate::defect::{Defect, Place, Role, giving, take_giving};
 use crate::deliver::Lists;
+use crate::examine::Given;
 use crate::policy::exhausted::drop_alike;
 use crate::policy::hold::hold;
 use crate::policy::{self, Turn};
-use crate::port::{Discarded, Input, News, PortFault};
+use crate::port::{Discarded, Input, News, Port, PortFault};
 use crate::switch::{Member, Switch};
 use crate::time::Time;
 
 /// Frames of a pass, when some of them are beyond a limit and dropped: while more were, the poller's other ports would wait.
 const MOST_DROPPED: usize = 128;
+
+/// No port of a switch.
+const NOBODY: u16 = u16::MAX;
 
 /// What a poller needs for passing frames, allocated once, and the calls that its passes left pending.
 #[derive(Debug)]
@@ -21,6 +27,10 @@ pub struct Workspace {
     batch: Option<BatchStorage>,
     lists: Lists,
     limit: usize,
+    /// The port that is being called, after a batch was delivered; [`NOBODY`].
+    calling: u16,
+    /// After a panic: ports with news of which they were not told.
+    untold: Vec<(u16, News)>,
     /// To be made when they are due, by whoever has the workspace.
     pub calls: PendingCalls,
 }
@@ -30,7 +40,84 @@ impl Workspace {
     #[must_use]
     pub fn new(batch: usize) -> Workspace {
         let limit = batch.clamp(1, crate::MAX_BATCH);
-        Workspace { batch: Some(BatchStorage::new(limit)), lists: Lists::new(limit), limit, calls: PendingCalls::new() }
+        let (batch, lists) = (Some(BatchStorage::new(limit)), Lists::new(limit));
+        Workspace { batch, lists, limit, calling: NOBODY, untold: Vec::new(), calls: PendingCalls::new() }
+    }
+
+    /// After a panic in [`pass`], [`see_news`], [`empty`] or [`Workspace::tell_rest`] for `from`: what was half done is thrown
+    /// away, and whose it was is retired: the port that was being called, or else `from` and every port that was being given
+    /// frames. Their frames of the batch are counted as lost. True when `from` is retired: its input is of no use any more.
+    ///
+    /// `from` is a [`Role::Source`] only where nobody else chose what was read: while frames are delivered it is a
+    /// [`Role::Sender`], and while it is given what others left for it, a [`Role::Receiver`].
+    ///
+    /// Ports that have their frames of the batch are to be told by [`Workspace::tell_rest`].
+    #[cold]
+    pub fn blame(&mut self, switch: &Switch, from: &Member, place: Place) -> bool {
+        let lists = std::mem::replace(&mut self.lists, Lists::new(self.limit));
+        self.batch = None;
+        let is_given = take_giving();
+        let retire = |port: &Port, role, lost| port.retire(Defect { role, place }, lost);
+        let calling = std::mem::replace(&mut self.calling, NOBODY);
+        self.untold.push((from.owner.index(), News::Room));
+        if let Some(called) = switch.member(calling).filter(|called| called.owner != from.owner) {
+            // All frames are where they belong, and the input has its own back.
+            let served = lists.served.iter().skip_while(|&&port| port != calling).skip(1);
+            self.untold.extend(served.map(|&port| (port, News::Frames)));
+            retire(&called.port, Role::Receiver, 0);
+            return false;
+        }
+        let mut filled = None;
+        for to in switch.members().filter(|to| to.owner != from.owner && to.port.is_output_broken()) {
+            retire(&to.port, Role::Receiver, lists.lost(Some(to)).0);
+            filled = Some(to);
+        }
+        from.port.counters().drop_in(DropReason::InternalError, lists.lost(filled).1);
+        let role = match (is_given, lists.is_delivering()) {
+            (true, _) => Role::Receiver,
+            (false, true) => Role::Sender,
+            (false, false) => Role::Source,
+        };
+        retire(&from.port, role, lists.lost_of_left(from));
+        if is_given {
+            // Nobody empties it any more.
+            from.port.abandon_detour();
+        }
+        self.untold.extend({ lists }.take_served().into_iter().map(|port| (port, News::Frames)));
+        true
+    }
+
+    /// After [`Workspace::blame`]: calls the clients of the ports that have news since the batch. True when that cost a port its
+    /// place, as [`Passed::receiver_fault`].
+    #[cold]
+    pub fn tell_rest(&mut self, switch: &Switch, now: &Time) -> bool {
+        fence(Ordering::SeqCst);
+        let mut fault = false;
+        while let Some((port, news)) = self.untold.pop() {
+            let Some(member) = switch.member(port) else { continue };
+            self.calling = port;
+            fault |= self.calls.ring(&member.port, news, now);
+            switch.watch(port).inspect(|watch| watch.ring());
+            self.calling = NOBODY;
+        }
+        fault
+    }
+}
+
+impl Workspace {
+    /// Has it noted from now on what each receiver takes of the passes, or noted no longer.
+    pub fn examine(&mut self, on: bool) {
+        match (&mut self.lists.given, on) {
+            (Some(given), true) => given.clear(),
+            (given, true) => *given = Some(Vec::new()),
+            (given, false) => *given = None,
+        }
+    }
+
+    /// What receivers took since [`Workspace::examine`] was called.
+    #[must_use]
+    pub fn given(&self) -> &[Given] {
+        self.lists.given.as_deref().unwrap_or_default()
     }
 }
 
@@ -136,16 +223,95 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
 
     // Everything is published; now see who asked to be told, and may be told yet.
     fence(Ordering::SeqCst);
-    for &port in &work.lists.served {
-        if let Some(member) = switch.member(port) {
-            passed.receiver_fault |= work.calls.ring(&member.port, News::Frames, now);
+    if work.lists.given.is_some() {
+        passed.receiver_fault |= ring_examined(switch, work, now);
+    } else {
+        for &port in &work.lists.served {
+            if let Some(member) = switch.member(port) {
+                work.calling = port;
+                passed.receiver_fault |= work.calls.ring(&member.port, News::Frames, now);
+            }
         }
     }
-    passed.receiver_fault |= work.calls.ring(&from.port, News::Room, now);
+    work.calling = NOBODY;
+    passed.receiver_fault |= ring_source(from, work, now);
     if switch.is_watched() {
         work.lists.ring_watchers(from, switch);
     }
     passed
+}
+
+/// Rings at the ports that were given frames, and notes how long each took.
+#[cold]
+fn ring_examined(switch: &Switch, work: &mut Workspace, now: &Time) -> bool {
+    let mut fault = false;
+    for place in 0..work.lists.served.len() {
+        let port = work.lists.served[place];
+        if let Some(member) = switch.member(port) {
+            work.calling = port;
+            let began = (now.read)();
+            fault |= work.calls.ring(&member.port, News::Frames, now);
+            work.lists.note_given(member.owner.index(), began, 0, 0, now);
+        }
+    }
+    fault
+}
+
+/// Rings at the port that frames came from; where receivers' times are noted, so is this one's.
+#[inline(always)]
+fn ring_source(from: &Member, work: &mut Workspace, now: &Time) -> bool {
+    if work.lists.given.is_none() {
+        return work.calls.ring(&from.port, News::Room, now);
+    }
+    let began = (now.read)();
+    let fault = work.calls.ring(&from.port, News::Room, now);
+    work.lists.note_given(from.owner.index(), began, 0, 0, now);
+    fault
+}
+
+/// What came of [`empty`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Emptied {
+    /// Frames that were left, and their bytes.
+    pub frames: u64,
+    /// See `frames`.
+    pub bytes: u64,
+    /// The port broke the rules and must end: [`crate::Port::fault`] says how.
+    pub fault: bool,
+}
+
+/// Gives a port what others left for it ([`crate::Port::begin_detour`]), for the one thread that does.
+#[cold]
+pub fn empty(member: &Member, work: &mut Workspace, now: &Time) -> Emptied {
+    giving(|| give_left(member, work, now))
+}
+
+fn give_left(member: &Member, work: &mut Workspace, now: &Time) -> Emptied {
+    if !member.port.detour().has_something() {
+        return Emptied::default();
+    }
+    let Some(taken) = member.port.detour().take() else { return Emptied::default() };
+    let mut emptied = Emptied { frames: taken.frames() as u64, bytes: taken.bytes() as u64, fault: false };
+    for &(news, call) in &taken.calls {
+        work.calls.take_over(&member.port, news, call);
+    }
+    if taken.frames() > 0 {
+        let storage = work.batch.take().unwrap_or_else(|| BatchStorage::new(work.limit));
+        let mut output = member.port.output();
+        let (storage, given) = work.lists.give_taken(&taken, storage, &mut **output, member.port.counters());
+        drop(output);
+        work.batch = Some(storage);
+        if let Err(fault) = given {
+            member.port.fail(fault);
+            emptied.fault = true;
+        }
+    }
+    member.port.detour().give_back(taken);
+    if emptied.frames > 0 {
+        fence(Ordering::SeqCst);
+        emptied.fault |= work.calls.ring(&member.port, News::Frames, now);
+    }
+    emptied
 }
 
 /// Nothing may pass.

@@ -1,20 +1,25 @@
 //! What the switch knows of a port.
 
-use std::sync::atomic::{AtomicU16, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::Waker;
 
 use crate::batch::Batch;
-use crate::counters::Counters;
+use crate::counters::{Counters, DropReason};
+use crate::defect::{Defect, contain};
 use crate::deliver::Frames;
+use crate::detour::Detour;
 use crate::moderation::{Entry, Moderated, Moderation};
 use crate::offload::Accepts;
 use crate::policy::Congestion;
 use crate::time::Time;
 
+/// How often [`Port::retire`] tries to get an output that another poller has.
+const TRIES: usize = 1000;
 /// After this many nanoseconds, a client that could not be asked is asked again.
 const ASK_AGAIN: u64 = 10_000;
 
-/// A client broke the rules in a way that ends its port. Its display text is for the client and the log.
+/// A client broke the rules in a way that ends its port, or Ringway itself failed. Its display text is for the client and the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortFault {
     /// `head` is not a slot of the transmit ring.
@@ -27,8 +32,10 @@ pub enum PortFault {
     MemoryLost,
     /// The device behind the port failed or was removed.
     DeviceLost,
-    /// Waking the client blocks: its eventfd was made blocking and filled up.
+    /// Waking the client takes too long.
     CallBlocked,
+    /// Not the client: Ringway panicked while it served the port.
+    InternalError(Defect),
 }
 
 impl PortFault {
@@ -42,6 +49,7 @@ impl PortFault {
             Self::MemoryLost => "memory_lost",
             Self::DeviceLost => "device_lost",
             Self::CallBlocked => "call_blocked",
+            Self::InternalError(_) => "internal_error",
         }
     }
 }
@@ -56,7 +64,8 @@ impl std::fmt::Display for PortFault {
             Self::EndlessFrame => write!(f, "transmit ring: a frame spans 64 slots and still has NS_MOREFRAG set"),
             Self::MemoryLost => write!(f, "the shared memory was truncated or its pages cannot be had"),
             Self::DeviceLost => write!(f, "the device behind the port failed or was removed"),
-            Self::CallBlocked => write!(f, "the call eventfd was made blocking and filled up"),
+            Self::CallBlocked => write!(f, "signalling the call eventfd took too long"),
+            Self::InternalError(defect) => defect.fmt(f),
         }
     }
 }
@@ -231,7 +240,7 @@ pub trait Bell: Send + Sync {
         false
     }
 
-    /// Whether a call did not return by itself. The client goes then ([`PortFault::CallBlocked`]), and is not called again.
+    /// Whether a call lasted. The client goes then ([`PortFault::CallBlocked`]), and is not called again.
     fn is_blocked(&self) -> bool {
         false
     }
@@ -273,6 +282,12 @@ pub struct Port {
     /// Most frames of its next batch; 0: as many as fit.
     probe: AtomicU16,
     fault: Mutex<Option<PortFault>>,
+    /// A panic cost it its place: nothing of it is called any more.
+    is_retired: AtomicBool,
+    /// Its output was replaced by one that refuses everything.
+    is_aside: AtomicBool,
+    /// Where its frames and calls are left while one thread alone touches its memory.
+    detour: Detour,
 }
 
 impl Port {
@@ -283,7 +298,20 @@ impl Port {
         let (counters, moderation) = (Counters::default(), Moderated::default());
         let congestion = Congestion::default();
         let probe = AtomicU16::new(0);
-        Self { name, counters, output, bell, moderation, congestion, probe, fault: Mutex::new(None) }
+        let (fault, is_retired, is_aside) = (Mutex::new(None), AtomicBool::new(false), AtomicBool::new(false));
+        Self {
+            name,
+            counters,
+            output,
+            bell,
+            moderation,
+            congestion,
+            probe,
+            fault,
+            is_retired,
+            is_aside,
+            detour: Detour::default(),
+        }
     }
 
     /// Its name.
@@ -305,6 +333,56 @@ impl Port {
         &self.congestion
     }
 
+    /// Delivers nothing to it before `until`: frames for it are lost as `receiver_slow`. In nanoseconds of the pollers' clock.
+    pub fn set_aside(&self, until: u64) {
+        self.congestion.set_aside(until);
+    }
+
+    /// Has frames and calls for it left for one thread, which [empties](crate::empty) the detour and is woken by `waker`. False
+    /// when there is no memory for one more.
+    pub fn begin_detour(&self, waker: Waker) -> bool {
+        let begun = self.detour.begin(waker);
+        if begun {
+            self.congestion.divert(true);
+        }
+        begun
+    }
+
+    /// Has it served by everybody again, if nothing is left. For the thread that empties the detour.
+    pub fn end_detour(&self) -> bool {
+        let ended = self.detour.end();
+        if ended {
+            self.congestion.divert(false);
+        }
+        ended
+    }
+
+    /// The same whatever is left, when no poller runs: that is lost.
+    pub fn abandon_detour(&self) {
+        if self.detour.is_on() {
+            self.counters.drop_out(DropReason::ReceiverSlow, self.detour.abandon());
+            self.congestion.divert(false);
+        }
+    }
+
+    /// Where frames for it are left, if they are.
+    #[inline]
+    pub(crate) fn detour(&self) -> &Detour {
+        &self.detour
+    }
+
+    /// Whether something is left for it.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.detour.has_something()
+    }
+
+    /// Asks to be woken when something is left for it; false when something is already.
+    #[must_use]
+    pub fn may_sleep(&self) -> bool {
+        self.detour.may_sleep()
+    }
+
     /// Most frames of its next batch; 0: as many as fit.
     #[inline]
     pub(crate) fn probe(&self) -> u16 {
@@ -315,14 +393,65 @@ impl Port {
         self.probe.store(frames, Ordering::Relaxed);
     }
 
-    /// Its output, locked.
+    /// Its output, locked. One that somebody had in a panic is not used any more: frames for it are counted and dropped.
     #[inline]
     pub(crate) fn output(&self) -> MutexGuard<'_, Box<dyn Output>> {
-        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+        self.output.lock().unwrap_or_else(|poisoned| self.put_aside(poisoned.into_inner()))
+    }
+
+    /// Whether somebody had the output in a panic, and nobody was blamed for it yet.
+    pub(crate) fn is_output_broken(&self) -> bool {
+        self.output.is_poisoned()
+    }
+
+    /// Replaces an output that may be half done with anything. It stays poisoned until somebody is blamed.
+    #[cold]
+    fn put_aside<'a>(&self, mut output: MutexGuard<'a, Box<dyn Output>>) -> MutexGuard<'a, Box<dyn Output>> {
+        if !self.is_aside.swap(true, Ordering::Relaxed) {
+            let broken = std::mem::replace(&mut *output, Box::new(Refusing(None)));
+            // It goes with the port: dropping it here could take long.
+            *output = Box::new(Refusing(Some(broken)));
+        }
+        output
+    }
+
+    /// After a panic that cost the port its place: it is given nothing and called no more until it is replaced. `lost` frames
+    /// that it was being given are counted.
+    #[cold]
+    pub fn retire(&self, defect: Defect, lost: u64) {
+        self.fail(PortFault::InternalError(defect));
+        if self.is_retired.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.moderation.set(NEVER);
+        for _ in 0..TRIES {
+            let output = match self.output.try_lock() {
+                Ok(output) => output,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    // Another poller gives it frames. Where that lasts, the port is replaced all the same.
+                    std::hint::spin_loop();
+                    continue;
+                }
+            };
+            self.counters.drop_out(DropReason::InternalError, lost);
+            let _output = self.put_aside(output);
+            self.output.clear_poison();
+            return;
+        }
+    }
+
+    /// Whether a panic cost it its place.
+    #[inline]
+    fn is_retired(&self) -> bool {
+        self.is_retired.load(Ordering::Relaxed)
     }
 
     /// Moderates its calls from now on. Pollers look at calls that are pending already when they adopt a topology.
     pub fn set_moderation(&self, moderation: Moderation) {
+        if self.is_retired() {
+            return;
+        }
         let by_bell = self.bell.moderate(moderation);
         self.moderation.set(if by_bell { Moderation::default() } else { moderation });
     }
@@ -348,6 +477,9 @@ impl Port {
     }
 
     fn ring_moderated(&self, news: News, time: &Time) -> Rung {
+        if self.is_retired() {
+            return Rung::Done;
+        }
         let interval = self.moderation.interval();
         let frames = match news {
             News::Frames => self.counters.out_frames(),
@@ -372,6 +504,9 @@ impl Port {
     }
 
     fn ring_pending_within(&self, news: News, call: Pending, time: &Time, interval: u64) -> Rung {
+        if self.is_retired() {
+            return Rung::Done;
+        }
         match call {
             Pending::After(last) => {
                 let entry = self.moderation.gate(news).enter_pending(last, time.nanoseconds, interval);
@@ -449,6 +584,39 @@ impl Port {
     #[must_use]
     pub fn fault(&self) -> Option<PortFault> {
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        let output = self.output.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let output = std::mem::replace(output, Box::new(Refusing(None)));
+        let bell = std::mem::replace(&mut self.bell, Box::new(Silent));
+        // A port that goes costs nobody anything. What a panic of theirs left half done is theirs.
+        let _ = contain(|| drop(output));
+        let _ = contain(|| drop(bell));
+    }
+}
+
+/// Calls are never made at once.
+const NEVER: Moderation = Moderation { interval: std::time::Duration::MAX, above: None };
+
+/// Instead of the output of a port that a panic cost its place: refuses everything. Keeps what was there, unused.
+struct Refusing(#[allow(dead_code, reason = "it is kept")] Option<Box<dyn Output>>);
+
+impl Output for Refusing {
+    fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
+        counters.drop_out(DropReason::InternalError, frames.len() as u64);
+        Ok(())
+    }
+}
+
+/// Instead of the bell of a port that ends.
+struct Silent;
+
+impl Bell for Silent {
+    fn ring(&self, _: News) -> Asked {
+        Asked::Unwanted
     }
 }
 

@@ -232,6 +232,14 @@ impl Switch {
         self.member(owner.index()).is_some_and(|member| member.owner == owner)
     }
 
+    /// Counts an address that did not move to a port of ours, as it had moved shortly before. For the owner of the port's input.
+    #[cold]
+    pub(crate) fn note_held(&self, to: Owner) {
+        if let Some(member) = self.member(to.index()) {
+            member.port.counters().add_move_held();
+        }
+    }
+
     /// Indices of the ports that flooded frames go to, ascending: all but mirrors.
     #[inline]
     pub(crate) fn flooded(&self) -> &[u16] {

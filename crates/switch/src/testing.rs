@@ -215,6 +215,8 @@ pub(crate) struct Kept {
     /// How many queues it has: a frame's number says which it goes to.
     pub(crate) queues: u32,
     pub(crate) fault: Option<PortFault>,
+    /// It panics when it has so many frames and is given one more.
+    pub(crate) panics_at: usize,
     /// Those of senders that wait.
     pub(crate) waited: usize,
     /// It says which frames it loses.
@@ -222,6 +224,8 @@ pub(crate) struct Kept {
     /// Frames per delivery.
     pub(crate) deliveries: Vec<usize>,
     pub(crate) rings: usize,
+    /// Each time it is asked, it wants a call.
+    pub(crate) calls: bool,
     /// The ring's size, where there is never so much room.
     pub(crate) size: Option<usize>,
     /// Longer frames are too long for its buffers.
@@ -241,8 +245,10 @@ impl Sink {
             waited: 0,
             names_losses: false,
             fault: None,
+            panics_at: usize::MAX,
             deliveries,
             rings: 0,
+            calls: false,
             size: None,
             longest: usize::MAX,
         };
@@ -308,6 +314,7 @@ impl Output for Sink {
                     assert!(rest.read(&mut bytes[at..]));
                 }
                 assert_eq!(bytes.len(), frame.len(), "head and rest are together the frame's length");
+                assert!(kept.frames.len() < kept.panics_at, "injected");
                 counters.add_out(1, frame.len() as u64);
                 kept.waited += usize::from(frame.has_waited());
                 kept.frames.push(bytes);
@@ -321,8 +328,10 @@ impl Output for Sink {
 
 impl Bell for Sink {
     fn ring(&self, _: News) -> Asked {
-        self.with(|kept| kept.rings += 1);
-        Asked::Unwanted
+        self.with(|kept| {
+            kept.rings += 1;
+            if kept.calls { Asked::Called } else { Asked::Unwanted }
+        })
     }
 }
 

@@ -201,8 +201,42 @@ impl Watchers {
             }
             self.all = all;
         }
-        served.append(&mut self.mirrors);
+        self.add_mirrors(served);
         fault
+    }
+
+    /// Notes which mirrors were served in this pass.
+    pub(crate) fn add_mirrors(&mut self, served: &mut Vec<u16>) {
+        served.append(&mut self.mirrors);
+    }
+
+    /// Leaves frames for the thread that serves a port, and gives them to those that watch the port.
+    #[cold]
+    pub(crate) fn leave(
+        &mut self,
+        batch: &Batch<'_>,
+        frames: Frames<'_, '_>,
+        member: &Member,
+        watch: Option<&Watch>,
+        switch: &Switch,
+        finisher: &mut Finisher,
+    ) {
+        let count = frames.len() as u64;
+        let left = member.port.detour().leave(|output| {
+            give_to(batch, frames.clone(), member, output, watch, finisher);
+        });
+        if !left {
+            // The detour ended just now.
+            let _output = member.port.output();
+            member.port.counters().drop_out(DropReason::ReceiverSlow, count);
+        }
+        for &mirror in watch.map_or(&[][..], |watch| &watch.mirrors_out) {
+            self.copy_to(mirror, batch, frames.clone(), switch, finisher);
+        }
+        if let Some(watch) = watch {
+            fence(Ordering::SeqCst);
+            watch.ring();
+        }
     }
 
     fn copy_to(
@@ -214,6 +248,15 @@ impl Watchers {
         finisher: &mut Finisher,
     ) -> bool {
         let Some(member) = switch.member(mirror) else { return false };
+        if member.port.detour().is_on() {
+            let watch = switch.watch(mirror);
+            let left = member.port.detour().leave(|output| {
+                give_to(batch, frames.clone(), member, output, watch, finisher);
+            });
+            if left {
+                return false;
+            }
+        }
         if !self.mirrors.contains(&mirror) {
             self.mirrors.push(mirror);
         }
@@ -230,13 +273,25 @@ impl Watchers {
         watch: Option<&Watch>,
         finisher: &mut Finisher,
     ) -> bool {
-        match watch {
-            Some(watch) if !watch.taps.is_empty() => {
-                let mut shown = Shown { output: &mut **output, taps: &watch.taps };
-                hand_over(batch, frames, member, &mut shown, finisher)
-            }
-            _ => hand_over(batch, frames, member, &mut **output, finisher),
+        give_to(batch, frames, member, &mut **output, watch, finisher)
+    }
+}
+
+/// Gives frames to an output of a port, and shows its taps what came of them. True when it broke the rules.
+fn give_to(
+    batch: &Batch<'_>,
+    frames: Frames<'_, '_>,
+    member: &Member,
+    output: &mut dyn Output,
+    watch: Option<&Watch>,
+    finisher: &mut Finisher,
+) -> bool {
+    match watch {
+        Some(watch) if !watch.taps.is_empty() => {
+            let mut shown = Shown { output, taps: &watch.taps };
+            hand_over(batch, frames, member, &mut shown, finisher)
         }
+        _ => hand_over(batch, frames, member, output, finisher),
     }
 }
 

@@ -44,6 +44,8 @@ pub struct FrameSpec {
     pub payload: Payload,
     /// Number that tells this sender from others; `None` picks one at random.
     pub stream: Option<u16>,
+    /// An Ethernet type in place of IPv4's, the rest as it is: receivers can only count such frames.
+    pub ethernet_type: Option<[u8; 2]>,
 }
 
 impl Default for FrameSpec {
@@ -55,6 +57,7 @@ impl Default for FrameSpec {
             flows: 1,
             payload: Payload::default(),
             stream: None,
+            ethernet_type: None,
         }
     }
 }
@@ -218,6 +221,9 @@ fn template(spec: &FrameSpec, stream: u16, flow: u16) -> Template {
         headers[12..14].copy_from_slice(&wire::TYPE_LOCAL);
         wire::ETHERNET
     };
+    if let Some(ethernet_type) = spec.ethernet_type {
+        headers[12..14].copy_from_slice(&ethernet_type);
+    }
     let varying = udp && spec.payload == Payload::Varying;
     let magic = if varying { wire::MAGIC_VARYING } else { wire::MAGIC_CONSTANT };
     headers[test..test + 2].copy_from_slice(&magic);

@@ -40,7 +40,7 @@ impl Testpmd {
             format!("--vdev=net_vhost{number},iface={},queues=1", socket.display())
         };
         let pages = HugePages::reserve(MEMORY_MIB);
-        let mut command = command(&format!("0@{},1@{}", cores.generator, cores.switch), pages.is_some())?;
+        let mut command = command(&format!("0@{},1@{}", cores.generator, cores.switch), pages.is_some(), MEMORY_MIB)?;
         command.arg(device(0)).arg(device(1));
         command.args(["--", "-i", "--forward-mode=io", "--auto-start", &format!("--total-num-mbufs={BUFFERS}")]);
         let program = start(&mut command, &scratch.path("log"), cores)?;
@@ -62,11 +62,12 @@ impl VhostSwitch for Testpmd {
     }
 }
 
-/// testpmd with threads as `lcores` says ("thread@core,…", the first of them for commands), without devices and modes.
+/// testpmd with threads as `lcores` says ("thread@core,…", the first of them for commands) and so much memory, without devices
+/// and modes.
 ///
 /// # Errors
 /// It is not installed.
-pub(super) fn command(lcores: &str, huge_pages: bool) -> io::Result<Command> {
+pub(super) fn command(lcores: &str, huge_pages: bool, memory_mib: usize) -> io::Result<Command> {
     let program = find_program("dpdk-testpmd").ok_or_else(|| {
         io::Error::new(
             io::ErrorKind::NotFound,
@@ -82,7 +83,7 @@ pub(super) fn command(lcores: &str, huge_pages: bool) -> io::Result<Command> {
     } else {
         command.args(["--no-huge", "--no-shconf"]);
     }
-    command.args(["-m", &MEMORY_MIB.to_string()]);
+    command.args(["-m", &memory_mib.to_string()]);
     Ok(command)
 }
 

@@ -20,8 +20,8 @@ use crate::trial::Contestant;
 
 /// How long it may take to answer, and frames to get round.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Packet buffers.
-const BUFFERS: usize = 16384;
+/// Memory that its own number of packet buffers takes (165,000 of 2,432 bytes), in MiB.
+const DEFAULT_MIB: usize = 640;
 
 /// What the drivers offer and accept.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,8 @@ pub struct Rings {
     pub in_order: bool,
     /// Descriptors of each ring.
     pub size: usize,
+    /// Packet buffers of testpmd; `None`: its own number, which no cache holds.
+    pub buffers: Option<usize>,
 }
 
 /// Frames that circulate through a switch.
@@ -57,11 +59,12 @@ impl<S: VhostSwitch> VirtioUser<S> {
         switch.resume()?;
         let scratch = Scratch::new("virtio-user")?;
         let log = scratch.path("log");
-        let pages = HugePages::reserve(testpmd::MEMORY_MIB);
-        let mut command = testpmd::command(&format!("0@{0},1@{0}", cores.generator), pages.is_some())?;
+        let mib = if rings.buffers.is_some() { testpmd::MEMORY_MIB } else { DEFAULT_MIB };
+        let pages = HugePages::reserve(mib);
+        let mut command = testpmd::command(&format!("0@{0},1@{0}", cores.generator), pages.is_some(), mib)?;
         let mac = |number: usize| Mac::local(SENDER + number as u32);
         for (number, socket) in switch.sockets().iter().enumerate() {
-            let Rings { packed, in_order, size } = rings;
+            let Rings { packed, in_order, size, .. } = rings;
             let (packed, in_order) = (u8::from(packed), u8::from(in_order));
             command.arg(format!(
                 "--vdev=net_virtio_user{number},mac={},path={},queue_size={size},packed_vq={packed},in_order={in_order}",
@@ -69,7 +72,8 @@ impl<S: VhostSwitch> VirtioUser<S> {
                 socket.display()
             ));
         }
-        command.args(["--", "-i", "--forward-mode=mac", &format!("--total-num-mbufs={BUFFERS}")]);
+        command.args(["--", "-i", "--forward-mode=mac"]);
+        command.args(rings.buffers.map(|buffers| format!("--total-num-mbufs={buffers}")));
         let mut program = testpmd::start(&mut command, &log, cores)?;
         let input = program.child().stdin.take().ok_or_else(|| io::Error::other("dpdk-testpmd has no input"))?;
         let mut generator = VirtioUser { program, input, log, heard: 0, switch, _scratch: scratch, _pages: pages };

@@ -89,8 +89,33 @@ impl Collector for Snapshot {
         family(e, "switch_ports", "Ports of the switch", None, switches)?;
         let moved = status.switches.iter().map(|s| ([("switch", s.name.clone())], counter(s.moved)));
         family(e, "switch_address_moves", "Times that an address turned up at another port than before", None, moved)?;
+        let held = status.switches.iter().map(|s| ([("switch", s.name.clone())], counter(s.moves_held)));
+        let help = "Times that an address turned up at another port and did not move, as it had moved shortly before";
+        family(e, "switch_address_moves_held", help, None, held)?;
         let up = ports().map(|p| (name_labels(p), ConstGauge::new(u64::from(p.state == "up"))));
         family(e, "port_up", "Whether its client or device is there and works", None, up)?;
+        let disabled = ports().map(|p| (name_labels(p), ConstGauge::new(u64::from(p.state == "disabled"))));
+        let help = "Whether it is disabled because Ringway failed while it served the port";
+        family(e, "port_disabled", help, None, disabled)?;
+        let paused = ports().map(|p| (name_labels(p), ConstGauge::new(u64::from(p.state == "paused"))));
+        let help =
+            "Whether it pauses because Ringway failed while it gave frames to the port or the port's frames to another";
+        family(e, "port_paused", help, None, paused)?;
+        let faults =
+            ports().flat_map(|p| p.faults.iter().map(move |(reason, n)| (labels(p, "reason", reason), counter(*n))));
+        family(e, "port_faults", "Times that its client broke the rules, or Ringway failed at it", None, faults)?;
+        let faults = status.fault_counts.iter().map(|of| {
+            let place = of.place.as_ref().map(|place| ("place", place.clone()));
+            let labels: Labels = [("reason", of.reason.clone())].into_iter().chain(place).collect();
+            (labels, counter(of.count))
+        });
+        family(
+            e,
+            "faults",
+            "The same of all ports since the daemon started, also of those that are gone",
+            None,
+            faults,
+        )?;
         let both = |count: fn(&PortStatus) -> [u64; 2]| {
             ports().flat_map(move |p| {
                 let [input, output] = count(p);
@@ -111,6 +136,9 @@ impl Collector for Snapshot {
         let plain = |count: fn(&PortStatus) -> u64| ports().map(move |p| (name_labels(p), counter(count(p))));
         family(e, "port_kicks", "Times the client woke the switch", None, plain(|p| p.kicks))?;
         family(e, "port_calls", "Times the switch woke the client", None, plain(|p| p.calls))?;
+        let help = "Times that an address did not move to this port, as it had moved shortly before";
+        family(e, "port_address_moves_held", help, None, plain(|p| p.moves_held))?;
+        encode_slow(e, status)?;
         let pollers = |time: fn(&super::types::PollerStatus) -> f64| {
             status
                 .pollers
@@ -126,6 +154,9 @@ impl Collector for Snapshot {
         };
         family(e, "poller_passes", "Rounds that moved frames", None, pollers(|p| p.passes))?;
         family(e, "poller_sleeps", "Times it went to sleep", None, pollers(|p| p.sleeps))?;
+        let stuck = status.pollers.iter().enumerate();
+        let stuck = stuck.map(|(i, p)| ([("poller", i.to_string())], ConstGauge::new(u64::from(p.stuck))));
+        family(e, "poller_stuck", "Whether it is stuck, so that it serves no port", None, stuck)?;
         encode_limits(e, status)?;
         let captures = |count: fn(&CaptureStatus) -> u64| {
             status.captures.iter().map(move |c| (capture_labels(c), counter(count(c))))
@@ -133,6 +164,25 @@ impl Collector for Snapshot {
         family(e, "capture_frames", "Frames captured", None, captures(|c| c.captured))?;
         family(e, "capture_lost", "Frames that a capture's reader was too slow for", None, captures(|c| c.lost))
     }
+}
+
+/// Ports that ever took pollers too much time.
+fn encode_slow(e: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
+    let slow = || status.ports.iter().filter_map(|p| Some((name_labels(p), p.slow.as_ref()?)));
+    let states = slow().flat_map(|(labels, slow)| {
+        let [switch, port] = labels;
+        let states = [("slow", slow.slow), ("quarantined", slow.quarantined)];
+        states.map(|(state, is)| {
+            ([switch.clone(), port.clone(), ("state", state.to_owned())], ConstGauge::new(i64::from(is)))
+        })
+    });
+    family(e, "port_slow", "Whether the port takes its poller too much time and is served less", None, states)?;
+    let times = slow().map(|(labels, slow)| (labels, counter(slow.times)));
+    family(e, "port_slow_times", "Times that the port became slow (slow_client)", None, times)?;
+    let visits = slow().map(|(labels, slow)| (labels, counter(slow.visits)));
+    family(e, "port_long_visits", "Visits to the port that took too long", None, visits)?;
+    let seconds = slow().map(|(labels, slow)| (labels, ConstCounter::new(slow.seconds)));
+    family(e, "port_charged", "What visits to the port took beyond what they may", Some(Unit::Seconds), seconds)
 }
 
 /// Limits of ports, buckets that they share, and storm control: how full they are and what came of them.
@@ -242,5 +292,22 @@ mod tests {
         let wanted = "# HELP a_seconds_total Time\n# TYPE a_seconds_total counter\na_seconds_total 1.5\n\
                       # HELP b Of counter\n# TYPE b gauge\nb{x=\"# EOF\"} 1\n# HELP c_total C\n# TYPE c_total counter\n";
         assert_eq!(older(text), wanted);
+    }
+
+    #[test]
+    fn moves_that_were_refused_are_counted_for_the_switch_and_for_the_port_that_did_not_get_the_address() {
+        use crate::api::types::SwitchStatus;
+
+        let switch = SwitchStatus { name: "lan0".to_owned(), moved: 7, moves_held: 5, ..SwitchStatus::default() };
+        let (name, lan) = ("vm1".to_owned(), "lan0".to_owned());
+        let port = PortStatus { name, switch: lan, moves_held: 3, ..PortStatus::default() };
+        let text = render(Status { switches: vec![switch], ports: vec![port], ..Status::default() }, Format::Text);
+        for line in [
+            "ringway_switch_address_moves_total{switch=\"lan0\"} 7",
+            "ringway_switch_address_moves_held_total{switch=\"lan0\"} 5",
+            "ringway_port_address_moves_held_total{switch=\"lan0\",port=\"vm1\"} 3",
+        ] {
+            assert!(text.lines().any(|said| said == line), "{line}: {text}");
+        }
     }
 }

@@ -7,6 +7,7 @@
 //! | `POST /v1/ports` | a port comes: `{"name": NAME, KEY: VALUE...}` |
 //! | `PATCH /v1/ports/{name}` | a port's settings change: `{KEY: VALUE...}` |
 //! | `DELETE /v1/ports/{name}` | a port goes |
+//! | `POST /v1/ports/{name}/enable` | a port that is disabled or paused works again |
 //! | `GET /v1/fdb?switch=NAME` | list of [`types::FdbEntry`] |
 //! | `PUT /v1/buckets/{name}` | a bucket comes, or has these settings from now on: `{KEY: VALUE...}` |
 //! | `DELETE /v1/buckets/{name}` | a bucket goes |

@@ -19,6 +19,7 @@ use super::switch::SwitchKeys;
 use super::types::{Done, FdbEntry, MistakeSchema, PortKeysSchema, PortStatus, Refusal, Status};
 use crate::config::Name;
 use crate::config::node::Node;
+use crate::daemon::serve::change;
 use crate::daemon::{Daemon, PortRef, Refused};
 
 /// Largest request body in bytes: a port with all the addresses it may have fits.
@@ -33,6 +34,7 @@ pub fn router(daemon: Shared) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/ports", get(ports).post(add_port))
         .route("/v1/ports/{name}", patch(set_port).delete(delete_port))
+        .route("/v1/ports/{name}/enable", post(enable_port))
         .route("/v1/ports/{name}/capture", get(capture))
         .route("/v1/captures/{id}", delete(end_capture))
         .route("/v1/buckets/{name}", put(set_bucket).delete(delete_bucket))
@@ -58,6 +60,7 @@ pub fn router(daemon: Shared) -> Router {
         add_port,
         set_port,
         delete_port,
+        enable_port,
         capture,
         end_capture,
         set_bucket,
@@ -130,7 +133,7 @@ async fn add_port(State(daemon): State<Shared>, body: Result<Bytes, BytesRejecti
         return Err(Refused::Malformed("key \"name\": missing, or not a string; name the port".to_owned()));
     };
     let port = port_ref(&name)?;
-    lock(&daemon).add_port(&port, &Node::from_json(&keys.into())).map(done)
+    change(&daemon, |daemon| daemon.add_port(&port, &Node::from_json(&keys.into()))).await.map(done)
 }
 
 /// Changes a port while frames flow.
@@ -144,7 +147,7 @@ async fn set_port(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Done>, Refused> {
     let (keys, port) = (object(body)?, port_ref(&name)?);
-    lock(&daemon).set_port(&port, &Node::from_json(&keys.into())).map(done)
+    change(&daemon, |daemon| daemon.set_port(&port, &Node::from_json(&keys.into()))).await.map(done)
 }
 
 /// Removes a port; its client is detached.
@@ -154,7 +157,18 @@ async fn set_port(
 )]
 async fn delete_port(State(daemon): State<Shared>, Path(name): Path<String>) -> Result<Json<Done>, Refused> {
     let port = port_ref(&name)?;
-    lock(&daemon).delete_port(&port).map(done)
+    change(&daemon, |daemon| daemon.delete_port(&port)).await.map(done)
+}
+
+/// Enables a port that is `disabled` because Ringway failed twice within a minute while it served the port, or ends the pause of one
+/// that is `paused`.
+#[utoipa::path(
+    post, path = "/v1/ports/{name}/enable", params(("name" = String, description = "NAME or SWITCH:NAME")),
+    responses((status = 200, body = Done), (status = "4XX", body = Refusal))
+)]
+async fn enable_port(State(daemon): State<Shared>, Path(name): Path<String>) -> Result<Json<Done>, Refused> {
+    let port = port_ref(&name)?;
+    change(&daemon, |daemon| daemon.enable_port(&port)).await.map(done)
 }
 
 /// Frames of a port as pcapng, while they flow: until the capture ends, or the port is not there any more. The header
@@ -186,7 +200,7 @@ async fn capture(
 )]
 async fn end_capture(State(daemon): State<Shared>, Path(id): Path<String>) -> Result<Json<Done>, Refused> {
     let id = id.parse().map_err(|_| Refused::Unknown(format!("there is no capture {id}")))?;
-    lock(&daemon).end_capture(id).map(done)
+    change(&daemon, |daemon| daemon.end_capture(id)).await.map(done)
 }
 
 /// Makes a bucket, or gives it these settings and no others, while its ports send.
@@ -200,7 +214,7 @@ async fn set_bucket(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Done>, Refused> {
     let (keys, name) = (object(body)?, name_of(&name)?);
-    lock(&daemon).set_bucket(&name, &Node::from_json(&keys.into())).map(done)
+    change(&daemon, |daemon| daemon.set_bucket(&name, &Node::from_json(&keys.into()))).await.map(done)
 }
 
 /// Removes a bucket that no port has.
@@ -210,7 +224,7 @@ async fn set_bucket(
 )]
 async fn delete_bucket(State(daemon): State<Shared>, Path(name): Path<String>) -> Result<Json<Done>, Refused> {
     let name = name_of(&name)?;
-    lock(&daemon).delete_bucket(&name).map(done)
+    change(&daemon, |daemon| daemon.delete_bucket(&name)).await.map(done)
 }
 
 /// Changes a switch while frames flow.
@@ -224,7 +238,7 @@ async fn set_switch(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Done>, Refused> {
     let (keys, name) = (object(body)?, name_of(&name)?);
-    lock(&daemon).set_switch(&name, &Node::from_json(&keys.into())).map(done)
+    change(&daemon, |daemon| daemon.set_switch(&name, &Node::from_json(&keys.into()))).await.map(done)
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -255,7 +269,7 @@ async fn fdb(
     responses((status = 200, body = Done), (status = "4XX", body = Refusal), (status = 500, body = Refusal))
 )]
 async fn reload(State(daemon): State<Shared>) -> Result<Json<Done>, Refused> {
-    lock(&daemon).reload().map(done)
+    change(&daemon, |daemon| daemon.reload()).await.map(done)
 }
 
 /// The status as Prometheus reads it: in the text format, or as OpenMetrics where `Accept` names it.

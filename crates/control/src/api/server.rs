@@ -16,6 +16,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, listen
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::AbortHandle;
 
+use crate::inject::{self, Point};
+
 /// Connections served at once. For one more, one that has not asked for anything yet is ended.
 const CONNECTIONS_MAX: usize = 64;
 
@@ -38,6 +40,8 @@ const HEAD_MAX: usize = 8192;
 pub fn bind(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    // Closing them could last.
+    ringway_ports::refuse_files(&socket);
     // A socket gets its mode when it is bound: there is no moment in which others may connect, and nothing else at this
     // path is given one.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
@@ -74,7 +78,8 @@ pub async fn serve(listener: UnixListener, router: Router) {
     let mut served: VecDeque<Served> = VecDeque::new();
     loop {
         let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+            Ok((stream, _)) if inject::at("api") == Point::Pass => stream,
+            Ok(_) => return,
             Err(error) => {
                 // Out of descriptors, most likely: the queue keeps the client until there are some.
                 tracing::warn!("control.sock: cannot accept: {error}");

@@ -29,8 +29,11 @@ pub struct Status {
     /// The captures that run, by number.
     #[serde(default)]
     pub captures: Vec<CaptureStatus>,
-    /// The ports that failed last, latest first.
+    /// What ports did wrong, and where Ringway itself failed, latest first: the last 32 of each port.
     pub faults: Vec<Fault>,
+    /// How often there was which fault since the daemon started, of all ports together.
+    #[serde(default)]
+    pub fault_counts: Vec<FaultCount>,
 }
 
 /// One port at one moment.
@@ -43,9 +46,11 @@ pub struct PortStatus {
     /// What it connects: `process`, `tap`, `vhost-user`, `e1000` or `stream`.
     pub kind: String,
     /// `up`; `waiting` when a configured process port has no client, or a vhost-user, e1000 or stream port no front end; `connected` when a
-    /// front end is there and its guest has no queue started; `failed` when a device or socket was lost.
+    /// front end is there and its guest has no queue started; `failed` when a device or socket was lost; `paused` for a while when
+    /// Ringway failed while it gave frames to the port, or the port's frames to another; `disabled` when Ringway failed twice within
+    /// a minute while it served the port alone, until an administrator enables it.
     pub state: String,
-    /// Why it failed, and what is being done.
+    /// Why it failed, pauses or is disabled, and what is being done or can be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// Addresses bound to it; none: any.
@@ -84,6 +89,9 @@ pub struct PortStatus {
     /// What a vhost-user port has besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_user: Option<VhostUserStatus>,
+    /// The memory that a vhost-user or e1000 port's front end gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryStatus>,
     /// What an e1000 port has besides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub e1000: Option<E1000Status>,
@@ -102,6 +110,50 @@ pub struct PortStatus {
     pub kicks: u64,
     /// Times the switch woke the client.
     pub calls: u64,
+    /// Times that an address turned up at this port and did not move here, because it had moved shortly before. The frames were
+    /// forwarded.
+    #[serde(default)]
+    pub moves_held: u64,
+    /// How often it had which fault.
+    #[serde(default)]
+    pub faults: BTreeMap<String, u64>,
+    /// What serving it took of its poller beyond what it may; null: nothing so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slow: Option<SlowStatus>,
+}
+
+/// What a port took of its poller's time beyond what it may: page faults in its memory, frames in very many pieces.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SlowStatus {
+    /// It goes on, and is set aside with growing pauses (`slow_client` in `faults`).
+    pub slow: bool,
+    /// A thread of its own kind serves it, until it has behaved for a while.
+    pub quarantined: bool,
+    /// Times that it became slow.
+    pub times: u64,
+    /// Visits that took too long.
+    pub visits: u64,
+    /// What they took beyond, in seconds.
+    pub seconds: f64,
+    /// The longest of them.
+    pub longest: f64,
+}
+
+/// The memory that a front end gives, and its bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MemoryStatus {
+    /// Bytes of its files that are mapped.
+    pub mapped: u64,
+    /// Bytes that may be.
+    pub size: u64,
+    /// Mappings.
+    pub mappings: u64,
+    /// Mappings that there may be.
+    pub most_mappings: u64,
+    /// Bytes of pages that were not there when they were needed, and were made.
+    pub filled: u64,
+    /// Bytes of such pages that are made within an hour.
+    pub holes: u64,
 }
 
 /// What a stream port has besides.
@@ -193,9 +245,12 @@ pub struct SwitchStatus {
     pub settings: SwitchKeys,
     /// How many ports it has.
     pub ports: usize,
-    /// How often an address turned up at another port than before.
+    /// How often an address moved: it turned up at another port than before.
     #[serde(default)]
     pub moved: u64,
+    /// How often an address turned up at another port than before and did not move, because it had moved shortly before.
+    #[serde(default)]
+    pub moves_held: u64,
     /// Addresses that moved from port to port, latest first; the last 64.
     #[serde(default)]
     pub moves: Vec<MoveStatus>,
@@ -216,6 +271,9 @@ pub struct MoveStatus {
     pub count: u64,
     /// It went back to where it came from: two have this address, or frames go in a circle.
     pub duplicate: bool,
+    /// How often it turned up at another port and did not move, because it had moved shortly before.
+    #[serde(default)]
+    pub held: u64,
     /// Seconds since it moved last.
     pub age: f64,
 }
@@ -235,6 +293,9 @@ pub struct PollerStatus {
     /// Times it went to sleep.
     #[serde(default)]
     pub sleeps: u64,
+    /// It has not gone round its loop since it was looked at last: it serves no port.
+    #[serde(default)]
+    pub stuck: bool,
 }
 
 /// A capture that runs.
@@ -252,14 +313,26 @@ pub struct CaptureStatus {
     pub lost: u64,
 }
 
-/// A port that was taken away because of what its client did.
+/// A count of faults.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FaultCount {
+    /// What happened, as one word.
+    pub reason: String,
+    /// The line of Ringway's source, where it is a defect of Ringway (`internal_error`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
+    /// How often.
+    pub count: u64,
+}
+
+/// What a port's client did wrong, also where the port keeps its place (`slow_client`), or where Ringway failed while it served the port (`internal_error`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Fault {
     /// The port's name.
     pub port: String,
     /// The switch it was on.
     pub switch: String,
-    /// What the client did, as one word.
+    /// What happened, as one word.
     pub reason: String,
     /// The same for people.
     pub detail: String,
@@ -312,6 +385,20 @@ pub struct MistakeSchema {
     what: String,
     /// What would be right.
     right: Option<String>,
+}
+
+/// The keys of the bounds of a front end's memory, for the description of the API.
+#[derive(ToSchema)]
+#[schema(as = MemoryKeys)]
+#[allow(dead_code, reason = "describes config::MemoryKeys, which knows nothing of the API")]
+pub struct MemorySchema {
+    /// Bytes of address space, `4096B` to `128TiB`; by default `2TiB`.
+    size: Option<String>,
+    /// Mappings, 1 to 12288; by default 512.
+    mappings: Option<u32>,
+    /// Bytes of pages that were not there, which are made within an hour for frames to the guest; one part of 64 of that for
+    /// frames from it. By default `4GiB`.
+    holes: Option<String>,
 }
 
 /// The keys of a limit, for the description of the API.
@@ -392,6 +479,8 @@ pub struct PortKeysSchema {
     socket: Option<String>,
     /// For a vhost-user or stream port: `server` when the daemon listens, `client` when the hypervisor does; cannot change.
     role: Option<String>,
+    /// For a vhost-user or e1000 port: how much memory its front end may give; cannot change.
+    memory: Option<MemorySchema>,
     /// For a vhost-user port: most queue pairs, 1 to 8; cannot change.
     queues: Option<u16>,
     /// For a vhost-user port: the MTU that the guest is told, 68 to 65513; cannot change.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Attach, Bucket, Config, Engine, Name, Port, Switch};
+use super::{Attach, Bucket, Config, Engine, Memory, Name, Port, Switch};
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,13 @@ pub enum Action {
         from: Attach,
         /// After.
         to: Attach,
+    },
+    /// The bounds of all front ends' memory change. What is mapped stays.
+    ChangeMemory {
+        /// Before.
+        from: Memory,
+        /// After.
+        to: Memory,
     },
     /// A bucket comes, changes, or goes when there is none after it.
     SetBucket(Name, Option<Bucket>),
@@ -82,6 +89,9 @@ pub fn diff(old: &Config, new: &Config) -> Vec<Action> {
     if old.attach != new.attach {
         actions.push(Action::ChangeAttach { from: old.attach.clone(), to: new.attach.clone() });
     }
+    if old.memory != new.memory {
+        actions.push(Action::ChangeMemory { from: old.memory, to: new.memory });
+    }
     let (before, after) = (&old.buckets, &new.buckets);
     let buckets: BTreeSet<&Name> = before.keys().chain(after.keys()).collect();
     let buckets = buckets.into_iter().filter(|name| before.get(*name) != after.get(*name));
@@ -107,6 +117,7 @@ impl std::fmt::Display for Action {
             Self::RemoveSwitch(name, _) => write!(f, "removed switch {name}"),
             Self::ChangeEngine { .. } => f.write_str("changed engine"),
             Self::ChangeAttach { .. } => f.write_str("changed attach"),
+            Self::ChangeMemory { .. } => f.write_str("changed memory"),
             Self::SetBucket(name, Some(_)) => write!(f, "set bucket {name}"),
             Self::SetBucket(name, None) => write!(f, "removed bucket {name}"),
             Self::AddSwitch(name, _) => write!(f, "added switch {name}"),

@@ -12,7 +12,7 @@ use super::keys::Keys;
 use super::mistake::{Mistake, Rejected};
 use super::name::Name;
 use super::node::{Node, Value};
-use super::{Attach, Bucket, Config, Engine, Host, PortKeys, Switch};
+use super::{Attach, Bucket, Config, Engine, Host, Memory, PortKeys, Switch};
 
 /// Largest configuration file in bytes.
 const FILE_MAX: u64 = 4 << 20;
@@ -76,6 +76,7 @@ fn read(root: &Node, host: &Host, mistakes: &RefCell<Vec<Mistake>>) -> Config {
     };
     let engine = Engine::read(section("engine"), host);
     let attach = Attach::read(section("attach"));
+    let memory = Memory::read(section("memory"));
     let switches = read_named(&section("switch"), mistakes, |_, keys| Some(Switch::read(keys, &Switch::default())));
     let buckets = read_named(&section("bucket"), mistakes, |_, keys| Bucket::read(keys));
     let ports = read_named(&section("port"), mistakes, |name, keys| {
@@ -84,7 +85,7 @@ fn read(root: &Node, host: &Host, mistakes: &RefCell<Vec<Mistake>>) -> Config {
         port
     });
     keys.finish();
-    Config { engine, attach, buckets, switches, ports }
+    Config { engine, attach, memory, buckets, switches, ports }
 }
 
 fn read_named<T>(

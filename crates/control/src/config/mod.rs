@@ -16,6 +16,7 @@ pub mod identity;
 pub mod keys;
 pub mod limit;
 pub mod load;
+pub mod memory;
 pub mod mistake;
 pub mod name;
 pub mod node;
@@ -35,6 +36,7 @@ pub use host::Host;
 pub use identity::Identity;
 pub use limit::{Bucket, Excess, Limit, Storm};
 pub use load::{LoadError, load, parse};
+pub use memory::{Memory, MemoryKeys};
 pub use mistake::{Mistake, Rejected};
 pub use name::{Mac, Name};
 pub use port::{Calls, Direction, Kind, Placement, Port};
@@ -50,6 +52,8 @@ pub struct Config {
     pub engine: Engine,
     /// `[attach]`.
     pub attach: Attach,
+    /// `[memory]`.
+    pub memory: Memory,
     /// `[bucket.NAME]`.
     pub buckets: BTreeMap<Name, Bucket>,
     /// `[switch.NAME]`.

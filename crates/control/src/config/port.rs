@@ -8,6 +8,7 @@ use serde::{Serialize, Serializer};
 use super::e1000::{E1000, Model};
 use super::identity::Identity;
 use super::limit::{Limit, Storm};
+use super::memory::Memory;
 use super::name::{Mac, Name};
 use super::socket::Socket;
 use super::vhost_user::VhostUser;
@@ -158,6 +159,8 @@ pub struct Port {
     pub netns: Option<String>,
     /// For a vhost-user, e1000 or stream port: where its peer connects.
     pub socket: Option<Socket>,
+    /// For a vhost-user or e1000 port: how much memory its front end may give.
+    pub memory: Memory,
     /// What a vhost-user port has besides.
     pub vhost_user: Option<VhostUser>,
     /// What an e1000 port has besides.
@@ -184,6 +187,7 @@ impl Port {
             device: (kind == Kind::Tap).then(|| name.to_string()),
             netns: None,
             socket: matches!(kind, Kind::VhostUser | Kind::E1000 | Kind::Stream).then(|| Socket::new(name)),
+            memory: Memory::PORT,
             vhost_user: (kind == Kind::VhostUser).then(VhostUser::default),
             e1000: (kind == Kind::E1000).then(|| E1000::new(Model::default())),
         }
@@ -202,7 +206,7 @@ impl Port {
     /// Whether both mean the same thing at the port's other side: the same device, or the same socket used in the same way.
     pub fn has_the_end_of(&self, other: &Self) -> bool {
         let end = |p: &Self| (p.kind, p.device.clone(), p.netns.clone(), p.socket.clone());
-        let nic = |p: &Self| (p.vhost_user.clone(), p.e1000.as_ref().map(E1000::fixed));
+        let nic = |p: &Self| (p.memory, p.vhost_user.clone(), p.e1000.as_ref().map(E1000::fixed));
         end(self) == end(other) && nic(self) == nic(other)
     }
 }

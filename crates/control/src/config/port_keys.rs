@@ -12,6 +12,7 @@ use super::e1000::{Cable, E1000, Model, Registers};
 use super::identity::IdentityKeys;
 use super::keys::Keys;
 use super::limit::{Limit, Storm};
+use super::memory::MemoryKeys;
 use super::mistake::alternatives;
 use super::name::{Mac, Name};
 use super::node::Value;
@@ -36,11 +37,12 @@ const CALL_INTERVAL_MAX: Duration = Duration::from_secs(1);
 const RATE_MAX: u64 = 1_000_000_000;
 
 /// Keys that only ports of some kinds have.
-const OF_KIND: [(&str, &[Kind]); 12] = [
+const OF_KIND: [(&str, &[Kind]); 13] = [
     ("device", &[Kind::Tap]),
     ("netns", &[Kind::Tap]),
     ("socket", &[Kind::VhostUser, Kind::E1000, Kind::Stream]),
     ("role", &[Kind::VhostUser, Kind::Stream]),
+    ("memory", &[Kind::VhostUser, Kind::E1000]),
     ("queues", &[Kind::VhostUser]),
     ("mtu", &[Kind::VhostUser]),
     ("offload", &[Kind::VhostUser]),
@@ -92,6 +94,8 @@ pub struct PortKeys {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryKeys>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub queues: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
@@ -132,6 +136,7 @@ impl PortKeys {
             netns: keys.parsed("netns", "a network namespace's name or path", netns),
             socket: keys.parsed("socket", "a socket's path", socket::path),
             role: keys.choice("role", &Role::WORDS),
+            memory: MemoryKeys::read(keys),
             queues: small("queues", 1..=MOST_QUEUES.into()),
             mtu: small("mtu", MTU),
             offload: keys.boolean("offload"),
@@ -173,6 +178,7 @@ impl PortKeys {
             let path = self.socket.unwrap_or(default.path);
             port.socket = Some(Socket { path, role: self.role.unwrap_or(default.role) });
         }
+        port.memory = self.memory.unwrap_or_default().over(port.memory);
         if let Some(default) = port.vhost_user.take() {
             port.vhost_user = Some(VhostUser {
                 queues: self.queues.unwrap_or(default.queues),
@@ -204,6 +210,7 @@ impl PortKeys {
             same("socket", self.socket.is_none_or(|s| s == socket.path));
             same("role", self.role.is_none_or(|r| r == socket.role));
         }
+        same("memory", self.memory.is_none_or(|m| m.over(port.memory) == port.memory));
         if let Some(vhost_user) = &port.vhost_user {
             same("queues", self.queues.is_none_or(|q| q == vhost_user.queues));
             same("mtu", self.mtu.is_none_or(|m| Some(m) == vhost_user.mtu));

@@ -11,7 +11,7 @@ const DURATIONS: [(&str, u64); 6] = [
     ("h", 3_600_000_000_000),
 ];
 
-const SIZES: [(&str, u64); 7] = [
+const SIZES: [(&str, u64); 8] = [
     ("B", 1),
     ("kB", 1_000),
     ("MB", 1_000_000),
@@ -19,6 +19,7 @@ const SIZES: [(&str, u64); 7] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
     ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
 ];
 
 const RATES: [(&str, u64); 4] = [("pps", 1), ("kpps", 1_000), ("Mpps", 1_000_000), ("Gpps", 1_000_000_000)];
@@ -39,7 +40,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// What is wrong and how to write it.
 pub fn size(text: &str) -> Result<u64, String> {
-    let how = "write a number and one of B, kB, MB, GB, KiB, MiB, GiB, like \"64MiB\"";
+    let how = "write a number and one of B, kB, MB, GB, KiB, MiB, GiB, TiB, like \"64MiB\"";
     quantity(text, &SIZES).ok_or_else(|| format!("{text:?} is not a size; {how}"))
 }
 

@@ -11,9 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringway_engine::Engine;
+use ringway_engine::{Engine, fatal};
 use ringway_ports::process::ClientId;
 
+use super::front_end::FrontEnd;
 use super::limits::Buckets;
 use super::live::{LivePort, LiveSwitch, NewPort};
 use super::{Daemon, Refused, open, place, start_engine};
@@ -22,7 +23,10 @@ use crate::config::e1000::Cable;
 use crate::config::{Config, Create, Kind, Name, Port, Switch};
 
 /// Longest wait for pollers to let go of a removed device. They do so between two batches.
-const SETTLE_WITHIN: Duration = Duration::from_millis(500);
+pub(super) const SETTLE_WITHIN: Duration = Duration::from_millis(500);
+
+/// Longest wait for ports to close the sockets that new ports are to have. It is the only one with the daemon's lock.
+const CLOSED_WITHIN: Duration = Duration::from_millis(100);
 
 /// A change in the making.
 struct Trial {
@@ -48,26 +52,41 @@ impl Daemon {
         }
         self.take_late(&mut trial)?;
 
+        for (name, old) in &self.running.config.ports {
+            if let Some(new) = target.ports.get(name) {
+                self.defects.moved((old.switch.clone(), name.clone()), (new.switch.clone(), name.clone()));
+            }
+        }
         let before = std::mem::replace(&mut self.switches, trial.switches);
         self.buckets = trial.buckets;
         self.running.config = target;
         if let Some(engine) = trial.engine {
             // The old pollers give the ports' inputs back when they end; the new ones take them when published.
-            self.engine = engine;
+            let old = std::mem::replace(&mut self.engine, engine);
+            // A poller ends after its batch, which a client can make last.
+            self.begin().spawn(
+                "end-pollers",
+                move || drop(old),
+                |place| {
+                    // What they served may not have been given back: those ports would only look alive.
+                    fatal(&format!("a defect of Ringway, please report it: pollers could not be ended, at {place}"))
+                },
+            );
             self.engine_started = Instant::now();
             self.free.clear();
+            self.stuck.clear();
             let pollers = self.engine.pollers();
             self.switches.values_mut().fold(0, |next, switch| switch.spread_over(pollers, next));
             self.engine_changed.notify_one();
         }
+        self.bound_memory();
         self.forget_found();
         self.set_nics();
         self.end_orphans(&before);
         let unused: Vec<Name> = self.switches.keys().cloned().collect();
         unused.iter().for_each(|switch| self.forget_if_unused(switch));
         self.publish();
-        drop(before);
-        self.settle();
+        self.retire_all(before);
         Ok(actions.iter().map(ToString::to_string).collect())
     }
 
@@ -89,7 +108,7 @@ impl Daemon {
                 }
             },
             Action::ChangeEngine { to, .. } => trial.engine = Some(start_engine(to)?),
-            Action::ChangeAttach { .. } => {}
+            Action::ChangeAttach { .. } | Action::ChangeMemory { .. } => {}
             Action::SetBucket(name, settings) => {
                 trial.buckets.set(name, settings.as_ref());
                 trial.switches.values_mut().for_each(LiveSwitch::rebuild);
@@ -135,6 +154,11 @@ impl Daemon {
             let new = NewPort { settings: settings.clone(), poller, client: None, port, source, front_end };
             return trial.insert(name, new);
         }
+        let old = self.running.config.ports.get(name).map(|old| &old.switch);
+        if old.into_iter().chain([&settings.switch]).any(|switch| self.defects.disabled(switch, name).is_some()) {
+            // Only an administrator enables it, by name.
+            return Ok(());
+        }
         if given_up.iter().any(|(.., old)| same_socket(&old.settings, settings, self.running.runtime_dir())) {
             trial.late.push((name.clone(), settings.clone()));
             return Ok(());
@@ -150,8 +174,12 @@ impl Daemon {
         displaced.retain(|(.., old)| {
             late.iter().any(|(_, new)| same_socket(&old.settings, new, self.running.runtime_dir()))
         });
-        for front_end in displaced.iter().filter_map(|(.., old)| old.front_end.as_ref()) {
-            front_end.close();
+        for front_end in displaced.iter().filter_map(|(.., old)| old.front_end.clone()) {
+            self.retire(front_end);
+        }
+        let deadline = Instant::now() + CLOSED_WITHIN;
+        while !self.chores.are_done() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(200));
         }
         let taken = late.iter().try_for_each(|(name, settings)| {
             let new = self.open(trial, name, settings)?;
@@ -167,17 +195,29 @@ impl Daemon {
     }
 
     /// Gives each NIC the cable and the delay that it is to have.
-    fn set_nics(&self) {
-        for live in self.switches.values().flat_map(|switch| switch.ports().values()) {
+    fn set_nics(&mut self) {
+        let Self { switches, chores, .. } = self;
+        for live in switches.values().flat_map(|switch| switch.ports().values()) {
             if let (Some(e1000), Some(front_end)) = (&live.settings.e1000, &live.front_end) {
-                front_end.set_nic(e1000.link == Cable::Up, e1000.completion_delay);
+                front_end.set_nic(e1000.link == Cable::Up, e1000.completion_delay, || chores.begin());
             }
+        }
+    }
+
+    /// Ends the front ends of `before` that are not there any more.
+    fn retire_all(&mut self, before: BTreeMap<Name, LiveSwitch>) {
+        let front_ends = |switches: &BTreeMap<Name, LiveSwitch>| -> Vec<Arc<FrontEnd>> {
+            switches.values().flat_map(|s| s.ports().values().filter_map(|port| port.front_end.clone())).collect()
+        };
+        let kept: HashSet<*const FrontEnd> = front_ends(&self.switches).iter().map(Arc::as_ptr).collect();
+        for gone in front_ends(&before).into_iter().filter(|gone| !kept.contains(&Arc::as_ptr(gone))) {
+            self.retire(gone);
         }
     }
 
     fn open(&self, trial: &Trial, name: &Name, settings: &Port) -> Result<NewPort, Refused> {
         let poller = trial.place(self, settings);
-        open::port(name, settings, poller, self.running.runtime_dir(), &self.events).map_err(Refused::Failed)
+        open::port(name, settings, poller, self.running.runtime_dir(), &self.events)
     }
 
     /// Ports that run, without fault, and are not in this trial any more: their switch, name and themselves.
@@ -201,13 +241,15 @@ impl Daemon {
         }
     }
 
-    /// Waits until all pollers use what was published: a device is free when its removal is reported, and a port that was
-    /// added misses nothing.
-    pub(super) fn settle(&self) {
-        let deadline = Instant::now() + SETTLE_WITHIN;
-        while !self.engine.is_settled() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_micros(200));
-        }
+    /// Whether all pollers use what was published last, but for threads that serve ports in quarantine. What was there before may
+    /// last: clients decide.
+    pub(super) fn is_settled(&self) -> bool {
+        self.engine.is_taken_over()
+    }
+
+    /// Whether what was there before is released, too: a device is free then.
+    pub(super) fn is_released(&self) -> bool {
+        self.engine.is_released()
     }
 }
 

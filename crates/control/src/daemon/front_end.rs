@@ -3,27 +3,37 @@
 //! A port's own thread notes what happens and goes on; it never waits for the daemon, which may be waiting for that
 //! thread's end.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ringway_memory::Limits;
 use ringway_ports::e1000::{self, E1000};
 use ringway_ports::stream::Stream;
 use ringway_ports::vhost_user::{Observer, State, Status, VhostUser};
+use ringway_switch::{Defect, Role};
 use tokio::sync::Notify;
 
 use super::Daemon;
-use crate::config::Name;
+use super::chores::{Chore, not_closed};
+use super::faults::Key;
 
-/// How many events wait to be taken note of; when there are more, the oldest are forgotten.
-const WAITING_MAX: usize = 256;
+/// How many events of one port wait to be taken note of; when there are more, the oldest of that port are forgotten.
+const WAITING_MAX: usize = 16;
 
-/// The control side of a port whose peer comes and goes.
+/// The control side of a port whose peer comes and goes. Nothing here waits for the peer, nor for a thread that serves it, but
+/// [`FrontEnd::close`].
 pub struct FrontEnd {
+    /// `SWITCH:PORT`.
+    label: String,
+    /// Of its events.
     id: u64,
+    observer: Arc<dyn Observer>,
     link: Mutex<Option<Link>>,
+    seen: Mutex<Seen>,
+    setting: Arc<Mutex<Setting>>,
 }
 
 /// The same by the port's kind.
@@ -33,51 +43,107 @@ pub enum Link {
     Stream(Stream),
 }
 
+/// A front end, as it was seen last.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// How far it has come; none when it was closed, or was never seen.
+    pub state: Option<State>,
+    /// That of a vhost-user port.
+    pub vhost_user: Option<Status>,
+    /// That of an e1000 port, and its NIC's address.
+    pub e1000: Option<(e1000::Status, [u8; 6])>,
+    /// The memory that it has given, where ports of its kind are given any.
+    pub memory: Option<Limits>,
+}
+
+/// What a NIC is to be set to: whether its cable is plugged in, and how long its guest may wait to hear of what was sent.
+type Nic = (bool, Duration);
+
+/// Settings on their way to a NIC, by a thread of this port's own: the guest can keep that thread waiting.
+#[derive(Debug, Default)]
+struct Setting {
+    wanted: Option<Nic>,
+    is_running: bool,
+}
+
 impl FrontEnd {
-    /// That of `link`, whose events have this id.
-    pub fn new(id: u64, link: Link) -> Self {
-        Self { id, link: Mutex::new(Some(link)) }
+    /// That of `link`, whose events have this id and are told to `observer`. `nic`: what an e1000 is set to.
+    pub fn new(label: String, id: u64, observer: Arc<dyn Observer>, link: Link, nic: Option<Nic>) -> Self {
+        let setting = Arc::new(Mutex::new(Setting { wanted: nic, is_running: false }));
+        Self { label, id, observer, link: Mutex::new(Some(link)), seen: Mutex::default(), setting }
     }
 
-    /// How far the front end has come; none when it was closed.
-    pub fn state(&self) -> Option<State> {
-        Some(match self.link().as_ref()? {
-            Link::VhostUser(link) => link.status().state,
-            Link::E1000(link) => match link.status().state {
-                e1000::State::Waiting => State::Waiting,
-                e1000::State::Connected => State::Connected,
-                e1000::State::Up => State::Up,
-            },
-            Link::Stream(link) if link.is_connected() => State::Up,
-            Link::Stream(_) => State::Waiting,
-        })
+    /// `SWITCH:PORT` of the port that it was made for.
+    pub fn label(&self) -> &str {
+        &self.label
     }
 
-    /// That of a vhost-user port; none when it was closed.
-    pub fn vhost_user(&self) -> Option<Status> {
-        match self.link().as_ref()? {
-            Link::VhostUser(link) => Some(link.status()),
-            Link::E1000(_) | Link::Stream(_) => None,
+    /// How it is doing; as it was seen last, where that cannot be told until then.
+    pub fn look(&self, until: Instant) -> Seen {
+        let link = self.link();
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match link.as_ref() {
+            None => *seen = Seen::default(),
+            Some(Link::VhostUser(link)) => {
+                if let Some(status) = link.status_until(until) {
+                    *seen = Seen { state: Some(status.state), vhost_user: Some(status), ..Seen::default() };
+                }
+            }
+            Some(Link::E1000(link)) => {
+                if let Some(status) = link.status_until(until) {
+                    let state = match status.state {
+                        e1000::State::Waiting => State::Waiting,
+                        e1000::State::Connected => State::Connected,
+                        e1000::State::Up => State::Up,
+                    };
+                    let e1000 = Some((status, link.address()));
+                    *seen = Seen { state: Some(state), e1000, ..Seen::default() };
+                }
+            }
+            Some(Link::Stream(link)) => {
+                let state = if link.is_connected() { State::Up } else { State::Waiting };
+                *seen = Seen { state: Some(state), ..Seen::default() };
+            }
         }
+        seen.memory = match link.as_ref() {
+            Some(Link::VhostUser(link)) => Some(link.memory()),
+            Some(Link::E1000(link)) => Some(link.memory()),
+            Some(Link::Stream(_)) | None => None,
+        };
+        *seen
     }
 
-    /// That of an e1000 port, and its NIC's address; none when it was closed.
-    pub fn e1000(&self) -> Option<(e1000::Status, [u8; 6])> {
-        match self.link().as_ref()? {
-            Link::E1000(link) => Some((link.status(), link.address())),
-            Link::VhostUser(_) | Link::Stream(_) => None,
+    /// Plugs the cable of an e1000 in, or out, and says how long its guest may wait to hear of what was sent. A thread does it,
+    /// which `chore` tells of.
+    pub fn set_nic(&self, on: bool, completion_delay: Duration, chore: impl FnOnce() -> Chore) {
+        let link = self.link();
+        let Some(Link::E1000(link)) = link.as_ref() else { return };
+        let nic = link.nic();
+        let mut setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
+        if setting.wanted.replace((on, completion_delay)) == Some((on, completion_delay)) || setting.is_running {
+            return;
         }
+        setting.is_running = true;
+        let (mine, chore, observer) = (Arc::clone(&self.setting), chore(), Arc::clone(&self.observer));
+        let set = move || {
+            let mut done = None;
+            loop {
+                let wanted = {
+                    let mut setting = mine.lock().unwrap_or_else(PoisonError::into_inner);
+                    setting.is_running = setting.wanted != done;
+                    setting.wanted.filter(|_| setting.is_running)
+                };
+                let Some((on, completion_delay)) = wanted else { return };
+                nic.set_link(on);
+                nic.set_completion_delay(completion_delay);
+                done = wanted;
+            }
+        };
+        // The NIC may be half set: its port is made anew.
+        chore.spawn("set-nic", set, move |place| observer.failed(Defect { role: Role::Thread, place }));
     }
 
-    /// Plugs the cable of an e1000 in, or out, and says how long its guest may wait to hear of what was sent.
-    pub fn set_nic(&self, on: bool, completion_delay: Duration) {
-        if let Some(Link::E1000(link)) = self.link().as_ref() {
-            link.set_link(on);
-            link.set_completion_delay(completion_delay);
-        }
-    }
-
-    /// Ends the connection and removes the socket.
+    /// Ends the connection and removes the socket. The front end can make this last.
     pub fn close(&self) {
         let link = self.link().take();
         drop(link);
@@ -85,6 +151,16 @@ impl FrontEnd {
 
     fn link(&self) -> MutexGuard<'_, Option<Link>> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for FrontEnd {
+    /// One that nobody closed, as its port never came to be: whoever drops it does not wait.
+    fn drop(&mut self) {
+        if let Some(link) = self.link().take() {
+            let label = self.label.clone();
+            Chore::default().spawn("close", move || drop(link), move |place| not_closed(&label, place));
+        }
     }
 }
 
@@ -98,7 +174,7 @@ impl fmt::Debug for FrontEnd {
 #[derive(Debug, Default)]
 pub struct Events {
     next_id: AtomicU64,
-    waiting: Mutex<VecDeque<(u64, Event)>>,
+    waiting: Mutex<BTreeMap<u64, VecDeque<Event>>>,
     news: Notify,
 }
 
@@ -106,6 +182,7 @@ pub struct Events {
 enum Event {
     Connected(bool),
     Fault { reason: &'static str, detail: String },
+    Failed(Defect),
     Refused { reason: &'static str, detail: String },
 }
 
@@ -126,17 +203,18 @@ impl Events {
         (id, Arc::new(Watch { id, events: Arc::clone(self) }))
     }
 
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<(u64, Event)>> {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, VecDeque<Event>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn note(&self, id: u64, event: Event) {
-        let mut waiting = self.waiting();
+        let mut all = self.waiting();
+        let waiting = all.entry(id).or_default();
         if waiting.len() == WAITING_MAX {
             waiting.pop_front();
         }
-        waiting.push_back((id, event));
-        drop(waiting);
+        waiting.push_back(event);
+        drop(all);
         self.news.notify_one();
     }
 }
@@ -150,6 +228,10 @@ impl Observer for Watch {
         self.events.note(self.id, Event::Fault { reason, detail });
     }
 
+    fn failed(&self, defect: Defect) {
+        self.events.note(self.id, Event::Failed(defect));
+    }
+
     fn refused(&self, reason: &'static str, detail: String) {
         self.events.note(self.id, Event::Refused { reason, detail });
     }
@@ -161,29 +243,67 @@ impl Daemon {
         Arc::clone(&self.events)
     }
 
-    /// Takes note of what happened to front ends.
-    pub fn note_events(&mut self) {
+    /// Takes note of what happened to front ends. True when Ringway failed on a port's own thread: that port has a fault now.
+    pub fn note_events(&mut self) -> bool {
+        let mut failed = false;
         let events = std::mem::take(&mut *self.events.waiting());
-        for (id, event) in events {
-            let Some((switch, port)) = self.port_of(id) else { continue };
-            match event {
-                Event::Connected(true) => tracing::info!("port {switch}:{port}: a front end has connected"),
-                Event::Connected(false) => tracing::info!("port {switch}:{port}: the front end has gone"),
-                Event::Fault { reason, detail } => {
-                    tracing::warn!("port {switch}:{port}: the front end loses its connection: {detail}");
-                    self.faults.note(switch, port, reason, detail);
-                }
-                Event::Refused { reason, detail } => {
-                    tracing::warn!("port {switch}:{port}: the front end was refused something: {detail}");
-                    self.faults.note(switch, port, reason, detail);
-                }
+        for (id, events) in events {
+            let Some(key) = self.port_of(id) else { continue };
+            for event in events {
+                failed |= matches!(event, Event::Failed(_));
+                self.note_event(&key, event);
+            }
+        }
+        failed
+    }
+
+    fn note_event(&mut self, key: &Key, event: Event) {
+        if let Event::Failed(defect) = event {
+            let live = self.switches.get(&key.0).and_then(|switch| switch.ports().get(&key.1));
+            // It ends as one does at which a poller failed.
+            live.inspect(|live| live.port.retire(defect, 0));
+            return;
+        }
+        let text = match &event {
+            Event::Failed(_) => return,
+            Event::Connected(true) => ": a front end has connected".to_owned(),
+            Event::Connected(false) => ": the front end has gone".to_owned(),
+            Event::Fault { detail, .. } => format!(": the front end loses its connection: {detail}"),
+            Event::Refused { detail, .. } => format!(": the front end was refused something: {detail}"),
+        };
+        if let Some(line) = self.line(key, &text) {
+            match &event {
+                Event::Connected(_) => tracing::info!("{line}"),
+                Event::Failed(_) | Event::Fault { .. } | Event::Refused { .. } => tracing::warn!("{line}"),
+            }
+        }
+        match event {
+            Event::Connected(_) | Event::Failed(_) => {}
+            Event::Fault { reason, detail } | Event::Refused { reason, detail } => {
+                self.note_fault(key, reason, detail, None);
             }
         }
     }
 
-    fn port_of(&self, id: u64) -> Option<(Name, Name)> {
+    fn port_of(&self, id: u64) -> Option<Key> {
         let mut all = self.switches.iter().flat_map(|(switch, s)| s.ports().iter().map(move |p| (switch, p)));
         let (switch, (port, _)) = all.find(|(_, (_, live))| live.front_end.as_ref().is_some_and(|f| f.id == id))?;
         Some((switch.clone(), port.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_front_end_that_comes_and_goes_all_the_time_pushes_out_no_events_of_other_ports() {
+        let events = Arc::new(Events::default());
+        let [(quiet, mine), (noisy, theirs)] = [(); 2].map(|()| events.observer());
+        mine.fault("bad", "once".to_owned());
+        (0..1000).for_each(|number| theirs.fault("bad", number.to_string()));
+        let waiting = events.waiting();
+        assert_eq!((waiting[&quiet].len(), waiting[&noisy].len()), (1, WAITING_MAX));
+        assert!(matches!(&waiting[&noisy][WAITING_MAX - 1], Event::Fault { detail, .. } if detail == "999"));
     }
 }

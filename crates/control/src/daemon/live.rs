@@ -79,8 +79,9 @@ pub struct LiveSwitch {
     pub settings: Switch,
     ports: BTreeMap<Name, LivePort>,
     table: Arc<MacTable>,
-    /// How often addresses moved in tables before this one.
+    /// How often addresses moved in tables before this one, and how often they were held.
     moved_before: u64,
+    moves_held_before: u64,
     /// The next generation of each index that was ever used.
     generations: Vec<u8>,
     free: VecDeque<u16>,
@@ -128,6 +129,7 @@ impl LiveSwitch {
             ports,
             table,
             moved_before: 0,
+            moves_held_before: 0,
             generations,
             free,
             left: BTreeMap::new(),
@@ -148,6 +150,7 @@ impl LiveSwitch {
         if size(&settings) != size(&self.settings) {
             let before = std::mem::replace(&mut self.table, new_table(&settings)?);
             self.moved_before += before.moved();
+            self.moves_held_before += before.moves_held();
         }
         self.settings = settings;
         self.built = None;
@@ -327,6 +330,11 @@ impl LiveSwitch {
         self.moved_before + self.table.moved()
     }
 
+    /// How often an address turned up at another port than before and did not move, because it had moved shortly before.
+    pub fn moves_held(&self) -> u64 {
+        self.moves_held_before + self.table.moves_held()
+    }
+
     /// Something that ports refer to has changed.
     pub fn rebuild(&mut self) {
         self.built = None;
@@ -365,6 +373,22 @@ mod tests {
         assert!(switch.left.is_empty());
         assert_eq!(come(&mut switch, "b"), a);
     }
+
+    #[test]
+    fn moves_are_counted_on_when_the_table_is_replaced() {
+        let mut switch = LiveSwitch::new("lan0".parse().unwrap(), Switch::default()).unwrap();
+        let owners = ["a", "b"].map(|name| Owner::new(come(&mut switch, name), 0));
+        for times in 1..=2 {
+            for owner in [owners[0], owners[1], owners[0], owners[1]] {
+                switch.table.learn(data::Mac::new([2, 0, 0, 0, 0, 1]), owner, 1, |_| true);
+            }
+            assert_eq!((switch.moved(), switch.moves_held()), (2 * times, times));
+            let mac_limit = switch.settings.mac_limit - 1;
+            switch.change(Switch { mac_limit, ..switch.settings.clone() }).unwrap();
+            assert_eq!((switch.moved(), switch.moves_held()), (2 * times, times), "in another table");
+        }
+    }
+
     #[test]
     fn a_change_that_is_given_up_leaves_the_addresses_and_their_count_as_they_were() {
         let settings = Switch { mac_limit: 2, ..Switch::default() };

@@ -3,8 +3,10 @@
 //! - [`running`]: what is to run, and what a request would make of it (pure).
 //! - [`live`]: switches and ports that run, as pollers take them.
 //! - [`change`]: from one to the other, whole or not at all.
+//! - [`chores`]: what a client can make last, without the daemon's lock.
 //! - [`attach`]: clients come and go.
 //! - `front_end`: so do those of vhost-user, e1000 and stream ports.
+//! - `faults`, `defects`: what ports did wrong, and where Ringway itself failed.
 //! - `limits`: rates, as pollers keep them.
 //! - `reopen`: devices that were lost are tried again.
 //! - `capture`: frames are shown to those who asked for them.
@@ -12,11 +14,13 @@
 //! - [`serve`]: the process: sockets, signals, timers.
 //!
 //! One lock guards the [`Daemon`]. The control thread and the attach thread take it; pollers never do: they get
-//! immutable topologies.
+//! immutable topologies. Nothing that a client can make last happens with the lock: see [`chores`].
 
 pub mod attach;
 mod capture;
 pub mod change;
+pub mod chores;
+mod defects;
 mod faults;
 mod front_end;
 mod limits;
@@ -29,6 +33,7 @@ mod reopen;
 pub mod report;
 pub mod running;
 pub mod serve;
+mod slow;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -37,16 +42,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringway_engine::{Engine, EngineSettings, Topology};
+use ringway_memory::Quota;
 use ringway_ports::process::{ClientId, Ender};
 use tokio::sync::Notify;
 
 pub use port_ref::PortRef;
-pub use refused::Refused;
+pub use refused::{Refused, UNAVAILABLE};
 
 use crate::config::check::Made;
 use crate::config::node::Node;
 use crate::config::{self, Config, Create, Name, Placement};
 use capture::Captures;
+use chores::Chores;
+use defects::Defects;
 use faults::Faults;
 use front_end::Events;
 use limits::Buckets;
@@ -61,6 +69,8 @@ pub struct Daemon {
     engine_started: Instant,
     /// How long each of its pollers was free, as it was last said.
     free: Vec<Duration>,
+    /// Which of them did not go round their loops when that was looked at last.
+    stuck: Vec<usize>,
     engine_changed: Arc<Notify>,
     switches: BTreeMap<Name, LiveSwitch>,
     buckets: Buckets,
@@ -69,11 +79,14 @@ pub struct Daemon {
     ender: Option<Ender>,
     next_colour: u32,
     faults: Faults,
+    defects: Defects,
     /// Of front ends, by their ports' own threads.
     events: Arc<Events>,
     /// Configured ports that have no device or socket at present.
     lost: BTreeMap<Name, Lost>,
     captures: Captures,
+    /// What was begun for changes and may not be done yet.
+    chores: Chores,
     started: Instant,
 }
 
@@ -90,6 +103,7 @@ impl Daemon {
             engine,
             engine_started: Instant::now(),
             free: Vec::new(),
+            stuck: Vec::new(),
             engine_changed: Arc::default(),
             switches: BTreeMap::new(),
             buckets: Buckets::default(),
@@ -97,18 +111,32 @@ impl Daemon {
             ender: None,
             next_colour: 0,
             faults: Faults::default(),
+            defects: Defects::default(),
             events: Arc::default(),
             lost: BTreeMap::new(),
             captures: Captures::default(),
+            chores: Chores::default(),
             started: Instant::now(),
         };
         daemon.running.config = config::Config {
             engine: target.engine.clone(),
             attach: target.attach.clone(),
+            memory: target.memory,
             ..config::Config::default()
         };
+        if !ringway_memory::bounds_holes() {
+            tracing::warn!(
+                "userfaultfd(2) cannot be had: front ends can make the daemon allocate memory (holes is without effect)"
+            );
+        }
+        daemon.bound_memory();
         daemon.apply(target, "")?;
         Ok(daemon)
+    }
+
+    /// Bounds what all front ends may give together.
+    fn bound_memory(&self) {
+        Quota::total().set_limits(open::limits_of_all(self.running.config.memory));
     }
 
     /// Lets the daemon end clients of this attach server.
@@ -161,8 +189,11 @@ impl Daemon {
         let (switch, name) = self.find(port)?;
         if self.is_configured(&switch, &name) {
             let target = self.running.without_port(&name)?;
-            return self.apply(target, &format!("port.{name}."));
+            let changes = self.apply(target, &format!("port.{name}."))?;
+            self.defects.forgive(&(switch, name));
+            return Ok(changes);
         }
+        self.defects.forgive(&(switch.clone(), name.clone()));
         self.end_port(&switch, &name, "the port was deleted");
         Ok(vec![format!("removed port {name}")])
     }
@@ -225,12 +256,17 @@ impl Daemon {
         Ok(changes)
     }
 
-    /// Ends every port. Sockets and devices are gone when it returns.
+    /// Ends every port. Sockets and devices are gone once that has settled.
     pub fn end(&mut self) {
-        self.switches.clear();
+        for switch in std::mem::take(&mut self.switches).into_values() {
+            switch
+                .ports()
+                .values()
+                .filter_map(|live| live.front_end.clone())
+                .for_each(|front_end| self.retire(front_end));
+        }
         self.lost.clear();
         self.publish();
-        self.settle();
     }
 
     /// A descriptor that becomes readable when a port has a fault. Another engine has another.
@@ -275,7 +311,9 @@ impl Daemon {
     fn find(&self, port: &PortRef) -> Result<(Name, Name), Refused> {
         let configured = self.running.config.ports.iter().map(|(name, port)| (&port.switch, name));
         let live = self.switches.iter().flat_map(|(switch, s)| s.ports().keys().map(move |name| (switch, name)));
-        let mut found: Vec<_> = configured.chain(live).filter(|(switch, name)| port.means(switch, name)).collect();
+        let disabled = self.defects.all_disabled().map(|((switch, name), _)| (switch, name));
+        let mut found: Vec<_> =
+            configured.chain(live).chain(disabled).filter(|(switch, name)| port.means(switch, name)).collect();
         found.sort();
         found.dedup();
         match found.as_slice() {
@@ -291,6 +329,9 @@ impl Daemon {
     /// Takes a live port away at once and tells its client why.
     fn end_port(&mut self, switch: &Name, name: &Name, reason: &str) {
         let Some(live) = self.take_out(switch, name) else { return };
+        if let Some(front_end) = live.front_end {
+            self.retire(front_end);
+        }
         if let Some(client) = live.client {
             self.clients.remove(&client);
             self.end_client(client, reason);
@@ -367,5 +408,5 @@ fn start_engine(settings: &config::Engine) -> Result<Engine, Refused> {
         batch: settings.batch as usize,
         pacing: settings.pacing,
     };
-    Engine::start(&settings).map_err(|e| Refused::Failed(format!("cannot start the pollers: {e}")))
+    Engine::start(&settings).map_err(|why| Refused::by_system(format!("cannot start the pollers: {why}"), &why))
 }

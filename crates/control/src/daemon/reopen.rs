@@ -22,9 +22,14 @@ pub(super) struct Lost {
 impl Daemon {
     /// Notes that a configured port is not there because of `why`. Clients of process ports come by themselves.
     pub(super) fn lose(&mut self, switch: &Name, name: &Name, why: String) {
+        self.lose_for(switch, name, why, AGAIN_AFTER);
+    }
+
+    /// The same; it is tried again after this time.
+    pub(super) fn lose_for(&mut self, switch: &Name, name: &Name, why: String, time: Duration) {
         let mine = |port: &&Port| port.switch == *switch && port.kind != Kind::Process;
         if self.running.config.ports.get(name).filter(mine).is_some() {
-            self.lost.insert(name.clone(), Lost { why, again: Instant::now() + AGAIN_AFTER });
+            self.lost.insert(name.clone(), Lost { why, again: Instant::now() + time });
         }
     }
 
@@ -49,7 +54,9 @@ impl Daemon {
             let Some(settings) = self.running.config.ports.get(&name).cloned() else { continue };
             match self.try_open(&name, &settings) {
                 Ok(()) => {
-                    tracing::info!("port {}:{name} is back", settings.switch);
+                    if let Some(line) = self.line(&(settings.switch.clone(), name.clone()), " is back") {
+                        tracing::info!("{line}");
+                    }
                     self.lost.remove(&name);
                     found = true;
                 }
@@ -68,7 +75,9 @@ impl Daemon {
 
     /// Opens again a running port that was closed.
     pub(super) fn open_again(&mut self, switch: &Name, name: &Name) {
-        self.take_out(switch, name);
+        if let Some(front_end) = self.take_out(switch, name).and_then(|live| live.front_end) {
+            self.retire(front_end);
+        }
         let Some(settings) = self.running.config.ports.get(name).cloned() else { return };
         if let Err(why) = self.try_open(name, &settings) {
             tracing::error!("port {switch}:{name} cannot be opened again: {why}");
@@ -82,7 +91,8 @@ impl Daemon {
         if !switch.has_room() {
             return Err("its switch is full".to_owned());
         }
-        let new = open::port(name, settings, poller, self.running.runtime_dir(), &self.events)?;
+        let opened = open::port(name, settings, poller, self.running.runtime_dir(), &self.events);
+        let new = opened.map_err(|refused| refused.to_string())?;
         switch.insert(name.clone(), new);
         Ok(())
     }

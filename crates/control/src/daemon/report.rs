@@ -7,26 +7,36 @@ use ringway_ports::vhost_user::State;
 use ringway_switch::policy::Egress;
 use ringway_switch::{CountersReading, Policy};
 
+use super::defects::Pause;
 use super::live::LivePort;
+use super::slow::slow_status;
 use super::{Daemon, Refused, limits, unknown};
 use crate::api::features::feature_names;
 use crate::api::identity::IdentityStatus;
 use crate::api::limits::BucketStatus;
 use crate::api::switch::SwitchKeys;
 use crate::api::types::{
-    E1000Status, FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, StreamStatus, SwitchStatus, Traffic,
-    VhostUserStatus,
+    E1000Status, FdbEntry, MemoryStatus, MoveStatus, PollerStatus, PortStatus, Status, StreamStatus, SwitchStatus,
+    Traffic, VhostUserStatus,
 };
 use crate::config::e1000::address;
 use crate::config::units::{show_duration, show_rate};
 use crate::config::{E1000, Kind, Name, Port, Socket, VhostUser};
+use crate::inject;
+
+/// How long a status may wait for what ports' threads have at the moment, all ports together.
+const LOOK_WITHIN: Duration = Duration::from_millis(20);
 
 impl Daemon {
     /// Everything, at about one moment.
     pub fn status(&mut self) -> Status {
+        inject::at("status");
         let (readings, age) = (self.engine.readings(), self.engine_started.elapsed());
         self.free.resize(readings.len(), Duration::ZERO);
         let pollers = readings.iter().zip(&mut self.free).map(|(reading, free)| poller_status(reading, age, free));
+        let pollers: Vec<PollerStatus> = pollers.collect();
+        let pollers = pollers.into_iter().enumerate();
+        let pollers = pollers.map(|(number, status)| PollerStatus { stuck: self.stuck.contains(&number), ..status });
         let pollers = pollers.collect();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -37,16 +47,31 @@ impl Daemon {
             pollers,
             captures: self.captures.report(),
             faults: self.faults.report(),
+            fault_counts: self.faults.totals(),
         }
     }
 
     fn ports(&self) -> Vec<PortStatus> {
         let live = self.switches.iter().flat_map(|(switch, s)| s.ports().iter().map(move |p| (switch, p)));
-        let mut ports: Vec<PortStatus> = live.map(|(_, (name, port))| live_status(name, port)).collect();
+        // Those whose guests keep their threads waiting are told as they were seen last.
+        let until = Instant::now() + LOOK_WITHIN;
+        let mut ports: Vec<PortStatus> = live.map(|(_, (name, port))| live_status(name, port, until)).collect();
         let is_live =
             |name: &Name, port: &Port| self.switches.get(&port.switch).is_some_and(|s| s.ports().contains_key(name));
         let absent = self.running.config.ports.iter().filter(|(name, port)| !is_live(name, port));
         ports.extend(absent.map(|(name, port)| self.absent_status(name, port)));
+        let is_configured =
+            |switch: &Name, name: &Name| self.running.config.ports.get(name).is_some_and(|port| port.switch == *switch);
+        let disabled = self.defects.all_disabled().filter(|((switch, name), _)| !is_configured(switch, name));
+        ports.extend(disabled.map(|((switch, name), disabled)| {
+            let settings = Port::new(switch.clone(), disabled.kind, name);
+            let status = settings_status(name, &settings, "disabled", None);
+            PortStatus { detail: Some(disabled_text(switch, name, &disabled.why)), ..status }
+        }));
+        let mut faults = self.faults.counts();
+        for port in &mut ports {
+            port.faults = faults.remove(&(port.switch.clone(), port.name.clone())).unwrap_or_default();
+        }
         ports.sort_by(|a, b| (&a.switch, &a.name).cmp(&(&b.switch, &b.name)));
         ports
     }
@@ -59,7 +84,17 @@ impl Daemon {
     fn absent_status(&self, name: &Name, port: &Port) -> PortStatus {
         let left = self.switches.get(&port.switch).and_then(|switch| switch.left(name));
         let policy = left.and_then(|left| left.policy.as_ref());
+        let disabled = self.defects.disabled(&port.switch, name);
+        let pause = self.defects.pause_of(&port.switch, name, Instant::now());
         let status = match port.kind {
+            _ if disabled.is_some() => {
+                let detail = disabled.map(|disabled| disabled_text(&port.switch, name, &disabled.why));
+                PortStatus { detail, ..settings_status(name, port, "disabled", policy) }
+            }
+            _ if pause.is_some() => {
+                let detail = pause.as_ref().map(paused_text);
+                PortStatus { detail, ..settings_status(name, port, "paused", policy) }
+            }
             Kind::Process => settings_status(name, port, "waiting", policy),
             _ => {
                 let why = self.lost.get(name).map(|lost| format!("{}; tried again every second", lost.why));
@@ -96,11 +131,34 @@ impl Daemon {
         Ok(entries)
     }
 
+    /// Looks whether every poller has gone round its loop since this was called last, and logs which has not. True when all have.
+    pub fn look_at_pollers(&mut self) -> bool {
+        let stuck = self.engine.stuck_pollers();
+        for poller in stuck.iter().filter(|poller| !self.stuck.contains(poller)) {
+            tracing::error!(
+                "poller {poller} is stuck: it serves no port. The watchdog of the service manager is not fed"
+            );
+        }
+        for poller in self.stuck.iter().filter(|poller| !stuck.contains(poller)) {
+            tracing::warn!("poller {poller} goes on");
+        }
+        self.stuck = stuck;
+        self.stuck.is_empty()
+    }
+
     /// Forgets addresses that have not been heard for their switch's ageing time.
     pub fn sweep(&mut self) {
         let now = ringway_engine::seconds(Instant::now());
         self.switches.values_mut().for_each(|switch| switch.sweep(now));
     }
+}
+
+fn disabled_text(switch: &Name, name: &Name, why: &str) -> String {
+    format!("disabled: {why}; to enable it: ringway port enable {switch}:{name}")
+}
+
+fn paused_text(pause: &Pause) -> String {
+    format!("paused: {}; it works again in {} s", pause.why, pause.left.as_millis().div_ceil(1000))
 }
 
 fn switch_status(name: &Name, switch: &super::live::LiveSwitch) -> SwitchStatus {
@@ -109,6 +167,7 @@ fn switch_status(name: &Name, switch: &super::live::LiveSwitch) -> SwitchStatus 
         settings: SwitchKeys::of(&switch.settings),
         ports: switch.ports().len(),
         moved: switch.moved(),
+        moves_held: switch.moves_held(),
         moves: moves(switch),
     }
 }
@@ -125,6 +184,7 @@ fn moves(switch: &super::live::LiveSwitch) -> Vec<MoveStatus> {
             to: to.map(ToString::to_string),
             count: moved.count,
             duplicate: moved.is_duplicate,
+            held: moved.held,
             age: now.saturating_sub(moved.second).into(),
         })
         .collect();
@@ -143,6 +203,7 @@ fn poller_status(reading: &PollerReading, age: Duration, free: &mut Duration) ->
         free: free.as_secs_f64(),
         passes: reading.passes,
         sleeps: reading.sleeps,
+        stuck: false,
     }
 }
 
@@ -165,6 +226,12 @@ fn settings_status(name: &Name, port: &Port, state: &str, policy: Option<&Policy
         mirror: port.mirror.iter().map(ToString::to_string).collect(),
         mirror_direction: (!port.mirror.is_empty()).then(|| port.mirror_direction.as_str().to_owned()),
         device: port.device.clone(),
+        memory: matches!(port.kind, Kind::VhostUser | Kind::E1000).then(|| MemoryStatus {
+            size: port.memory.size,
+            most_mappings: port.memory.mappings.into(),
+            holes: port.memory.holes,
+            ..MemoryStatus::default()
+        }),
         vhost_user: port
             .vhost_user
             .as_ref()
@@ -207,23 +274,22 @@ fn e1000_settings(name: &Name, port: &Port, nic: &E1000, socket: &Socket) -> E10
     }
 }
 
-fn live_status(name: &Name, live: &LivePort) -> PortStatus {
-    let front_end = live.front_end.as_ref();
-    let state = match (live.port.fault(), front_end.and_then(|front_end| front_end.state())) {
+fn live_status(name: &Name, live: &LivePort, until: Instant) -> PortStatus {
+    let seen = live.front_end.as_ref().map(|front_end| front_end.look(until)).unwrap_or_default();
+    let state = match (live.port.fault(), seen.state) {
         (Some(_), _) => "failed",
         (None, None | Some(State::Up)) => "up",
         (None, Some(State::Waiting)) => "waiting",
         (None, Some(State::Connected)) => "connected",
     };
     let settings = settings_status(name, &live.settings, state, live.policy.as_ref());
-    let now = front_end.and_then(|front_end| front_end.vhost_user());
-    let vhost_user = settings.vhost_user.zip(now).map(|(settings, now)| VhostUserStatus {
+    let vhost_user = settings.vhost_user.zip(seen.vhost_user).map(|(settings, now)| VhostUserStatus {
         features: feature_names(now.features),
         queues: now.queues,
         ring_size: now.ring_size,
         ..settings
     });
-    let now = front_end.and_then(|front_end| front_end.e1000());
+    let now = seen.e1000;
     let e1000 = settings.e1000.zip(now).map(|(settings, (now, address))| E1000Status {
         address: ringway_switch::Mac::new(address).to_string(),
         interrupts: now.interrupts.to_owned(),
@@ -236,7 +302,14 @@ fn live_status(name: &Name, live: &LivePort) -> PortStatus {
         interrupts_raised: now.accesses.interrupts,
         ..settings
     });
-    counted(PortStatus { poller: Some(live.poller), vhost_user, e1000, ..settings }, &live.counters())
+    let slow = slow_status(&live.source.slow());
+    let memory = settings.memory.zip(seen.memory).map(|(settings, now)| MemoryStatus {
+        mapped: now.bytes,
+        mappings: now.mappings,
+        filled: now.holes,
+        ..settings
+    });
+    counted(PortStatus { poller: Some(live.poller), memory, vhost_user, e1000, slow, ..settings }, &live.counters())
 }
 
 fn counted(status: PortStatus, counters: &CountersReading) -> PortStatus {
@@ -246,6 +319,7 @@ fn counted(status: PortStatus, counters: &CountersReading) -> PortStatus {
         drops: counters.drops().map(|(reason, count)| (reason.name().to_owned(), count)).collect(),
         kicks: counters.kicks,
         calls: counters.calls,
+        moves_held: counters.moves_held,
         ..status
     }
 }

@@ -4,15 +4,15 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ringway_engine::{Attached, Signal, Source, Topology};
+use ringway_engine::{Attached, Signal, SlowReading, Source, Topology};
 use ringway_memory::Mapping;
 use ringway_switch::{
-    Asked, Batch, Bell, Counters, Discarded, DropReason, Frames, Input, Mac, MacMap, MacTable, Member, News, Output,
-    Owner, Policy, Port, PortFault, Spreads, Switch,
+    Accepts, Asked, Batch, Bell, Counters, Discarded, DropReason, Forward, Frames, Input, Mac, MacMap, MacTable,
+    Member, News, Output, Owner, Policy, Port, PortFault, Spreads, Switch, giving,
 };
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::CpuSet;
@@ -48,6 +48,37 @@ pub struct Received {
     pub at: Instant,
 }
 
+/// What a port is asked, where a test can have it panic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    Collect,
+    Collected,
+    Release,
+    Keeps,
+    Keep,
+    Discard,
+    DiscardsLike,
+    DiscardLike,
+    Pending,
+    HasFrames,
+    Arm,
+    Disarm,
+    HasNews,
+    ArmForNews,
+    NeedsLooks,
+    InputDropped,
+    Accepts,
+    Queues,
+    Room,
+    Deliver,
+    Delivering,
+    Delivered,
+    CountLate,
+    RingFrames,
+    RingRoom,
+    RingDue,
+}
+
 /// One station: what its client and its port share.
 pub struct Station {
     pub number: u16,
@@ -61,7 +92,7 @@ pub struct Station {
     pub ends: AtomicU64,
     received: Mutex<VecDeque<Received>>,
     /// Most frames that wait to be read; more are lost.
-    room: usize,
+    pub room: AtomicUsize,
     kick: OwnedFd,
     pub call: OwnedFd,
     armed: AtomicBool,
@@ -74,8 +105,14 @@ pub struct Station {
     /// How often a poller began to take a batch from it, and had taken one.
     pub entered: AtomicU64,
     pub batches: AtomicU64,
+    /// What it costs to take a batch from it, and to give it one.
+    pub costs: [Cost; 2],
+    /// What it costs to ask it for a kick.
+    pub asking: Cost,
     /// Times that a poller asked for a kick.
     pub arms: AtomicU64,
+    /// What happens at that moment, once.
+    pub on_arm: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// How often asking it finds somebody else at it.
     pub busy: AtomicU64,
     /// Frames cannot be taken from it while a test has this.
@@ -83,10 +120,73 @@ pub struct Station {
     /// Before and after each call.
     pub calls: Mutex<Vec<(Instant, Instant)>>,
     pub port: Arc<Port>,
+    /// Steps that panic once, as bits.
+    traps: AtomicU32,
+    /// Which of its parts have panicked, and how often one was used all the same.
+    broken: AtomicU32,
+    pub used_broken: AtomicU64,
+    /// How often a poller gave back what it took, and how often the input was dropped.
+    pub releases: AtomicU64,
+    pub drops: AtomicU64,
+    /// How its input and output answer.
+    pub keeps: AtomicBool,
+    pub discards_like: AtomicBool,
+    pub rings_later: AtomicBool,
+    /// It is given what others left for it when it is told of room.
+    pub gives_left: AtomicBool,
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What an access to a client's memory costs a poller, in nanoseconds.
+#[derive(Default)]
+pub struct Cost {
+    /// A page fault lets it wait.
+    pub stall: AtomicU64,
+    /// It computes.
+    pub work: AtomicU64,
+    /// How often it began to be paid, and was.
+    began: AtomicU64,
+    pub paid: AtomicU64,
+}
+
+impl Cost {
+    /// Whether somebody is paying now.
+    pub fn is_paying(&self) -> bool {
+        let paid = self.paid.load(Ordering::SeqCst);
+        self.began.load(Ordering::SeqCst) > paid
+    }
+
+    fn pay(&self) {
+        self.began.fetch_add(1, Ordering::SeqCst);
+        self.pay_all();
+        self.paid.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn pay_all(&self) {
+        let stall = Duration::from_nanos(self.stall.load(Ordering::Relaxed));
+        if stall > Duration::ZERO {
+            // Each page of a new mapping is a fault.
+            let page = Mapping::private(4096).expect("memory");
+            assert!(page.whole().write(&[1; 64]));
+            std::thread::sleep(stall);
+        }
+        let work = Duration::from_nanos(self.work.load(Ordering::Relaxed));
+        if work > Duration::ZERO {
+            let began = cpu_time();
+            while cpu_time() - began < work {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// CPU time of the calling thread.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Its side that frames come in by.
@@ -96,10 +196,19 @@ struct In {
     taken: usize,
 }
 
+impl Drop for In {
+    fn drop(&mut self) {
+        self.station.drops.fetch_add(1, Ordering::SeqCst);
+        self.station.step(Step::InputDropped);
+    }
+}
+
 impl Input for In {
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+        self.station.step(Step::Collect);
         self.station.entered.fetch_add(1, Ordering::Relaxed);
         let _held = lock(&self.station.hold);
+        self.station.costs[0].pay();
         let flood = *lock(&self.station.floods);
         let queue = lock(&self.station.to_send);
         let mut put = |to, number| {
@@ -129,10 +238,42 @@ impl Input for In {
             }
         }
         self.station.batches.fetch_add(1, Ordering::Relaxed);
+        self.station.step(Step::Collected);
         Ok(())
     }
 
+    fn keeps(&self) -> bool {
+        self.station.step(Step::Keeps);
+        self.station.keeps.load(Ordering::Relaxed)
+    }
+
+    fn keep(&mut self, frames: usize) {
+        self.station.step(Step::Keep);
+        self.taken = frames;
+    }
+
+    fn discards_like(&self) -> bool {
+        self.station.step(Step::DiscardsLike);
+        self.station.discards_like.load(Ordering::Relaxed)
+    }
+
+    fn discard_like(&mut self, _: &[u8; 12], _: usize) -> Result<Discarded, PortFault> {
+        self.station.step(Step::DiscardLike);
+        Ok(Discarded::default())
+    }
+
+    fn has_frames(&mut self) -> bool {
+        self.station.step(Step::HasFrames);
+        self.pending()
+    }
+
+    fn needs_looks(&mut self) -> bool {
+        self.station.step(Step::NeedsLooks);
+        false
+    }
+
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
+        self.station.step(Step::Discard);
         let mut queue = lock(&self.station.to_send);
         let frames = if lock(&self.station.floods).is_some() { most } else { most.min(queue.len()) };
         let there = frames.min(queue.len());
@@ -141,33 +282,48 @@ impl Input for In {
     }
 
     fn release(&mut self) {
+        self.station.step(Step::Release);
+        self.station.releases.fetch_add(1, Ordering::SeqCst);
         if lock(&self.station.floods).is_none() {
-            lock(&self.station.to_send).drain(..self.taken);
+            let mut queue = lock(&self.station.to_send);
+            // A flood may have ended meanwhile, of which nothing is there.
+            let there = self.taken.min(queue.len());
+            queue.drain(..there);
         }
         self.taken = 0;
     }
 
     fn pending(&mut self) -> bool {
+        self.station.step(Step::Pending);
         !self.station.device && (lock(&self.station.floods).is_some() || !lock(&self.station.to_send).is_empty())
     }
 
     fn arm(&mut self) -> bool {
+        self.station.step(Step::Arm);
         self.station.arms.fetch_add(1, Ordering::Relaxed);
+        self.station.asking.pay();
         self.station.armed.store(true, Ordering::SeqCst);
+        let on_arm = lock(&self.station.on_arm).take();
+        if let Some(on_arm) = on_arm {
+            on_arm();
+        }
         self.pending()
     }
 
     fn disarm(&mut self) {
+        self.station.step(Step::Disarm);
         self.station.armed.store(false, Ordering::SeqCst);
     }
 
     fn has_news(&mut self) -> bool {
+        self.station.step(Step::HasNews);
         let has = self.station.news.swap(false, Ordering::SeqCst);
         self.station.seen.fetch_add(has.into(), Ordering::SeqCst);
         has
     }
 
     fn arm_for_news(&mut self) -> bool {
+        self.station.step(Step::ArmForNews);
         self.station.armed_for_news.store(true, Ordering::SeqCst);
         self.station.news.load(Ordering::SeqCst)
     }
@@ -184,11 +340,35 @@ impl Out {
 }
 
 impl Output for Out {
+    fn accepts(&self) -> Accepts {
+        self.step(Step::Accepts);
+        Accepts::NOTHING
+    }
+
+    fn queues(&mut self, _: Frames<'_, '_>) -> Option<&[u8]> {
+        self.step(Step::Queues);
+        None
+    }
+
+    fn room(&mut self, _: Frames<'_, '_>) -> Option<(usize, usize)> {
+        self.step(Step::Room);
+        None
+    }
+
+    fn count_late(&mut self, _: &Counters) {
+        self.step(Step::CountLate);
+    }
+
     fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
         let Some(station) = self.station() else { return Ok(()) };
+        station.step(Step::Deliver);
+        station.costs[1].pay();
         let mut received = lock(&station.received);
-        for frame in frames {
-            if received.len() >= station.room {
+        for (count, frame) in frames.enumerate() {
+            if count == 1 {
+                station.step(Step::Delivering);
+            }
+            if received.len() >= station.room.load(Ordering::Relaxed) {
                 counters.drop_out(DropReason::ReceiverFull, 1);
                 continue;
             }
@@ -198,12 +378,37 @@ impl Output for Out {
             received.push_back(Received { from, number, at: Instant::now() });
             counters.add_out(1, frame.len() as u64);
         }
+        station.step(Step::Delivered);
         Ok(())
     }
 }
 
 impl Bell for Out {
+    fn ring_due(&self, news: News, _: u64) -> Asked {
+        self.step(Step::RingDue);
+        self.ring_at_once(news)
+    }
+
     fn ring(&self, news: News) -> Asked {
+        let Some(station) = self.station() else { return Asked::Unwanted };
+        match news {
+            News::Room if station.gives_left.load(Ordering::Relaxed) => giving(|| station.step(Step::RingRoom)),
+            News::Room => station.step(Step::RingRoom),
+            News::Frames => station.step(Step::RingFrames),
+        }
+        if news == News::Frames && station.rings_later.load(Ordering::Relaxed) {
+            return Asked::Later { due: ringway_engine::nanoseconds(), called: false };
+        }
+        self.ring_at_once(news)
+    }
+}
+
+impl Out {
+    fn step(&self, step: Step) {
+        self.station().inspect(|station| station.step(step));
+    }
+
+    fn ring_at_once(&self, news: News) -> Asked {
         let Some(station) = self.station() else { return Asked::Unwanted };
         if news == News::Room {
             return Asked::Unwanted;
@@ -223,11 +428,44 @@ impl Bell for Out {
 }
 
 impl Station {
+    /// Has the port panic when it is asked this next time.
+    pub fn trap(&self, step: Step) {
+        self.traps.fetch_or(1 << step as u32, Ordering::SeqCst);
+    }
+
+    /// Whether a trap has not been met yet.
+    pub fn is_trapped(&self, step: Step) -> bool {
+        self.traps.load(Ordering::SeqCst) & 1 << step as u32 != 0
+    }
+
+    fn step(&self, step: Step) {
+        // Input, output, bell; the end of an input is no use of it.
+        let part =
+            1 << (u32::from(step as u32 >= Step::Accepts as u32) + u32::from(step as u32 >= Step::RingFrames as u32));
+        if self.broken.load(Ordering::Relaxed) & part != 0 && step != Step::InputDropped {
+            self.used_broken.fetch_add(1, Ordering::SeqCst);
+        }
+        let bit = 1 << step as u32;
+        if self.traps.load(Ordering::Relaxed) & bit != 0 && self.traps.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
+            self.broken.fetch_or(part, Ordering::SeqCst);
+            panic!("injected: {step:?}");
+        }
+    }
+
     /// Sends a frame, and wakes the poller if it sleeps.
     pub fn send(&self, to: u16, number: u64) {
         lock(&self.to_send).push_back((to, number));
         fence(Ordering::SeqCst);
         if self.armed.swap(false, Ordering::SeqCst) || self.device {
+            rustix::io::write(&self.kick, &1u64.to_ne_bytes()).expect("kicks");
+        }
+    }
+
+    /// Sends several frames at once, so that they are of one batch if there is room.
+    pub fn send_together(&self, frames: impl Iterator<Item = (u16, u64)>) {
+        lock(&self.to_send).extend(frames);
+        fence(Ordering::SeqCst);
+        if self.armed.swap(false, Ordering::SeqCst) {
             rustix::io::write(&self.kick, &1u64.to_ne_bytes()).expect("kicks");
         }
     }
@@ -307,6 +545,17 @@ impl Lan {
 
     /// The same; ports have these policies.
     pub fn with_policies(stations: u16, room: usize, devices: u16, policy: impl Fn(u16) -> Option<Policy>) -> Lan {
+        Lan::forwarded(stations, room, devices, policy, |map| Box::new(map))
+    }
+
+    /// The same; this decides where frames go.
+    pub fn forwarded(
+        stations: u16,
+        room: usize,
+        devices: u16,
+        policy: impl Fn(u16) -> Option<Policy>,
+        forward: impl FnOnce(MacMap) -> Box<dyn Forward>,
+    ) -> Lan {
         let descriptor = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
         let station = |number: u16| {
             let out = Out::default();
@@ -318,7 +567,7 @@ impl Lan {
                 ends: AtomicU64::new(0),
                 floods: Mutex::default(),
                 received: Mutex::default(),
-                room,
+                room: AtomicUsize::new(room),
                 kick: descriptor(),
                 call: descriptor(),
                 armed: AtomicBool::new(false),
@@ -328,11 +577,23 @@ impl Lan {
                 wish: AtomicBool::new(false),
                 entered: AtomicU64::new(0),
                 batches: AtomicU64::new(0),
+                costs: Default::default(),
+                asking: Cost::default(),
                 arms: AtomicU64::new(0),
+                on_arm: Mutex::default(),
                 busy: AtomicU64::new(0),
                 hold: Mutex::default(),
                 calls: Mutex::default(),
                 port,
+                traps: AtomicU32::new(0),
+                broken: AtomicU32::new(0),
+                used_broken: AtomicU64::new(0),
+                releases: AtomicU64::new(0),
+                drops: AtomicU64::new(0),
+                keeps: AtomicBool::new(false),
+                discards_like: AtomicBool::new(false),
+                rings_later: AtomicBool::new(false),
+                gives_left: AtomicBool::new(false),
             });
             *lock(&out.0) = Some(Arc::clone(&station));
             station
@@ -355,9 +616,14 @@ impl Lan {
             })
             .collect();
         let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
-        let forward = MacMap::new(&members);
-        let switch = Switch::new("lan0", members, table, Box::new(forward), Spreads::default());
+        let forward = forward(MacMap::new(&members));
+        let switch = Switch::new("lan0", members, table, forward, Spreads::default());
         Lan { switch: Arc::new(switch), stations, sources }
+    }
+
+    /// Whether station `n` takes pollers too much time.
+    pub fn slow(&self, n: usize) -> SlowReading {
+        self.sources[n].slow()
     }
 
     /// Port `n` on poller `place(n)` with weight `weight(n)`.

@@ -147,6 +147,11 @@ impl Core {
     }
 }
 
+/// The number of the register of EITR at `offset`, which is in EITR's range.
+fn eitr(offset: u32) -> usize {
+    (offset.saturating_sub(EITR) / 4) as usize
+}
+
 /// The configuration space of a model.
 fn config(model: Model, ids: &PciIds) -> ConfigSpace {
     match model {

@@ -89,6 +89,8 @@ impl Device {
                 (None, None)
             }
         };
+        // This writes to the guest's memory, which may take long; others wait for the output, but not for the input.
+        drop(output);
         self.begin_block(&input);
     }
 

@@ -6,10 +6,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use ringway_engine::nanoseconds;
+use ringway_memory::Quota;
 use ringway_switch::{Asked, Moderation, Pace};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -58,6 +59,8 @@ pub(super) struct Device {
     pub(super) core: Mutex<Core>,
     pub(super) page: RingPage,
     pub(super) account: Account,
+    /// How much memory front ends may give.
+    pub(super) quota: Arc<Quota>,
     pub(super) input: Arc<Mutex<InputSide>>,
     pub(super) output: Mutex<OutputSide>,
     interrupting: Mutex<Interrupting>,
@@ -111,6 +114,7 @@ impl Device {
             csb: settings.csb && settings.model == Model::E1000,
             page,
             account: Account::default(),
+            quota: Quota::of_port(settings.memory),
             input: Arc::new(Mutex::new(core.new_input())),
             output: Mutex::new(core.new_output(PacketBuffer::new(settings.receive_buffer)?)),
             core: Mutex::new(core),
@@ -290,13 +294,17 @@ impl Device {
         let (now, last) = (nanoseconds(), self.reported.load(Ordering::Relaxed));
         if last == 0 || now.saturating_sub(last) >= REPORT_EVERY {
             self.reported.store(now, Ordering::Relaxed);
-            self.observer.refused(fault.name(), format!("{direction} ring: {fault}"));
+            let holes = self.quota.take_too_many_holes().filter(|_| fault == RingFault::MemoryLost);
+            match holes {
+                Some(text) => self.observer.refused("memory_holes", text),
+                None => self.observer.refused(fault.name(), format!("{direction} ring: {fault}")),
+            }
         }
     }
 
-    /// What there is to know.
-    pub(super) fn status(&self) -> Status {
-        let (connected, link, [transmit_ring, receive_ring]) = self.core.lock().status(&self.page);
+    /// What there is to know; `None` when somebody has the registers for longer than `until`, as the guest can make them do.
+    pub(super) fn status(&self, until: Instant) -> Option<Status> {
+        let (connected, link, [transmit_ring, receive_ring]) = self.core.try_lock_until(until)?.status(&self.page);
         let accesses = self.account.accesses(self.interrupting.lock().all_raised());
         let interrupts = match self.interrupts.mode() {
             Mode::None => "none",
@@ -309,7 +317,7 @@ impl Device {
             (true, false) => State::Connected,
             (true, true) => State::Up,
         };
-        Status { state, link, interrupts, transmit_ring, receive_ring, accesses }
+        Some(Status { state, link, interrupts, transmit_ring, receive_ring, accesses })
     }
 }
 

@@ -65,6 +65,7 @@ impl Nic {
             csb: true,
             completion_delay: Duration::ZERO,
             receive_buffer: RECEIVE_BUFFER,
+            memory: ringway_memory::Limits::PORT,
         };
         let device = Arc::new(Device::new(&settings, Arc::clone(&told) as Arc<dyn Observer>).expect("a device"));
         let (input, guest) = (E1000Input::new(Arc::clone(&device)), Guest::new());

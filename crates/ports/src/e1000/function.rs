@@ -1,5 +1,9 @@
 //! The device as a front end sees it.
 
+use std::sync::Arc;
+
+use ringway_memory::Quota;
+
 use super::Model;
 use super::access::{Core, REGISTER_BYTES};
 use super::device::Device;
@@ -74,6 +78,10 @@ enum To {
 }
 
 impl Function for Device {
+    fn quota(&self) -> Arc<Quota> {
+        Arc::clone(&self.quota)
+    }
+
     fn regions(&self) -> [RegionInfo; REGIONS] {
         let mut regions: [RegionInfo; REGIONS] = Default::default();
         let region = |size: u64| RegionInfo { size, access: true, ..RegionInfo::default() };

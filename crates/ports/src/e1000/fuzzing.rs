@@ -114,6 +114,7 @@ fn device(kind: u8) -> Arc<Device> {
         csb: kind & 8 == 0,
         completion_delay: Duration::from_millis(u64::from(kind >> 4)),
         receive_buffer: 16 << 10,
+        memory: ringway_memory::Limits::PORT,
     };
     Arc::new(Device::new(&settings, Arc::new(Nobody)).expect("a device"))
 }

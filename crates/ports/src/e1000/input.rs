@@ -47,6 +47,16 @@ fn loop_back(device: &Device, side: &mut InputSide, tail: u32, storage: &mut Opt
     }
 }
 
+impl Drop for E1000Input {
+    fn drop(&mut self) {
+        // Only after a panic between a collect and its release: nothing is given back, and nobody goes on with a ring that may
+        // be half done.
+        if let Some(mut side) = self.held.take() {
+            side.ring = Ring::Broken;
+        }
+    }
+}
+
 impl Input for E1000Input {
     #[inline]
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
@@ -177,6 +187,6 @@ impl Input for E1000Input {
     }
 
     fn needs_looks(&mut self) -> bool {
-        self.device.mapped && self.side.lock().is_on()
+        self.device.mapped && self.side.try_lock().is_none_or(|side| side.is_on())
     }
 }

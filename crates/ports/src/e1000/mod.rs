@@ -11,6 +11,8 @@
 //! - `block`: the mode in which tails are in the guest's memory.
 //! - `input`, `output`, `bell`: the data path's three sides. No descriptor is looked at by a register access (thesis 4.4.1).
 
+// Drivers choose the numbers here: release builds of this crate have no overflow checks, and no arithmetic here may wrap.
+#[deny(clippy::arithmetic_side_effects)]
 mod access;
 mod account;
 mod bell;
@@ -46,9 +48,10 @@ mod waiting_tests;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringway_engine::Signal;
+use ringway_memory::Limits;
 
 use crate::Sides;
 use crate::vfio_user::{Function, Observer, Server, ServerSettings};
@@ -93,6 +96,8 @@ pub struct Settings {
     pub completion_delay: Duration,
     /// Bytes of the memory in which frames wait for descriptors; one takes whole units of 64.
     pub receive_buffer: usize,
+    /// How much memory the front end may give.
+    pub memory: Limits,
 }
 
 /// How far a port's front end has come.
@@ -134,7 +139,23 @@ impl E1000 {
     /// How the guest is doing.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.device.status()
+        loop {
+            if let Some(status) = self.status_until(Instant::now() + Duration::from_secs(1)) {
+                return status;
+            }
+        }
+    }
+
+    /// The same; `None` when that cannot be told until then, as the guest keeps the port's threads waiting.
+    #[must_use]
+    pub fn status_until(&self, until: Instant) -> Option<Status> {
+        self.device.status(until)
+    }
+
+    /// How much memory the front end has given.
+    #[must_use]
+    pub fn memory(&self) -> Limits {
+        self.device.quota.used()
     }
 
     /// The NIC's own address.
@@ -143,6 +164,20 @@ impl E1000 {
         self.address
     }
 
+    /// The NIC, which another thread can set.
+    #[must_use]
+    pub fn nic(&self) -> Nic {
+        Nic { device: Arc::clone(&self.device) }
+    }
+}
+
+/// What can be set of a running port's NIC. Its guest can keep each of these waiting.
+#[derive(Clone)]
+pub struct Nic {
+    device: Arc<Device>,
+}
+
+impl Nic {
     /// Changes the longest time until the guest is told that frames were sent.
     pub fn set_completion_delay(&self, within: Duration) {
         self.device.set_completion_delay(within);

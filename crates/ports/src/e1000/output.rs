@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use parking_lot::MutexGuard;
-use ringway_switch::{Accepts, Batch, Counters, DropReason, Frame, Frames, Output, PortFault};
+use ringway_switch::{Accepts, Batch, Counters, DropReason, Frame, Frames, Output, PortFault, giving};
 
 use super::device::Device;
 use super::interrupt::ReceivedNews;
@@ -175,9 +175,11 @@ impl Device {
         let mut received = Received::default();
         let tail = side.tail(&self.page);
         let mut result = side.start(&self.page, tail);
-        let OutputSide { ring, memory, settings, buffer, .. } = &mut *side;
+        let OutputSide { ring, memory, settings, buffer, looped, .. } = &mut *side;
         if let (Ring::On(receive), Ok(())) = (&mut *ring, result) {
-            result = give_held(receive, buffer, &memory.writable, settings, tail, &mut received);
+            let mut give = || give_held(receive, buffer, &memory.writable, settings, tail, &mut received);
+            // Others chose these frames, unless the guest sends to itself.
+            result = if *looped { give() } else { giving(give) };
         }
         self.finish(&mut side, result, &received, &Received::default());
         let tells = !self.mapped && side.csb.is_none();
@@ -212,6 +214,8 @@ fn give_held(
     if receive.head() == tail {
         return result;
     }
+    #[cfg(test)]
+    super::switched_tests::trap_of_held_frames();
     buffer.drain(|batch| {
         let (mut left, frames) = (0, (0..batch.len()).map(|index| batch.frame(index)));
         result = receive.deliver(writable, frames, settings, tail, received, |_, _| left += 1);

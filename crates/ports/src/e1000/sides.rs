@@ -41,6 +41,14 @@ pub(super) fn place(page: &RingPage, low: u32) -> (u64, u32, u32) {
     (base, (page.get(length) & LENGTH) / 16, page.get(head) & 0xffff)
 }
 
+/// A ring does not start in memory of which a part was lost: it would be stopped again, and again cost the memory that is in the
+/// place of what it touches until then.
+#[cold]
+fn whole(memory: &Dma) -> Result<(), RingFault> {
+    let lost = memory.readable.is_lost() || memory.writable.is_lost();
+    if lost { Err(RingFault::MemoryLost) } else { Ok(()) }
+}
+
 /// Frames from the guest.
 pub(super) struct InputSide {
     pub(super) memory: Dma,
@@ -99,6 +107,7 @@ impl InputSide {
     #[inline]
     pub(super) fn start(&mut self, page: &RingPage) -> Result<(), RingFault> {
         if let Ring::Enabled = self.ring {
+            whole(&self.memory)?;
             let (base, count, head) = place(page, TDBAL + self.queue);
             apart(self.csb, base, count)?;
             self.ring = Ring::On(Transmit::start(base, count, head)?);
@@ -155,6 +164,7 @@ impl OutputSide {
         if let Ring::Enabled = self.ring {
             let (base, count, head) = place(page, RDBAL);
             if head != tail {
+                whole(&self.memory)?;
                 apart(self.csb, base, count)?;
                 self.ring = Ring::On(Receive::start(base, count, head, self.format)?);
             }

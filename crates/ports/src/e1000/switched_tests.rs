@@ -1,13 +1,14 @@
 //! e1000s on a switch whose passes and clock are the test's: what is counted of frames that wait, and what hostile guests leave
 //! of their neighbours' frames.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringway_memory::View;
 use ringway_switch::{
     Asked, Batch, Bell, Counters, CountersReading, Discarded, DropReason, Frames, Input, Learning, MacTable, Member,
-    News, Output, Owner, Port, PortFault, Spreads, Switch, Time, Workspace, pass,
+    News, Output, Owner, Port, PortFault, Role, Spreads, Switch, Time, Workspace, contain, pass,
 };
 
 use super::Model;
@@ -149,6 +150,84 @@ fn fill(lan: &mut Lan, nic: &Nic, held: u64, len: usize) {
         assert!(lan.pass(0, &mut source) > 0);
     }
     assert!(nic.device.is_waiting());
+}
+
+thread_local! {
+    static TRAP: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Panics where frames that waited are given to the guest, if a test wants that.
+pub(super) fn trap_of_held_frames() {
+    if TRAP.take() {
+        panic!("injected");
+    }
+}
+
+/// Whether the port's client alone was blamed for the panic of this step, which is to cost port 2 its place: of a pass, or of
+/// calls that were due.
+fn is_own_doing(lan: &mut Lan, is_pass: bool, step: impl FnOnce(&mut Lan)) -> bool {
+    TRAP.set(true);
+    let place = contain(|| step(lan)).expect_err("a panic");
+    assert!(!TRAP.get());
+    let nic = lan.switch.member(2).expect("a port");
+    // As a poller does.
+    let is_blamed = if is_pass { lan.work.blame(&lan.switch, nic, place) } else { lan.work.calls.blame(place) };
+    assert!(is_blamed);
+    let Some(PortFault::InternalError(defect)) = nic.port.fault() else { panic!("{:?}", nic.port.fault()) };
+    assert!(lan.counters(0).drops().chain(lan.counters(1).drops()).next().is_none());
+    defect.role != Role::Receiver
+}
+
+#[test]
+fn a_guest_is_not_blamed_for_frames_that_others_left_in_its_packet_buffer() {
+    // It gave descriptors: its poller sees news, with frames of its own or without; or a call is due that looks for them.
+    for sends in [0, 1] {
+        let mut nics = [Nic::new(Model::E1000)];
+        nics[0].up();
+        let mut lan = Lan::of(&nics);
+        fill(&mut lan, &nics[0], 20, 64);
+        nics[0].write(RDT, DESCRIPTORS - 2);
+        nics[0].send(sends);
+        let [nic] = &mut nics;
+        assert!(
+            !is_own_doing(&mut lan, true, |lan| {
+                lan.pass(2, &mut nic.input);
+            }),
+            "with {sends} frames"
+        );
+    }
+    let mut nics = [Nic::with(Model::E1000e, true)];
+    nics[0].up();
+    let mut lan = Lan::of(&nics);
+    fill(&mut lan, &nics[0], 20, 64);
+    // The driver has given none yet: a poller is to look again.
+    nics[0].device.set_news();
+    lan.pass(2, &mut nics[0].input);
+    assert!(lan.work.calls.due().is_some());
+    nics[0].write(RDT, DESCRIPTORS - 2);
+    let late = Time { nanoseconds: u64::MAX, ..Time::at_second(1) };
+    assert!(!is_own_doing(&mut lan, false, |lan| assert!(!lan.work.calls.make(&late))));
+}
+
+#[test]
+fn a_guest_is_blamed_for_frames_that_it_sent_itself() {
+    let mut nics = [Nic::new(Model::E1000)];
+    nics[0].up();
+    nics[0].write(RCTL, RCTL_EN | 1 << 3 | 1 << 4 | RCTL_SECRC | 1 << 6);
+    let mut lan = Lan::of(&nics);
+    for _ in 0..2 {
+        nics[0].write(TDH, 0);
+        nics[0].send(100);
+        while nics[0].read(TDH) < 100 {
+            lan.pass(2, &mut nics[0].input);
+        }
+    }
+    assert!(nics[0].device.is_waiting());
+    nics[0].write(RDT, DESCRIPTORS - 2);
+    let [nic] = &mut nics;
+    assert!(is_own_doing(&mut lan, true, |lan| {
+        lan.pass(2, &mut nic.input);
+    }));
 }
 
 #[test]

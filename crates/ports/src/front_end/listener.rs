@@ -9,20 +9,33 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 
-use super::Connection;
+use super::{Connection, refuse_files};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-fn new_socket() -> io::Result<OwnedFd> {
-    Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?)
+/// What becomes of files that the other side sends (SCM_RIGHTS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Files {
+    /// They are received, by a thread that serves this port alone.
+    Taken,
+    /// The kernel refuses them, if it can (Linux 6.16).
+    Refused,
+}
+
+fn new_socket(files: Files) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+    if files == Files::Refused {
+        refuse_files(&socket);
+    }
+    Ok(socket)
 }
 
 /// Connects to whoever listens at `path`, without waiting for a busy one.
 ///
 /// # Errors
 /// Nobody listens, or the kernel refuses.
-pub(crate) fn connect(path: &Path) -> io::Result<Connection> {
-    let socket = new_socket()?;
+pub(crate) fn connect(path: &Path, files: Files) -> io::Result<Connection> {
+    let socket = new_socket(files)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket.into())
 }
@@ -40,8 +53,8 @@ impl Listener {
     ///
     /// # Errors
     /// Somebody listens there, something else is there, or the kernel refuses.
-    pub(crate) fn bind(path: &Path) -> io::Result<Listener> {
-        let (socket, address) = (new_socket()?, SocketAddrUnix::new(path)?);
+    pub(crate) fn bind(path: &Path, files: Files) -> io::Result<Listener> {
+        let (socket, address) = (new_socket(files)?, SocketAddrUnix::new(path)?);
         // A socket gets its mode when it is bound: there is no moment in which others may connect (unix(7) is silent; net/unix).
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         match bind(&socket, &address) {
@@ -89,7 +102,7 @@ fn remove_dead(path: &Path) -> io::Result<()> {
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
         return Err(io::Error::new(ErrorKind::AlreadyExists, format!("{here} exists and is not a socket")));
     }
-    match connect(path) {
+    match connect(path, Files::Refused) {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path),
         _ => Err(io::Error::new(ErrorKind::AddrInUse, format!("somebody listens at {here} already"))),
     }

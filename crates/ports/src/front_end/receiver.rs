@@ -86,17 +86,18 @@ pub(crate) struct Receiver<F: Framing> {
 
 impl<F: Framing> Receiver<F> {
     const LONGEST: usize = F::HEADER_BYTES + F::MOST_BODY_BYTES;
+    const ROOM: usize = Self::LONGEST + F::AHEAD_BYTES;
 
     /// For the beginning of a connection.
     pub(crate) fn new() -> Self {
-        let bytes = vec![0; Self::LONGEST + F::AHEAD_BYTES].into();
+        let bytes = vec![0; Self::ROOM].into();
         let space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(F::MOST_FDS))].into();
         Receiver { bytes, start: 0, end: 0, header: None, space, fds: Vec::new(), begun: None }
     }
 
     /// When the message that has begun must be whole.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.begun.map(|begun| begun + MESSAGE_WITHIN)
+        self.begun.map(|begun| begun.checked_add(MESSAGE_WITHIN).unwrap_or(begun))
     }
 
     /// Receives until a message is whole, or as far as there is something to receive.
@@ -105,20 +106,20 @@ impl<F: Framing> Receiver<F> {
     /// What comes cannot be a message.
     pub(crate) fn receive(&mut self, socket: &OwnedFd) -> Result<Received<F::Header>, SocketError<F::Error>> {
         loop {
-            let have = self.end - self.start;
+            let have = self.end.saturating_sub(self.start);
             let wanted = match self.header {
                 Some((header, whole)) if have >= whole => return Ok(Received::Message(header)),
                 Some((_, whole)) => whole,
                 None if have >= F::HEADER_BYTES => {
                     let bytes = &self.bytes[self.start..][..F::HEADER_BYTES];
                     let (header, body) = F::decode(bytes).map_err(SocketError::Message)?;
-                    self.header = Some((header, F::HEADER_BYTES + body.min(F::MOST_BODY_BYTES)));
+                    self.header = Some((header, F::HEADER_BYTES.saturating_add(body.min(F::MOST_BODY_BYTES))));
                     continue;
                 }
                 None => F::HEADER_BYTES,
             };
             self.make_room();
-            let most = if F::AHEAD_BYTES == 0 { self.start + wanted } else { self.bytes.len() };
+            let most = if F::AHEAD_BYTES == 0 { self.start.saturating_add(wanted) } else { self.bytes.len() };
             let mut beside = RecvAncillaryBuffer::new(&mut self.space);
             let mut into = [IoSliceMut::new(&mut self.bytes[self.end..most])];
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -132,7 +133,7 @@ impl<F: Framing> Receiver<F> {
                 Err(Errno::INTR) => continue,
                 Err(_) => return Ok(Received::Gone),
             };
-            self.end += count;
+            self.end = self.end.saturating_add(count);
             for message in beside.drain() {
                 if let RecvAncillaryMessage::ScmRights(files) = message {
                     self.fds.extend(files.map(|file| (self.end, file)));
@@ -151,7 +152,7 @@ impl<F: Framing> Receiver<F> {
     /// The body and the descriptors of the message that is whole; the next may begin.
     pub(crate) fn take(&mut self) -> (&[u8], Vec<OwnedFd>) {
         let whole = self.header.take().map_or(F::HEADER_BYTES, |(_, whole)| whole);
-        let body = self.start + F::HEADER_BYTES..self.start + whole;
+        let body = self.start.saturating_add(F::HEADER_BYTES)..self.start.saturating_add(whole);
         (self.start, self.begun) = (body.end, None);
         let own = self.fds.partition_point(|(end, _)| *end <= self.start);
         let fds = self.fds.drain(..own).map(|(_, file)| file).collect();
@@ -160,12 +161,12 @@ impl<F: Framing> Receiver<F> {
 
     /// Moves what is there to the beginning, if the longest message would not fit otherwise.
     fn make_room(&mut self) {
-        if self.start + Self::LONGEST <= self.bytes.len() {
+        if self.start.saturating_add(Self::LONGEST) <= self.bytes.len() {
             return;
         }
         self.bytes.copy_within(self.start..self.end, 0);
-        self.fds.iter_mut().for_each(|(end, _)| *end -= self.start);
-        (self.start, self.end) = (0, self.end - self.start);
+        self.fds.iter_mut().for_each(|(end, _)| *end = end.saturating_sub(self.start));
+        (self.start, self.end) = (0, self.end.saturating_sub(self.start));
     }
 }
 

@@ -2,22 +2,25 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ringway_engine::contain;
+use ringway_switch::{Defect, Role, take_giving};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::Connection;
-use super::listener::Listener;
+use super::listener::{Files, Listener};
 use super::receiver::{MESSAGE_WITHIN, Sent, send};
+use super::{Connection, Observer};
 
+/// How long whoever ends a port waits for its thread.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
 /// Between two tries to get what is not there for now.
 const TRY_EVERY: Duration = Duration::from_millis(100);
 
-/// A running thread. Told to end, and waited for, when dropped.
+/// A running thread. Told to end, and waited for a while, when dropped.
 pub(crate) struct Thread {
     stop: Arc<OwnedFd>,
     done: Receiver<()>,
@@ -25,11 +28,15 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// Starts a thread that is named after `label`.
+    /// Starts a thread that is named after `label`. A panic there costs the port its place: `observer` is told.
     ///
     /// # Errors
     /// The kernel has no descriptors or threads left.
-    pub(crate) fn start(label: &str, run: impl FnOnce(Stop) + Send + 'static) -> io::Result<Thread> {
+    pub(crate) fn start(
+        label: &str,
+        observer: Arc<dyn Observer>,
+        run: impl FnOnce(Stop) + Send + 'static,
+    ) -> io::Result<Thread> {
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (alive, done) = channel();
         let name = label.chars().take(15).filter(|&c| c != '\0').collect();
@@ -37,8 +44,12 @@ impl Thread {
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             // Dropped when the thread ends.
             let _alive = alive;
-            ringway_engine::watch_calls();
-            run(told);
+            ringway_engine::guard_thread();
+            // What the thread had is dropped: the front end sees the end of its connection.
+            if let Err(place) = contain(|| run(told)) {
+                let role = if take_giving() { Role::Receiver } else { Role::Thread };
+                let _ = contain(|| observer.failed(Defect { role, place }));
+            }
         })?;
         Ok(Thread { stop, done, thread: Some(thread) })
     }
@@ -49,10 +60,15 @@ impl Drop for Thread {
         // Only this process has the descriptor; a full counter is as good as a write.
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         let Some(thread) = self.thread.take() else { return };
-        // A front end can make its eventfds block a write: the signal that interrupts pollers ends that, too.
+        let until = Instant::now() + ENDS_WITHIN;
+        // Closing what a front end has sent can last (SO_LINGER): a signal ends some of these waits.
         while self.done.recv_timeout(Duration::from_millis(20)) == Err(RecvTimeoutError::Timeout) {
-            // SAFETY: the thread has not been joined, so that its handle is valid.
-            unsafe { libc::pthread_kill(thread.as_pthread_t(), libc::SIGURG) };
+            if Instant::now() >= until {
+                // It waits for a file of its front end's that no signal interrupts (FUSE). That is not to hold up whoever ends the
+                // port: the thread keeps what it has, and ends when it can.
+                return;
+            }
+            ringway_engine::interrupt(&thread);
         }
         let _ = thread.join();
     }
@@ -104,9 +120,9 @@ impl Stop {
     }
 
     /// The next connection to who listens at `path`; `None` when the thread is to end.
-    pub(crate) fn or_connect(&self, path: &std::path::Path) -> Option<Connection> {
+    pub(crate) fn or_connect(&self, path: &std::path::Path, files: Files) -> Option<Connection> {
         loop {
-            if let Ok(socket) = super::connect(path) {
+            if let Ok(socket) = super::connect(path, files) {
                 return Some(socket);
             }
             if self.within(TRY_EVERY) {
@@ -158,5 +174,59 @@ pub(crate) fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) {
     if poll(fds, left.as_ref()).is_err() {
         // Interrupted: nothing is ready that the next look will not find.
         fds.iter_mut().for_each(PollFd::clear_revents);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+
+    impl Observer for Nobody {
+        fn connected(&self, _: bool) {}
+        fn fault(&self, _: &'static str, _: String) {}
+    }
+
+    /// As what a port was to be retired.
+    #[derive(Default)]
+    struct Told(std::sync::Mutex<Option<Role>>);
+
+    impl Observer for Told {
+        fn connected(&self, _: bool) {}
+        fn fault(&self, _: &'static str, _: String) {}
+        fn failed(&self, defect: Defect) {
+            *self.0.lock().expect("not poisoned") = Some(defect.role);
+        }
+    }
+
+    #[test]
+    fn a_port_is_not_blamed_for_what_its_thread_sends_of_others_frames() {
+        let role = |run: fn(Stop)| {
+            let told = Arc::new(Told::default());
+            drop(Thread::start("fails", Arc::clone(&told) as _, run).expect("a thread"));
+            *told.0.lock().expect("not poisoned")
+        };
+        assert_eq!(role(|_| panic!("injected")), Some(Role::Thread));
+        assert_eq!(role(|_| ringway_switch::giving(|| panic!("injected"))), Some(Role::Receiver));
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_its_front_end_holds_up_nobody_who_ends_the_port() {
+        let (front_end, answer) = channel::<()>();
+        let (ended, end) = channel::<()>();
+        let thread = Thread::start("stuck", Arc::new(Nobody), move |_stop| {
+            let _ended = ended;
+            // As close(2) of a file whose file system is the front end's own.
+            let _ = answer.recv();
+        });
+        drop(thread.expect("a thread"));
+        assert_eq!(end.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Timeout), "it waits still");
+        drop(front_end);
+        assert_eq!(
+            end.recv_timeout(Duration::from_secs(60)),
+            Err(RecvTimeoutError::Disconnected),
+            "it ends when it can"
+        );
     }
 }

@@ -3,22 +3,26 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// File systems whose pages the kernel has itself or reads from a disk (statfs(2)): memfd and tmpfs, hugetlbfs, ramfs,
-/// ext2 to 4, XFS, btrfs, F2FS.
-const FILE_SYSTEMS: [u32; 7] = [0x0102_1994, 0x9584_58f6, 0x8584_58f6, 0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
+/// Whether a file system (f_type of statfs(2)) keeps its pages in memory, or in swap: tmpfs, which memfd is part of, and
+/// hugetlbfs. Not ramfs: it bounds nothing, and anybody may mount one in a namespace of their own.
+fn is_memory(kind: u32) -> bool {
+    matches!(kind, 0x0102_1994 | 0x9584_58f6)
+}
 
-/// Whether touching pages of `file` waits for nobody else. A file of FUSE, or of a network, would stop a poller for as long
-/// as whoever serves it likes.
+/// Whether `file` is memory. Touching a page of a file of a disk, of FUSE or of a network stops a poller for as long as that
+/// takes; a front end can make it take long.
 ///
 /// # Errors
-/// It may, or the kernel cannot say.
+/// It is something else, or the kernel cannot say.
 pub fn check(file: &OwnedFd) -> io::Result<()> {
     let kind = rustix::fs::fstatfs(file)?.f_type as u32;
-    if FILE_SYSTEMS.contains(&kind) {
+    if is_memory(kind) {
         return Ok(());
     }
-    let text =
-        format!("it is of a file system ({kind:#x}) that somebody else may serve; a memfd, tmpfs or hugetlbfs will do");
+    let text = format!(
+        "its file is of a file system ({kind:#x}) that does not keep it in memory: use memory-backend-memfd, or \
+         memory-backend-file with a mem-path on tmpfs (/dev/shm) or hugetlbfs"
+    );
     Err(io::Error::new(io::ErrorKind::Unsupported, text))
 }
 
@@ -31,14 +35,17 @@ mod tests {
     use crate::guest::{DirtyLog, Region, RegionError};
 
     #[test]
-    fn memory_that_somebody_else_serves_is_refused() {
+    fn only_files_in_memory_are_taken() {
         let memfd = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memory");
         assert!(super::check(&memfd).is_ok());
-        // Not of FUSE, but no more of those that wait for nobody.
         let other = File::open("/proc/self/maps").expect("procfs").into();
         assert!(super::check(&other).is_err());
         let error = Region::map(&other, 0, 4096, 0, 0).expect_err("no memory");
         assert!(matches!(error, RegionError::Map(_)) && error.to_string().contains("tmpfs"), "{error}");
         assert!(DirtyLog::map(&other, 4096, 0).expect_err("no memory").to_string().contains("tmpfs"));
+        // ext2 to 4, XFS, btrfs, F2FS, overlayfs, FUSE, NFS, ramfs.
+        for kind in [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x794c_7630, 0x6573_5546, 0x6969, 0x8584_58f6] {
+            assert!(!super::is_memory(kind), "{kind:#x}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use ringway_memory::Mapping;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
-use super::{DirtyLog, GuestMemory, Region, RegionError};
+use super::{DirtyLog, GuestMemory, Region, RegionError, work_done};
 use crate::virtqueue::RingFault;
 
 fn file(bytes: u64) -> OwnedFd {
@@ -67,6 +67,61 @@ fn addresses_are_found_in_one_region_or_not_at_all() {
     }
     assert!(GuestMemory::default().space().view(0, 0).is_none());
     assert!(GuestMemory::default().space().view(0, 1).is_none());
+}
+
+/// Some meet and others do not, in no order; what is asked for is where one begins or ends, or near.
+#[test]
+fn what_a_search_looks_at_does_not_grow_with_the_number_of_regions() {
+    let (file, mut regions, mut start) = (file(0x1000), Vec::new(), 0x1000u64);
+    for number in 0..255u64 {
+        let size = 1 + number * 7 % 13;
+        regions
+            .push(std::sync::Arc::new(Region::map(&file, start, size, 0x100_0000 - start, number).expect("a region")));
+        start += size + [0, 0, 1, 9][(number * number % 4) as usize];
+    }
+    let spans: Vec<(u64, u64)> = regions.iter().map(|region| (region.guest(), region.size())).collect();
+    // As front ends may say them: the last in the middle of the others.
+    regions.sort_by_key(|region| region.guest() * 0x9e37_79b9 % 1009);
+    let memory = GuestMemory::new(regions);
+    assert!(memory.regions().iter().map(|region| (region.guest(), region.size())).eq(spans.iter().copied()));
+    let mut space = memory.space();
+    let places = spans.iter().flat_map(|&(at, size)| [at - 1, at, at + size / 2, at + size - 1, at + size]);
+    for address in places.chain([0, u64::MAX, 1 << 63]) {
+        for len in [1u32, 2, 3, 20, 300, 4096] {
+            let is_in = |&(at, size): &(u64, u64)| at <= address && address.checked_add(len.into()) <= Some(at + size);
+            let inside = address.checked_add(len.into()).is_some() && spans.iter().any(is_in);
+            let is_there = |byte: u64| spans.iter().any(|&(at, size)| (at..at + size).contains(&byte));
+            let all = address.checked_add(len.into()).is_some_and(|end| (address..end).all(is_there));
+            work_done();
+            assert_eq!(memory.view(address, len as usize).is_some(), inside, "{len} bytes at {address:#x}");
+            assert_eq!(space.view(address, len).is_some(), inside, "{len} bytes at {address:#x}");
+            let pieces = memory.pieces(address, len);
+            let user = 0x100_0000u64.wrapping_sub(address);
+            let _ = memory.guest_address(user, 1);
+            assert!(work_done() <= 3 * 9, "halving 255 takes eight comparisons");
+            assert_eq!(pieces.is_some(), all, "{len} bytes at {address:#x} in several regions");
+            if let Some(pieces) = pieces {
+                assert_eq!(pieces.map(|piece| piece.len()).sum::<usize>(), len as usize);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_loss_is_found_whichever_region_it_is_in_and_looked_for_once() {
+    let files: Vec<OwnedFd> = (0..40).map(|_| file(0x1000)).collect();
+    let map = |at: usize| Region::map(&files[at], (at as u64) << 12, 0x1000, (at as u64) << 12, 0).expect("a region");
+    let memory = GuestMemory::new((0..40).map(|at| std::sync::Arc::new(map(at))).collect());
+    let other = GuestMemory::new((0..3).map(|at| std::sync::Arc::new(map(at))).collect());
+    assert!(!memory.is_lost() && !other.is_lost());
+    ftruncate(&files[39], 0).expect("cut");
+    assert!(!memory.is_lost(), "nobody has looked there");
+    assert!(memory.view(39 << 12, 1).expect("inside").read(&mut [0]));
+    assert!(memory.is_lost() && !other.is_lost());
+    work_done();
+    // Others' tests may lose mappings meanwhile: all of them together are few.
+    (0..10_000).for_each(|_| assert!(memory.is_lost() && !other.is_lost()));
+    assert!(work_done() < 10_000, "every region was looked at each time");
 }
 
 #[test]

@@ -6,8 +6,12 @@ mod memory;
 #[cfg(test)]
 mod memory_tests;
 mod region;
+mod work;
 
 pub(crate) use backing::check as check_backing;
 pub use dirty_log::{DirtyLog, LogError};
-pub use memory::{GuestMemory, Space};
+pub use memory::{GuestMemory, Pieces, Space};
 pub use region::{Region, RegionError};
+pub(crate) use work::count_work;
+#[cfg(test)]
+pub(crate) use work::work_done;

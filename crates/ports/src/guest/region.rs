@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use ringway_memory::{Kept, Mapping, View};
+use ringway_memory::{GiveError, Kept, Limits, Mapping, OverQuota, Quota, View};
 
 /// Why a region cannot be had. The text is for users.
 #[derive(Debug, thiserror::Error)]
@@ -31,9 +31,21 @@ pub enum RegionError {
         /// Bytes of the file.
         file: u64,
     },
+    /// It would be more memory than the port, or all ports, may have.
+    #[error("{0}")]
+    Limit(OverQuota),
     /// The kernel refuses.
     #[error("memory cannot be mapped (is it shared? QEMU: -object memory-backend-memfd,share=on): {0}")]
     Map(#[from] std::io::Error),
+}
+
+impl From<GiveError> for RegionError {
+    fn from(error: GiveError) -> RegionError {
+        match error {
+            GiveError::Limit(over) => RegionError::Limit(over),
+            GiveError::Kernel(error) => RegionError::Map(error),
+        }
+    }
 }
 
 /// A piece of guest memory: where the guest has it, where the front end has it, and our mapping of it.
@@ -42,19 +54,32 @@ pub struct Region {
     guest: u64,
     user: u64,
     size: u64,
-    /// Bytes of the mapping before the region's first.
-    lead: usize,
     /// Device, inode and offset of what is mapped.
     file: (u64, u64, u64),
     mapping: Arc<Mapping>,
 }
 
 impl Region {
+    /// As [`Region::map_within`], without limits.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn map(file: &OwnedFd, guest: u64, size: u64, user: u64, offset: u64) -> Result<Region, RegionError> {
+        Self::map_within(&Quota::of_port(Limits::ANY), file, guest, size, user, offset)
+    }
+
     /// Maps `size` bytes at `offset` of `file`: guest physical address `guest`, the front end's own address `user`.
     ///
     /// # Errors
-    /// Sizes and addresses do not go together, the file is too short, or the kernel refuses.
-    pub fn map(file: &OwnedFd, guest: u64, size: u64, user: u64, offset: u64) -> Result<Region, RegionError> {
+    /// Sizes and addresses do not go together, the file is too short, the port has more memory than it may, or the kernel refuses.
+    pub fn map_within(
+        quota: &Arc<Quota>,
+        file: &OwnedFd,
+        guest: u64,
+        size: u64,
+        user: u64,
+        offset: u64,
+    ) -> Result<Region, RegionError> {
         if size == 0 {
             return Err(RegionError::Empty);
         }
@@ -66,18 +91,13 @@ impl Region {
         super::check_backing(file)?;
         let stat = rustix::fs::fstat(file).map_err(std::io::Error::from)?;
         let has = u64::try_from(stat.st_size).unwrap_or(0);
-        if offset + size > has {
+        if offset.checked_add(size).is_none_or(|end| end > has) {
             return Err(RegionError::BeyondFile { offset, size, file: has });
         }
-        // Files of huge pages can be mapped at multiples of their page size only, which they state as block size.
-        let page = u64::try_from(stat.st_blksize).unwrap_or(0).max(4096);
-        let page = if page.is_power_of_two() { page } else { 4096 };
-        let start = offset & !(page - 1);
-        let end = (offset + size).next_multiple_of(page).min(has.next_multiple_of(page));
-        let bytes = usize::try_from(end - start).map_err(std::io::Error::other)?;
-        let mapping = Arc::new(Mapping::shared_at(file.as_fd(), start, bytes)?);
+        let bytes = usize::try_from(size).map_err(std::io::Error::other)?;
+        let mapping = Arc::new(Mapping::given(file.as_fd(), offset, bytes, quota)?);
         let file = (stat.st_dev, stat.st_ino, offset);
-        Ok(Region { guest, user, size, lead: (offset - start) as usize, file, mapping })
+        Ok(Region { guest, user, size, file, mapping })
     }
 
     /// Its first guest physical address.
@@ -109,9 +129,7 @@ impl Region {
     #[inline]
     #[must_use]
     pub fn whole(&self) -> View<'_> {
-        // `map` saw to it that the region is inside its mapping.
-        let whole = self.mapping.whole();
-        whole.sub(self.lead, self.size as usize).unwrap_or(whole)
+        self.mapping.whole()
     }
 
     /// What `find` makes of `len` bytes at the guest physical address, kept as long as it is needed; `None` unless they are all
@@ -124,7 +142,7 @@ impl Region {
     ) -> Option<Kept<T>> {
         let offset = usize::try_from(address.checked_sub(self.guest)?).ok()?;
         self.whole().sub(offset, len)?;
-        Kept::new(&self.mapping, |mapping| find(mapping.view(self.lead + offset, len)?))
+        Kept::new(&self.mapping, |mapping| find(mapping.view(offset, len)?))
     }
 
     /// Whether a page of it could not be had.
@@ -134,17 +152,22 @@ impl Region {
         self.mapping.is_lost()
     }
 
-    /// Whether both are the same piece of the same file at the same addresses.
+    /// Whether this is `size` bytes at `offset` of `file`, at these addresses, and still whole.
     #[must_use]
-    pub fn is_same(&self, other: &Region) -> bool {
-        let identity = |region: &Region| (region.guest, region.user, region.size, region.file);
-        identity(self) == identity(other)
+    pub fn is_same(&self, file: &OwnedFd, guest: u64, size: u64, user: u64, offset: u64) -> bool {
+        // The mapping holds the file, so that no other has its number.
+        (self.guest, self.size, self.user, self.file.2) == (guest, size, user, offset)
+            && !self.is_lost()
+            && rustix::fs::fstat(file).is_ok_and(|stat| {
+                let is_long_enough = u64::try_from(stat.st_size).is_ok_and(|has| has.saturating_sub(offset) >= size);
+                (stat.st_dev, stat.st_ino) == (self.file.0, self.file.1) && is_long_enough
+            })
     }
 
     /// Whether the two share guest addresses, or addresses in the front end.
     #[must_use]
     pub fn overlaps(&self, other: &Region) -> bool {
-        let meet = |a: u64, b: u64| a < b + other.size && b < a + self.size;
+        let meet = |a: u64, b: u64| a < b.saturating_add(other.size) && b < a.saturating_add(self.size);
         meet(self.guest, other.guest) || meet(self.user, other.user)
     }
 }

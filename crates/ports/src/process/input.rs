@@ -125,6 +125,12 @@ impl Input for ProcessInput {
 }
 
 impl TxRing {
+    /// What is lost reads as zeroes, which may look like any other mistake.
+    #[cold]
+    fn or_lost(&self, fault: PortFault) -> PortFault {
+        if self.ring.is_lost() { PortFault::MemoryLost } else { fault }
+    }
+
     #[inline]
     fn head(&self) -> u32 {
         self.ring.doorbell[TX_CLIENT + INDEX].load(Ordering::Acquire)
@@ -143,7 +149,7 @@ impl TxRing {
             return Ok(());
         }
         if head >= self.ring.slots {
-            return Err(PortFault::TxHeadOutOfRange(head));
+            return Err(self.or_lost(PortFault::TxHeadOutOfRange(head)));
         }
         let memory = self.ring.memory();
         let mut at = self.next;
@@ -164,6 +170,9 @@ impl TxRing {
                 take_row(&memory, at, stop, batch)
             };
             if at < stop {
+                if batch.room() == 0 {
+                    break Ok(());
+                }
                 match take_pieces(&self.ring, &memory, at, self.ring.distance(at, head), batch) {
                     Pieces::Slots(used) => at = self.ring.after(at, used),
                     Pieces::Unfinished => {
@@ -200,7 +209,7 @@ impl TxRing {
     fn discard(&mut self, most: usize, discarded: &mut Discarded) -> Result<(), PortFault> {
         let head = self.head();
         if head >= self.ring.slots {
-            return Err(PortFault::TxHeadOutOfRange(head));
+            return Err(self.or_lost(PortFault::TxHeadOutOfRange(head)));
         }
         let memory = self.ring.memory();
         let prefix = if self.ring.offload { PREFIX_BYTES as u64 } else { 0 };
@@ -215,7 +224,7 @@ impl TxRing {
                 if slot.more() {
                     frame += 1;
                     if frame == MAX_SLOTS_PER_FRAME || frame + 1 == self.ring.slots as usize {
-                        return Err(PortFault::EndlessFrame);
+                        return Err(self.or_lost(PortFault::EndlessFrame));
                     }
                     continue;
                 }
@@ -244,7 +253,7 @@ impl TxRing {
     fn discard_like(&mut self, addresses: &[u8; 12], most: usize, discarded: &mut Discarded) -> Result<(), PortFault> {
         let head = self.head();
         if head >= self.ring.slots {
-            return Err(PortFault::TxHeadOutOfRange(head));
+            return Err(self.or_lost(PortFault::TxHeadOutOfRange(head)));
         }
         if self.ring.offload {
             return Ok(());
@@ -315,7 +324,7 @@ fn take_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'
     batch.fill_from_buffers(frames) as u32
 }
 
-/// As [`take_row`], where each frame begins with a header.
+/// As [`take_row`], where each frame begins with a header, and as long as the batch has room.
 #[inline]
 fn take_prefixed_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'m>) -> u32 {
     let slots = memory.slots(at, stop);
@@ -325,6 +334,10 @@ fn take_prefixed_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mu
         }
         let slot = Slot::from_word(word.load(Ordering::Relaxed));
         let Some(buffer) = memory.buffer(slot).filter(|_| !slot.more()) else { return taken as u32 };
+        // Long frames, and those that will be cut, take more room than one.
+        if batch.room() == 0 {
+            return taken as u32;
+        }
         match usize::from(slot.len) {
             len if len == 0 || len > buffer.len() => return taken as u32,
             len => take_prefixed(buffer, len, batch),

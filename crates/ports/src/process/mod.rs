@@ -4,6 +4,8 @@ mod input;
 mod output;
 mod ring;
 mod server;
+#[cfg(test)]
+mod server_tests;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

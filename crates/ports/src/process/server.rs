@@ -1,10 +1,10 @@
 //! The server of `attach.sock`: one thread, any number of clients, each of which can only end its own port.
 //!
-//! A client has two seconds for its request. Descriptors it sends are refused by the kernel (nothing receives them), a
+//! A client has two seconds for its request. Descriptors it sends are refused by the kernel, or closed by another thread, a
 //! message that is not a request is answered with the reason, and after the dialogue the connection only says that the
 //! client lives: when it ends, however it ends, so does the port.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,15 +14,18 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringway_abi::attach::{REPLY_FDS, REQUEST_BYTES, Reply, Request};
+use ringway_engine::{Strikes, contain, fatal, run_or_die, say_rarely};
+use ringway_switch::Place;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::fs::Mode;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType, accept_with, bind, listen, recv, sendmsg, socket_with,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+    SocketType, accept_with, bind, listen, sendmsg, shutdown, socket_with,
 };
 
 use super::ClientEnds;
+use crate::front_end::{Files, close_elsewhere, receive, refuse_files};
 
 /// Time a client has for its request.
 const REQUEST_WITHIN: Duration = Duration::from_secs(2);
@@ -31,6 +34,10 @@ const MOST_UNSPOKEN: usize = 64;
 const LISTENER: u64 = 0;
 const COMMANDS: u64 = 1;
 const FIRST_CLIENT: u64 = 2;
+
+/// Has the server panic in tests.
+#[cfg(test)]
+pub(super) const TRAP: &[u8] = b"panic";
 
 /// One attached client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,6 +99,8 @@ impl AttachServer {
     pub fn start_with(path: &Path, host: Box<dyn Host>, request_within: Duration) -> io::Result<AttachServer> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        // Connections that it accepts are like it.
+        let files = if refuse_files(&listener) { Files::Refused } else { Files::Taken };
         // Before it is bound, as `front_end::Listener` says: its path then has this mode from the start.
         rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
         bind(&listener, &SocketAddrUnix::new(path)?)?;
@@ -106,14 +115,25 @@ impl AttachServer {
             host,
             spare,
             listener,
+            files,
             epoll,
             queue: Arc::clone(&queue),
             clients: HashMap::new(),
             next: FIRST_CLIENT,
             unspoken: 0,
             request_within,
+            obeyed: VecDeque::new(),
+            at: None,
+            at_host: false,
+            strikes: Strikes::default(),
         };
-        let thread = std::thread::Builder::new().name("attach".into()).spawn(move || server.run())?;
+        let thread = std::thread::Builder::new().name("attach".into()).spawn(move || {
+            run_or_die("attach", || {
+                while let Err(place) = contain(|| server.run()) {
+                    server.recover(place);
+                }
+            });
+        })?;
         Ok(AttachServer { queue, thread: Some(thread), path: path.to_owned() })
     }
 
@@ -169,6 +189,8 @@ struct Connection {
 struct Server {
     host: Box<dyn Host>,
     listener: OwnedFd,
+    /// Whether clients can send files.
+    files: Files,
     epoll: OwnedFd,
     queue: Arc<Queue>,
     clients: HashMap<u64, Connection>,
@@ -177,10 +199,22 @@ struct Server {
     request_within: Duration,
     /// A descriptor kept for [`Server::turn_away`].
     spare: Option<OwnedFd>,
+    /// What is still to be obeyed.
+    obeyed: VecDeque<Command>,
+    /// The client that is being served: whose a panic is then.
+    at: Option<u64>,
+    /// The daemon is being called: what it shares with others may be half done after a panic.
+    at_host: bool,
+    /// The thread's own panics.
+    strikes: Strikes,
 }
 
 impl Server {
     fn run(&mut self) {
+        // What a panic has left.
+        if self.obey() {
+            return self.end_all();
+        }
         let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; 64];
         loop {
             let timeout = self.until_next_deadline();
@@ -193,11 +227,39 @@ impl Server {
                             return self.end_all();
                         }
                     }
-                    client => self.hear(client),
+                    client => {
+                        self.at = Some(client);
+                        self.hear(client);
+                        self.at = None;
+                    }
                 }
             }
             self.drop_silent();
         }
+    }
+
+    /// Goes on after a panic in [`Server::run`]: the client that was being served goes. A panic of the daemon ends the process.
+    #[cold]
+    fn recover(&mut self, place: Place) {
+        let what = format!("a defect of Ringway, please report it: the thread \"attach\" failed at {place}");
+        if self.at_host {
+            fatal(&what);
+        }
+        let client = self.at.take();
+        say_rarely(&format!("{what}, and goes on without {}", if client.is_some() { "the client" } else { "harm" }));
+        match client {
+            None if self.strikes.strike() => fatal(&what),
+            None => {}
+            Some(id) => {
+                if let Some(connection) = self.clients.remove(&id) {
+                    let _ = epoll::delete(&self.epoll, connection.socket.as_fd());
+                    tell(&connection.socket, &what);
+                }
+                // Its port may be there already.
+                self.detach(id);
+            }
+        }
+        self.unspoken = self.clients.values().filter(|c| matches!(c.state, State::Asking(_))).count();
     }
 
     fn until_next_deadline(&self) -> Option<Timespec> {
@@ -245,6 +307,7 @@ impl Server {
         self.spare = None;
         if let Ok(socket) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             tell(&socket, "the switch has no file descriptors left for another client");
+            self.close(socket);
         }
         self.spare = self.listener.try_clone().ok();
     }
@@ -252,23 +315,32 @@ impl Server {
     /// The connection has something to read, or has ended.
     fn hear(&mut self, id: u64) {
         let Some(connection) = self.clients.get(&id) else { return };
-        let mut message = [0; REQUEST_BYTES + 1];
-        let received = recv(&connection.socket, &mut message[..], RecvFlags::DONTWAIT | RecvFlags::TRUNC);
+        let (mut message, mut files) = ([0; REQUEST_BYTES + 1], Vec::new());
+        // SAFETY: the bytes are this function's own.
+        let received = unsafe { receive(&connection.socket, message.as_mut_ptr(), message.len(), &mut files) };
+        close_elsewhere(files);
         let len = match received {
-            Ok((_, 0)) => return self.forget(id, true),
-            Ok((_, len)) => len.min(message.len()),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
+            Ok(0) => return self.forget(id, true),
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(_) => return self.forget(id, true),
         };
         if matches!(connection.state, State::Attached) {
             return self.refuse(id, "unexpected message: an attached client has nothing more to say");
         }
+        #[cfg(test)]
+        assert!(&message[..len] != TRAP, "injected");
         match Request::decode(&message[..len]) {
             Err(error) => self.refuse(id, &error.to_string()),
-            Ok(request) => match self.host.attach(ClientId(id), request) {
-                Err(reason) => self.refuse(id, &reason),
-                Ok(grant) => self.grant(id, grant),
-            },
+            Ok(request) => {
+                self.at_host = true;
+                let granted = self.host.attach(ClientId(id), request);
+                self.at_host = false;
+                match granted {
+                    Err(reason) => self.refuse(id, &reason),
+                    Ok(grant) => self.grant(id, grant),
+                }
+            }
         }
     }
 
@@ -302,9 +374,24 @@ impl Server {
         let _ = epoll::delete(&self.epoll, connection.socket.as_fd());
         match connection.state {
             State::Asking(_) => self.unspoken -= 1,
-            State::Attached if detach => self.host.detach(ClientId(id)),
+            State::Attached if detach => self.detach(id),
             State::Attached => {}
         }
+        self.close(connection.socket);
+    }
+
+    /// Ends a connection. Files may be in it that were not received, and closing them can last.
+    fn close(&self, socket: OwnedFd) {
+        if self.files == Files::Taken {
+            let _ = shutdown(&socket, Shutdown::Both);
+            close_elsewhere(vec![socket]);
+        }
+    }
+
+    fn detach(&mut self, id: u64) {
+        self.at_host = true;
+        self.host.detach(ClientId(id));
+        self.at_host = false;
     }
 
     fn drop_silent(&mut self) {
@@ -316,7 +403,9 @@ impl Server {
         let late: Vec<u64> = self.clients.iter().filter(|(_, c)| silent(c)).map(|(id, _)| *id).collect();
         let reason = format!("no request came within {:?}", self.request_within);
         for id in late {
+            self.at = Some(id);
             self.refuse(id, &reason);
+            self.at = None;
         }
     }
 
@@ -324,15 +413,17 @@ impl Server {
     fn obey(&mut self) -> bool {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.queue.wake, &mut count);
-        let commands = std::mem::take(&mut *self.queue.commands.lock().unwrap_or_else(PoisonError::into_inner));
-        for command in commands {
+        self.obeyed.extend(self.queue.commands.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
+        while let Some(command) = self.obeyed.pop_front() {
             match command {
                 Command::Stop => return true,
                 Command::End(ClientId(id), reason) => {
+                    self.at = Some(id);
                     if let Some(connection) = self.clients.get(&id) {
                         tell(&connection.socket, &reason);
                     }
                     self.forget(id, false);
+                    self.at = None;
                 }
             }
         }
@@ -340,9 +431,13 @@ impl Server {
     }
 
     fn end_all(&mut self) {
+        // Once more if it ends before its end.
+        self.obeyed.push_front(Command::Stop);
         let all: Vec<u64> = self.clients.keys().copied().collect();
         for id in all {
+            self.at = Some(id);
             self.refuse(id, "the switch is shutting down");
+            self.at = None;
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Frames from the peer.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use ringway_memory::{Mapping, View};
@@ -9,6 +8,7 @@ use ringway_switch::{Batch, Discarded, DropReason, Input, MAX_FRAME, PortFault};
 
 use super::framing::{self, Next, PREFIX_BYTES};
 use super::line::{Ended, Line};
+use crate::front_end::receive;
 
 /// What is read at a time: more than a batch of usual frames, and any frame.
 const MEMORY_BYTES: usize = 512 << 10;
@@ -41,18 +41,18 @@ impl Bytes {
     fn skip(&mut self) -> Option<usize> {
         let Next::Frame(frame) = self.next() else { return None };
         let len = frame.len();
-        self.start += PREFIX_BYTES + len;
+        self.start = behind(self.start, len);
         Some(len)
     }
 
     /// Moves them to the front; gives the memory behind them.
     fn gather(&mut self) -> Option<View<'_>> {
-        let part = self.end - self.start;
+        let part = self.end.saturating_sub(self.start);
         if self.start > 0 && part > 0 {
             let _ = self.memory.view(0, part)?.copy_from(self.memory.view(self.start, part)?);
         }
         (self.start, self.end) = (0, part);
-        self.memory.view(part, MEMORY_BYTES - part)
+        self.memory.view(part, MEMORY_BYTES.saturating_sub(part))
     }
 }
 
@@ -67,18 +67,25 @@ impl StreamInput {
         if !matches!(self.bytes.next(), Next::Part) {
             return;
         }
-        let reading = self.line.reading.lock();
+        let mut guard = self.line.reading.lock();
+        let reading = &mut *guard;
         if reading.number != self.number {
             // What is there is the part of a frame that a former peer left.
             self.bytes.end = self.bytes.start;
             self.number = reading.number;
         }
         let (Some(socket), Some(room)) = (&reading.socket, self.bytes.gather()) else { return };
-        match receive(socket, room) {
-            Ok(count @ 1..) => self.bytes.end += count,
+        // SAFETY: the view's bytes are mapped and writable while it lives; nothing else refers to them.
+        let received = unsafe { receive(socket, room.as_ptr(), room.len(), &mut reading.files) };
+        match received {
+            _ if !reading.files.is_empty() => {
+                drop(guard);
+                self.line.stop_reading(self.number, Ended::Files);
+            }
+            Ok(count @ 1..) => self.bytes.end = self.bytes.end.saturating_add(count),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)) => {}
             _ => {
-                drop(reading);
+                drop(guard);
                 self.line.stop_reading(self.number, Ended::Gone);
             }
         }
@@ -93,7 +100,7 @@ impl Input for StreamInput {
         while batch.room() > 0 {
             match next(memory, *start, *end) {
                 Next::Frame(frame) => {
-                    *start += PREFIX_BYTES + frame.len();
+                    *start = behind(*start, frame.len());
                     match frame.len() {
                         ..=MAX_FRAME => batch.push(frame, frame.len()),
                         _ => batch.refuse(DropReason::Oversize),
@@ -129,8 +136,8 @@ impl Input for StreamInput {
         while discarded.frames < most as u64
             && let Some(len) = self.bytes.skip()
         {
-            discarded.frames += 1;
-            discarded.bytes += len as u64;
+            discarded.frames = discarded.frames.saturating_add(1);
+            discarded.bytes = discarded.bytes.saturating_add(len as u64);
         }
         Ok(discarded)
     }
@@ -146,24 +153,14 @@ impl Input for StreamInput {
     fn disarm(&mut self) {}
 }
 
+/// Where what follows a frame of `len` bytes begins, whose length is at `start`.
+#[inline]
+fn behind(start: usize, len: usize) -> usize {
+    start.saturating_add(PREFIX_BYTES).saturating_add(len)
+}
+
 /// The first of the bytes from `start` to `end`.
 #[inline]
 fn next(memory: &Mapping, start: usize, end: usize) -> Next<'_> {
-    memory.view(start, end - start).map_or(Next::Part, framing::next)
-}
-
-fn receive(socket: &OwnedFd, into: View<'_>) -> io::Result<usize> {
-    loop {
-        // SAFETY: the view's bytes are mapped and writable while it lives; nothing else refers to them.
-        let count = unsafe { libc::recv(socket.as_raw_fd(), into.as_ptr().cast(), into.len(), libc::MSG_DONTWAIT) };
-        match usize::try_from(count) {
-            Ok(count) => return Ok(count),
-            Err(_) => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-        }
-    }
+    memory.view(start, end.saturating_sub(start)).map_or(Next::Part, framing::next)
 }

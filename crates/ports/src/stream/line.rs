@@ -20,6 +20,8 @@ pub enum Ended {
     Gone,
     /// It sent what cannot be a length.
     NoLength(u32),
+    /// It sent files.
+    Files,
 }
 
 /// What the input reads.
@@ -28,6 +30,8 @@ pub struct Reading {
     pub socket: Option<Arc<Connection>>,
     /// Which connection this is, counted.
     pub number: u64,
+    /// Files that came with frames, which the port's own thread closes: a poller could have to wait.
+    pub files: Vec<OwnedFd>,
 }
 
 /// See the module's description.
@@ -82,12 +86,15 @@ impl Line {
     /// Takes it away, whoever ended it.
     pub fn close(&self, socket: &Arc<Connection>) {
         self.connected.store(false, Ordering::Relaxed);
-        let read = self.reading.lock().socket.take();
+        let (read, files) = {
+            let mut reading = self.reading.lock();
+            (reading.socket.take(), std::mem::take(&mut reading.files))
+        };
         self.sending.lock().end();
         let _ = epoll::delete(&self.epoll, socket);
         let _ = rustix::net::shutdown(socket, Shutdown::Both);
         // Closed without holding a lock.
-        drop(read);
+        drop((read, files));
     }
 
     /// The input has seen the end of connection `number`.
@@ -97,11 +104,11 @@ impl Line {
         if reading.number == number
             && let Some(socket) = reading.socket.take()
         {
+            // With the lock: the port's own thread has the connection until it has had the lock, so that this closes nothing. A poller
+            // that closes a connection could have to wait.
+            drop(socket);
             // Before another connection may begin, which this is not the end of.
             self.end(reason);
-            // Closed without holding a lock.
-            drop(reading);
-            drop(socket);
         }
     }
 

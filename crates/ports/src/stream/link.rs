@@ -8,19 +8,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringway_switch::giving;
 use rustix::event::{PollFd, PollFlags};
 
 use super::Settings;
 use super::framing::MOST_BYTES;
 use super::line::{Ended, Line};
-use crate::front_end::{Connection, Listener, Observer, Stop, Thread, wait};
+use crate::front_end::{Backoff, Connection, Files, Listener, Observer, Stop, Thread, wait};
 use crate::vhost_user::Role;
 
 /// Between a connection and the next, so that one that ends at once costs nobody a core.
 const BETWEEN: Duration = Duration::from_millis(10);
-/// The same after a fault, for a server, and for a client.
+/// The same after a fault, for a server, and for a client, at first.
 const AFTER_FAULT_SERVER: Duration = Duration::from_millis(100);
 const AFTER_FAULT_CLIENT: Duration = Duration::from_secs(1);
+const LONGEST_AFTER_FAULT: Duration = Duration::from_secs(10);
 
 /// Starts the thread, which ends when dropped, and its connection and socket with it.
 ///
@@ -28,10 +30,15 @@ const AFTER_FAULT_CLIENT: Duration = Duration::from_secs(1);
 /// The socket cannot be had, or the kernel has no descriptors or threads left.
 pub fn start(settings: &Settings, line: Arc<Line>, observer: Arc<dyn Observer>) -> io::Result<Thread> {
     let way = match settings.role {
-        Role::Server => Way::Listen(Listener::bind(&settings.socket)?),
+        Role::Server => Way::Listen(Listener::bind(&settings.socket, Files::Refused)?),
         Role::Client => Way::Connect(settings.socket.clone()),
     };
-    Thread::start(&settings.label, move |stop| PortThread { way, line, observer, stop }.run())
+    let backoff = match way {
+        Way::Listen(_) => Backoff::listening(AFTER_FAULT_SERVER),
+        Way::Connect(_) => Backoff::connecting(AFTER_FAULT_CLIENT, LONGEST_AFTER_FAULT),
+    };
+    let told = Arc::clone(&observer);
+    Thread::start(&settings.label, told, move |stop| PortThread { way, line, observer, stop, backoff }.run())
 }
 
 /// How a connection is made.
@@ -45,11 +52,13 @@ struct PortThread {
     line: Arc<Line>,
     observer: Arc<dyn Observer>,
     stop: Stop,
+    backoff: Backoff,
 }
 
 impl PortThread {
-    fn run(self) {
+    fn run(mut self) {
         while let Some(socket) = self.next_connection().map(Arc::new) {
+            let since = Instant::now();
             let ended = match self.line.open(&socket) {
                 // Said when frames come and go: who waits for it may send at once.
                 Ok(()) => {
@@ -67,7 +76,11 @@ impl PortThread {
                 Some(Ended::NoLength(length)) => {
                     let text = format!("a frame of {length} bytes was announced; none has more than {MOST_BYTES}");
                     self.observer.fault("bad_length", text);
-                    if matches!(self.way, Way::Listen(_)) { AFTER_FAULT_SERVER } else { AFTER_FAULT_CLIENT }
+                    self.backoff.after_fault(since.elapsed())
+                }
+                Some(Ended::Files) => {
+                    self.observer.fault("unexpected_descriptors", "files came with frames".into());
+                    self.backoff.after_fault(since.elapsed())
                 }
             };
             self.observer.connected(false);
@@ -80,7 +93,7 @@ impl PortThread {
     /// The next peer; `None` when the port is to go.
     fn next_connection(&self) -> Option<Connection> {
         match &self.way {
-            Way::Connect(path) => self.stop.or_connect(path),
+            Way::Connect(path) => self.stop.or_connect(path, Files::Refused),
             Way::Listen(listener) => self.stop.or_accept(listener),
         }
     }
@@ -111,7 +124,8 @@ impl PortThread {
                 }
             }
             if ready(1) || has_rest {
-                match self.line.sending.lock().send_on() {
+                // Others chose what is sent.
+                match giving(|| self.line.sending.lock().send_on()) {
                     Ok(more) => has_rest = more,
                     Err(ended) => return Some(ended),
                 }

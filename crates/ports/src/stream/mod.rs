@@ -11,12 +11,16 @@
 //! Nobody is waited for: what a peer does not read is dropped here, and of the frame that the socket took a part of, the
 //! other part is kept and sent first.
 
-mod framing;
-mod input;
 mod line;
 mod link;
 mod output;
 mod sending;
+
+// Peers choose the numbers here: release builds of this crate have no overflow checks, and no arithmetic here may wrap.
+#[deny(clippy::arithmetic_side_effects)]
+mod framing;
+#[deny(clippy::arithmetic_side_effects)]
+mod input;
 
 #[cfg(fuzzing)]
 pub mod fuzzing;

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
+use ringway_memory::View;
 use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Offload, Output, PortFault};
 
 /// The header, the head and the most pieces of the rest that a frame can have.
@@ -19,6 +20,15 @@ pub(super) struct TapOutput {
 enum Refused {
     Dropped(DropReason),
     Lost,
+}
+
+/// Reads of every page, which makes those that are not there.
+#[cold]
+fn touch(piece: &View<'_>) {
+    const PAGE: usize = 4096;
+    for at in (0..piece.len()).step_by(PAGE).chain([piece.len().saturating_sub(1)]) {
+        let _ = piece.sub(at, 1).is_some_and(|byte| byte.read(&mut [0]));
+    }
 }
 
 impl TapOutput {
@@ -41,6 +51,7 @@ impl TapOutput {
         for (other, rest) in others[2..].iter_mut().zip(frame.rest()) {
             other.write(piece(rest.as_ptr(), rest.len()));
         }
+        let mut touched = false;
         loop {
             // SAFETY: the first `count` pieces are written; each is a slice or view that is mapped while `frame` lives,
             // and is only read. Bytes that a client changes meanwhile arrive old or new.
@@ -52,7 +63,11 @@ impl TapOutput {
             return Err(match io::Error::last_os_error().raw_os_error() {
                 Some(libc::EINTR) => continue,
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Refused::Dropped(DropReason::ReceiverFull),
-                // A page of the sender's memory cannot be had any more.
+                // A page of the sender's memory is not there yet, or cannot be had any more.
+                Some(libc::EFAULT) if !std::mem::replace(&mut touched, true) => {
+                    frame.rest().iter().for_each(touch);
+                    continue;
+                }
                 Some(libc::EFAULT) => Refused::Dropped(DropReason::BadBuffer),
                 // Headers that the switch takes and the kernel does not.
                 Some(libc::EINVAL) if frame.offload().is_some() => Refused::Dropped(DropReason::ReceiverDown),

@@ -3,6 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use ringway_memory::Quota;
+
 use super::Dma;
 use super::message::{MapAt, UnmapAt};
 use super::refusal::Refusal;
@@ -17,26 +19,29 @@ const WRITABLE: u32 = 1 << 1;
 const WITH_BITMAP: u32 = 1 << 0;
 const ALL: u32 = 1 << 1;
 
-/// One piece.
+/// One piece. None is empty or wraps.
 struct Piece {
     address: u64,
-    size: u64,
+    /// Its last address.
+    last: u64,
     writable: bool,
     readable: bool,
     /// Nothing if it came without a file: then the device cannot use it.
     region: Option<Arc<Region>>,
 }
 
-impl Piece {
-    /// Its last address. No piece is empty or wraps.
-    fn last(&self) -> u64 {
-        self.address + (self.size - 1)
-    }
+/// The last address of a range.
+///
+/// # Errors
+/// The range is empty, or wraps.
+fn last(address: u64, size: u64) -> Result<u64, Refusal> {
+    let last = size.checked_sub(1).and_then(|behind| address.checked_add(behind));
+    last.ok_or(Refusal::MapRange { address, size })
 }
 
 /// The pieces, none of which overlap.
-#[derive(Default)]
 pub struct DmaTable {
+    quota: Arc<Quota>,
     pieces: Vec<Piece>,
     changed: bool,
     /// Something that the device can use was taken away since.
@@ -44,30 +49,33 @@ pub struct DmaTable {
 }
 
 impl DmaTable {
+    /// Nothing yet, and no more than `quota` allows.
+    pub fn new(quota: Arc<Quota>) -> DmaTable {
+        DmaTable { quota, pieces: Vec::new(), changed: false, gap: false }
+    }
+
     /// Adds a piece.
     ///
     /// # Errors
     /// It cannot be had, or something is there.
-    pub fn map(&mut self, at: MapAt, file: Option<OwnedFd>) -> Result<(), Refusal> {
+    pub fn map(&mut self, at: MapAt, file: Option<&OwnedFd>) -> Result<(), Refusal> {
         let MapAt { flags, offset, address, size } = at;
         if flags & !(READABLE | WRITABLE) != 0 || flags == 0 {
             return Err(Refusal::MapFlags(flags));
         }
-        if size == 0 || address.checked_add(size - 1).is_none() {
-            return Err(Refusal::MapRange { address, size });
-        }
-        let last = address + (size - 1);
-        if self.pieces.iter().any(|piece| piece.address <= last && address <= piece.last()) {
+        let last = last(address, size)?;
+        if self.pieces.iter().any(|piece| piece.address <= last && address <= piece.last) {
             return Err(Refusal::Overlap(address));
         }
         if self.pieces.len() >= MOST_MAPS {
             return Err(Refusal::TooManyMaps);
         }
         // The front end's own address is not said: nothing is looked up by it.
-        let region = file.map(|file| Region::map(&file, address, size, 0, offset)).transpose()?.map(Arc::new);
+        let map = |file| Region::map_within(&self.quota, file, address, size, 0, offset);
+        let region = file.map(map).transpose()?.map(Arc::new);
         self.changed |= region.is_some();
         let (readable, writable) = (flags & READABLE != 0, flags & WRITABLE != 0);
-        self.pieces.push(Piece { address, size, readable, writable, region });
+        self.pieces.push(Piece { address, last, readable, writable, region });
         Ok(())
     }
 
@@ -85,13 +93,9 @@ impl DmaTable {
         if flags & !ALL != 0 || (everything && (address, size) != (0, 0)) {
             return Err(Refusal::UnmapFlags(flags));
         }
-        let last = match size {
-            _ if everything => u64::MAX,
-            0 => return Err(Refusal::MapRange { address, size }),
-            _ => address.checked_add(size - 1).ok_or(Refusal::MapRange { address, size })?,
-        };
-        let touches = |piece: &Piece| piece.address <= last && address <= piece.last();
-        if self.pieces.iter().any(|piece| touches(piece) && (piece.address < address || last < piece.last())) {
+        let last = if everything { u64::MAX } else { last(address, size)? };
+        let touches = |piece: &Piece| piece.address <= last && address <= piece.last;
+        if self.pieces.iter().any(|piece| touches(piece) && (piece.address < address || last < piece.last)) {
             return Err(Refusal::Bisects(address));
         }
         let before = self.pieces.len();

@@ -3,6 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use ringway_memory::Quota;
+
 use crate::guest::GuestMemory;
 
 /// Regions of a PCI function in VFIO's numbering: BARs 0 to 5, expansion ROM, configuration space, VGA.
@@ -72,6 +74,9 @@ pub struct BadAccess;
 
 /// A PCI function. Everything here is called on the port's own thread alone; nothing may block or take long.
 pub trait Function: Send + Sync {
+    /// How much memory front ends may give, of one connection after the other.
+    fn quota(&self) -> Arc<Quota>;
+
     /// Its regions, by VFIO's number. Asked once per connection.
     fn regions(&self) -> [RegionInfo; REGIONS];
 

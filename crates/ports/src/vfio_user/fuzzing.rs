@@ -8,6 +8,7 @@ use super::Function;
 use super::message::{HEADER_BYTES, Header, MOST_BODY_BYTES, MOST_DATA, MOST_FDS};
 use super::session::{Outgoing, Session};
 use super::testing::{BAR, Card, IRQS, access, map, memfd, message, new_eventfd, unmap, version, words};
+use crate::front_end::fuzzing::descriptors;
 
 /// Bytes of the input, zeroes after its end.
 struct Bytes<'a>(&'a [u8]);
@@ -163,10 +164,6 @@ impl Connection {
         }
         assert!(unsettled || self.owed.is_empty());
     }
-}
-
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
 /// What the card may use: nothing twice, and all of it there.

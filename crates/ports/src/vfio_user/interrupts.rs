@@ -1,4 +1,4 @@
-//! The interrupts of a function: eventfds that the front end gives, written by whoever has news for the guest.
+//! The interrupts of a function: eventfds that the front end gives, signalled by whoever has news for the guest.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -16,7 +16,7 @@ pub struct Interrupts {
     /// The guest has the pin disabled in the configuration space.
     disabled: AtomicBool,
     inner: Mutex<Inner>,
-    /// Written when a call did not return by itself.
+    /// Written when a call lasted.
     blocked: OnceLock<OwnedFd>,
     attention: Attention,
 }
@@ -31,8 +31,25 @@ struct Attention {
 #[derive(Debug, Default)]
 struct Inner {
     vectors: Vec<Option<Arc<OwnedFd>>>,
+    /// What was taken out of `vectors` by a thread that is not to close it.
+    retired: Vec<Option<Arc<OwnedFd>>>,
     /// The pin was triggered and not unmasked since, or the front end masked it.
     masked: bool,
+}
+
+impl Inner {
+    /// Closes all eventfds on the calling thread, which is the port's own, without a lock. The last close of an eventfd takes as long as its
+    /// front end likes: the kernel removes each epoll item of it (350 ms for a million).
+    fn close(self) {
+        for call in self.vectors.into_iter().chain(self.retired).flatten() {
+            let mut call = Some(call);
+            // Another thread may be signalling it, and is not to be the last to have it.
+            while let Some(Err(used)) = call.take().map(Arc::try_unwrap) {
+                call = Some(used);
+                std::thread::yield_now();
+            }
+        }
+    }
 }
 
 impl Interrupts {
@@ -62,11 +79,9 @@ impl Interrupts {
             inner.masked = pin;
             call
         };
-        // Without the lock, as the front end can make this last; a full counter is as good as a write.
-        if ringway_engine::call(call.as_fd()) == Called::Blocked
-            && let Some(blocked) = self.blocked.get()
-        {
-            let _ = rustix::io::write(blocked, &1u64.to_ne_bytes());
+        // Without the lock, as the front end can make this last for a moment.
+        if ringway_engine::call(call.as_fd()) == Called::Blocked {
+            self.report_blocked();
         }
         // With MSI-X the message says it all.
         if self.attention.away.load(Ordering::Relaxed)
@@ -80,6 +95,19 @@ impl Interrupts {
         true
     }
 
+    /// A call lasted: the front end is not called again, and loses its connection.
+    #[cold]
+    fn report_blocked(&self) {
+        let mut inner = self.inner.lock();
+        let Inner { vectors, retired, .. } = &mut *inner;
+        retired.append(vectors);
+        drop(inner);
+        if let Some(blocked) = self.blocked.get() {
+            // Only this process has the descriptor; a full counter is as good as a write.
+            let _ = rustix::io::write(blocked, &1u64.to_ne_bytes());
+        }
+    }
+
     /// Where to tell the port's own thread of an interrupt while it looks away.
     pub(super) fn wake_by(&self, eventfd: OwnedFd) {
         let _ = self.attention.wake.set(eventfd);
@@ -90,7 +118,7 @@ impl Interrupts {
         self.attention.away.store(away, Ordering::Relaxed);
     }
 
-    /// Where to report that a call did not return by itself.
+    /// Where to report that a call lasted.
     pub(super) fn report_blocked_to(&self, eventfd: OwnedFd) {
         let _ = self.blocked.set(eventfd);
     }
@@ -98,14 +126,17 @@ impl Interrupts {
     /// What to write for the interrupts from `first` on; `most` is how many the function has of this kind.
     pub(crate) fn set(&self, mode: Mode, most: usize, first: usize, calls: impl Iterator<Item = Option<OwnedFd>>) {
         let mut inner = self.inner.lock();
+        let mut old = Inner::default();
         if self.mode() != mode {
-            *inner = Inner::default();
+            old = std::mem::take(&mut *inner);
             self.mode.store(mode as u8, Ordering::Release);
         }
         inner.vectors.resize(most, None);
         for (vector, call) in inner.vectors.iter_mut().skip(first).zip(calls) {
-            *vector = call.map(Arc::new);
+            old.retired.push(std::mem::replace(vector, call.map(Arc::new)));
         }
+        drop(inner);
+        old.close();
     }
 
     /// Disables the pin, or enables it; who has raised it meanwhile triggers it then.
@@ -121,7 +152,9 @@ impl Interrupts {
     /// As without a connection.
     pub(super) fn clear(&self) {
         let mut inner = self.inner.lock();
-        *inner = Inner::default();
+        let old = std::mem::take(&mut *inner);
         self.mode.store(Mode::None as u8, Ordering::Release);
+        drop(inner);
+        old.close();
     }
 }

@@ -113,7 +113,7 @@ impl Header {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..2].copy_from_slice(&self.id.to_ne_bytes());
         bytes[2..4].copy_from_slice(&self.command.to_ne_bytes());
-        bytes[4..8].copy_from_slice(&((HEADER_BYTES + size) as u32).to_ne_bytes());
+        bytes[4..8].copy_from_slice(&(HEADER_BYTES.saturating_add(size) as u32).to_ne_bytes());
         let flags = if error.is_some() { REPLY | ERROR } else { REPLY };
         bytes[8..12].copy_from_slice(&flags.to_ne_bytes());
         bytes[12..].copy_from_slice(&error.unwrap_or(0).to_ne_bytes());

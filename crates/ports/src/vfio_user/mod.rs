@@ -8,18 +8,25 @@
 //!
 //! A front end that breaks the rules loses its connection, and the port waits for the next.
 
-mod dma;
 mod function;
 mod interrupts;
-mod message;
 mod nap;
 pub mod pci;
-mod refusal;
-mod reply;
 mod server;
-mod session;
 mod unmask;
 mod version;
+
+// Front ends choose the numbers here: release builds of this crate have no overflow checks, and no arithmetic here may wrap.
+#[deny(clippy::arithmetic_side_effects)]
+mod dma;
+#[deny(clippy::arithmetic_side_effects)]
+mod message;
+#[deny(clippy::arithmetic_side_effects)]
+mod refusal;
+#[deny(clippy::arithmetic_side_effects)]
+mod reply;
+#[deny(clippy::arithmetic_side_effects)]
+mod session;
 
 #[cfg(test)]
 mod client;

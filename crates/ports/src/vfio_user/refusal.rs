@@ -90,7 +90,7 @@ pub enum Refusal {
     )]
     NotShared,
     /// Interrupts that the device has not, or that another kind is in use.
-    #[error("SET_IRQS for interrupts {start} to {last} of kind {index}: the device has {has}, or uses another kind now", last = u64::from(*.start) + u64::from(*.count))]
+    #[error("SET_IRQS for interrupts {start} to {last} of kind {index}: the device has {has}, or uses another kind now", last = u64::from(*.start).saturating_add((*.count).into()))]
     NoIrq {
         /// The kind.
         index: u32,
@@ -134,6 +134,7 @@ impl Refusal {
             Self::Unsupported(_) | Self::NoBitmap => Errno::OPNOTSUPP,
             Self::NoFeature | Self::IrqAction { .. } => Errno::NOTTY,
             Self::Overlap(_) => Errno::EXIST,
+            Self::Region(RegionError::Limit(_)) => Errno::NOMEM,
             Self::TooManyMaps => Errno::NOSPC,
             Self::NotMapped(_) => Errno::NOENT,
             Self::System(error) => return error.raw_os_error().map_or(5, i32::unsigned_abs),
@@ -152,6 +153,7 @@ impl Refusal {
             Self::Again => "out_of_order",
             Self::Argsz { .. } => "bad_query",
             Self::Access { .. } => "bad_access",
+            Self::Region(RegionError::Limit(_)) => "memory_limit",
             Self::MapFlags(_) | Self::MapRange { .. } | Self::Overlap(_) | Self::TooManyMaps | Self::Region(_) => {
                 "bad_memory_map"
             }

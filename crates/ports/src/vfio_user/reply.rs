@@ -74,8 +74,9 @@ impl Reply {
         const SPARSE_MMAP: u16 = 1;
         let access = if info.access { READ | WRITE } else { 0 };
         let file = info.memory.as_ref().filter(|_| !info.areas.is_empty());
-        let capability = if file.is_some() { SPARSE_BYTES + info.areas.len() * AREA_BYTES } else { 0 };
-        let size = (REGION_INFO_BYTES + capability) as u32;
+        let areas = info.areas.len().saturating_mul(AREA_BYTES);
+        let capability = if file.is_some() { areas.saturating_add(SPARSE_BYTES) } else { 0 };
+        let size = REGION_INFO_BYTES.saturating_add(capability) as u32;
         let Some(file) = file.filter(|_| query.argsz >= size) else {
             return Ok(Reply::new().u32s(&[size, access, query.index, 0]).u64s(&[info.size, 0]));
         };
@@ -115,7 +116,7 @@ impl Reply {
     pub fn read<E>(access: Access, read: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Reply, E> {
         let mut reply = Reply::written(access);
         let start = reply.0.bytes.len();
-        reply.0.bytes.resize(start + access.count as usize, 0);
+        reply.0.bytes.resize(start.saturating_add(access.count as usize), 0);
         read(&mut reply.0.bytes[start..])?;
         Ok(reply)
     }
@@ -132,7 +133,7 @@ impl Reply {
 
     /// The answer, whole.
     pub fn encode(mut self, to: Header) -> Outgoing {
-        let header = to.answer(self.0.bytes.len() - HEADER_BYTES, None);
+        let header = to.answer(self.0.bytes.len().saturating_sub(HEADER_BYTES), None);
         self.0.bytes[..HEADER_BYTES].copy_from_slice(&header);
         self.0
     }

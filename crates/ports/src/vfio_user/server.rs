@@ -17,12 +17,13 @@ use super::nap::Nap;
 use super::session::{Outgoing, Session, SessionEnd};
 use super::{Function, Interrupts};
 use crate::front_end::{
-    Answered, Connection, Listener, Observer, Received, Receiver, SocketError, Stop, Thread, too_slow, unread, wait,
+    Answered, Backoff, CALL_BLOCKED, Connection, Files, HoldUps, Listener, Observer, Received, Receiver, SocketError,
+    Stop, Thread, too_slow, unread, wait,
 };
 
 /// Between a connection and the next, so that one that ends at once costs nobody a core.
 const BETWEEN: Duration = Duration::from_millis(10);
-/// The same after a fault.
+/// The same after a fault, at first.
 const AFTER_FAULT: Duration = Duration::from_millis(100);
 /// Without a further message for so long, what was unmapped is not replaced.
 const SETTLED_AFTER: Duration = Duration::from_millis(2);
@@ -54,12 +55,12 @@ impl Server {
         interrupts: Arc<Interrupts>,
         observer: Arc<dyn Observer>,
     ) -> io::Result<Server> {
-        let listener = Listener::bind(&settings.socket)?;
+        let listener = Listener::bind(&settings.socket, Files::Taken)?;
         let blocked = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         interrupts.report_blocked_to(blocked.try_clone()?);
         let interrupted = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         interrupts.wake_by(interrupted.try_clone()?);
-        let thread = Thread::start(&settings.label, move |stop| {
+        let thread = Thread::start(&settings.label, Arc::clone(&observer), move |stop| {
             ringway_engine::wait_for_turns();
             PortThread { listener, function, interrupts, observer, stop, blocked, interrupted }.run();
         })?;
@@ -95,7 +96,7 @@ struct PortThread {
     interrupts: Arc<Interrupts>,
     observer: Arc<dyn Observer>,
     stop: Stop,
-    /// Readable when an interrupt could not be written.
+    /// Readable when signalling an interrupt lasted.
     blocked: OwnedFd,
     /// Readable when there was an interrupt while this thread did not look at its connection.
     interrupted: OwnedFd,
@@ -113,17 +114,21 @@ enum Heard {
 
 impl PortThread {
     fn run(self) {
+        let (mut hold_ups, mut backoff) = (HoldUps::new(), Backoff::listening(AFTER_FAULT));
         while let Some(socket) = self.stop.or_accept(&self.listener) {
-            let _ = rustix::io::read(&self.blocked, &mut [0; 8]);
+            let since = Instant::now();
             self.observer.connected(true);
             let ended = self.serve(&socket);
             drop(socket);
+            let held_up = rustix::io::read(&self.blocked, &mut [0; 8]).is_ok();
             let rest = match ended {
                 Ended::Stop => return,
+                Ended::Gone if held_up => hold_ups.rest(CALL_BLOCKED, since.elapsed()).unwrap_or(BETWEEN),
                 Ended::Gone => BETWEEN,
                 Ended::Fault(name, text) => {
                     self.observer.fault(name, text);
-                    AFTER_FAULT
+                    let lasted = since.elapsed();
+                    hold_ups.rest(name, lasted).unwrap_or_else(|| backoff.after_fault(lasted))
                 }
             };
             self.observer.connected(false);
@@ -180,14 +185,19 @@ impl PortThread {
                 return Ended::Stop;
             }
             if blocked {
-                let text = "the front end made an interrupt's eventfd blocking and filled it".into();
-                return Ended::Fault("call_blocked", text);
+                return Ended::Fault(CALL_BLOCKED, "signalling an interrupt's eventfd took too long".into());
             }
             if unmasked {
                 session.look_at_unmask();
             }
             if heard || more {
-                more = match self.hear(socket, session, receiver, nap) {
+                let heard = self.hear(socket, session, receiver, nap);
+                // Also when the connection ended behind the request that was refused.
+                if let Some(refusal) = session.take_refusal().filter(|_| !refusal_told) {
+                    refusal_told = true;
+                    self.observer.refused(refusal.name().unwrap_or("refused"), refusal.to_string());
+                }
+                more = match heard {
                     Ok(Heard::All) => false,
                     Ok(Heard::Some) => true,
                     Ok(Heard::Enough(until)) => {
@@ -197,10 +207,6 @@ impl PortThread {
                     Err(ended) => return ended,
                 };
                 settle_at = session.is_unsettled().then(|| Instant::now() + SETTLED_AFTER);
-                if let Some(refusal) = session.take_refusal().filter(|_| !refusal_told) {
-                    refusal_told = true;
-                    self.observer.refused(refusal.name().unwrap_or("refused"), refusal.to_string());
-                }
             }
             let now = Instant::now();
             if settle_at.is_some_and(|at| now >= at) {

@@ -8,12 +8,13 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use super::dma::{DmaTable, MOST_MAPS};
-use super::message::{self, Access, Header, MOST_DATA, MessageError, Query, Request, SetIrqs, Writes};
+use super::message::{self, Access, Header, MOST_DATA, MapAt, MessageError, Query, Request, SetIrqs, Writes};
 use super::refusal::Refusal;
 use super::reply::{self, IRQ_KINDS, REGION_INFO_BYTES, Reply};
 use super::unmask::Unmask;
 use super::{Dma, Function, Interrupts, Irqs, Mode, REGIONS, RegionInfo};
 use crate::front_end::is_eventfd;
+use crate::guest::RegionError;
 
 /// What a front end did that ends its connection. The text is for users.
 #[derive(Debug, thiserror::Error)]
@@ -71,7 +72,7 @@ impl Session {
         let unmask = Unmask::new()?;
         function.connected(true);
         let (regions, irqs) = (function.regions(), function.irqs());
-        let dma = DmaTable::default();
+        let dma = DmaTable::new(function.quota());
         let withheld = Vec::new();
         Ok(Session { function, interrupts, regions, irqs, dma, agreed: false, withheld, unmask, refused: None })
     }
@@ -102,6 +103,9 @@ impl Session {
                 answer
             }
         };
+        if !self.is_unsettled() {
+            out.append(&mut self.withheld);
+        }
         if !header.no_reply {
             if self.is_unsettled() { self.withheld.push(answer) } else { out.push(answer) }
         }
@@ -120,6 +124,19 @@ impl Session {
     /// The first request of which its front end should know that it was refused, once.
     pub fn take_refusal(&mut self) -> Option<Refusal> {
         self.refused.take()
+    }
+
+    /// Adds a piece of memory. Pieces that were unmapped count until the device lets go of them, which it does now if there is
+    /// not enough left for the new one.
+    fn map(&mut self, at: MapAt, file: Option<&OwnedFd>) -> Result<(), Refusal> {
+        let result = self.dma.map(at, file);
+        if !matches!(result, Err(Refusal::Region(RegionError::Limit(_)))) || !self.is_unsettled() {
+            return result;
+        }
+        if let Some(dma) = self.dma.take_change() {
+            self.function.set_memory(dma);
+        }
+        self.dma.map(at, file)
     }
 
     /// Whether memory was unmapped and others may come in its place. A front end that divides its memory otherwise unmaps it
@@ -161,7 +178,7 @@ impl Session {
                 Reply::version(&version.answer())
             }
             Request::DmaMap(at, file) => {
-                self.dma.map(at, file)?;
+                self.map(at, file.as_ref())?;
                 Reply::empty()
             }
             Request::DmaUnmap(at) => {
@@ -224,14 +241,14 @@ impl Session {
 
     /// Does the writes that can be done, as if each had come by itself. How many those were.
     fn write_all(&mut self, writes: Writes<'_>) -> u64 {
-        let mut done = 0;
+        let mut done = 0u64;
         for (access, data) in writes.iter() {
             let result = match usize::try_from(access.count) {
                 Ok(count) if count == data.len() => self.write(access, data),
                 _ => Err(Refusal::Access { region: access.region, offset: access.offset, count: access.count }),
             };
             match result {
-                Ok(()) => done += 1,
+                Ok(()) => done = done.saturating_add(1),
                 Err(refusal) => self.refuse(refusal),
             }
         }
@@ -317,7 +334,8 @@ impl Drop for Session {
 /// The interrupts that a request without descriptors means.
 fn chosen<'a>(set: &SetIrqs<'a>) -> impl Iterator<Item = usize> + use<'a> {
     let (bools, all) = (set.bools, set.flags & SetIrqs::NONE != 0);
-    let range = set.start as usize..set.start as usize + set.count as usize;
+    let (start, count) = (set.start as usize, set.count as usize);
+    let range = start..start.saturating_add(count);
     range.enumerate().filter(move |(at, _)| all || bools.get(*at).is_some_and(|&on| on != 0)).map(|(_, vector)| vector)
 }
 

@@ -120,6 +120,10 @@ impl Card {
 }
 
 impl Function for Card {
+    fn quota(&self) -> Arc<ringway_memory::Quota> {
+        ringway_memory::Quota::of_port(ringway_memory::Limits::PORT)
+    }
+
     fn regions(&self) -> [RegionInfo; REGIONS] {
         let mut regions: [RegionInfo; REGIONS] = Default::default();
         let memory = self.area.as_fd().try_clone_to_owned().ok();

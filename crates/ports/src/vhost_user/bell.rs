@@ -14,6 +14,9 @@ impl Bell for VhostBell {
     /// The lock may be with another poller that delivers, or with the port's own thread: the driver is asked later then.
     #[inline]
     fn ring(&self, news: News) -> Asked {
+        if self.device.calls_blocked() {
+            return Asked::Unwanted;
+        }
         let (mut called, mut broken) = (false, None);
         match news {
             News::Frames => {
@@ -21,7 +24,10 @@ impl Bell for VhostBell {
                 for (number, queue) in side.queues.iter_mut().enumerate() {
                     match queue.as_mut().map_or(Ok(false), |queue| queue.call_if_wanted()) {
                         Ok(made) => called |= made,
-                        Err(what) => broken = Some(Fault { queue: 2 * number as u16, what }),
+                        Err(what) => {
+                            broken = Some(Fault { queue: 2 * number as u16, what });
+                            break;
+                        }
                     }
                 }
                 if broken.is_some() {
@@ -33,7 +39,10 @@ impl Bell for VhostBell {
                 for (number, queue) in side.queues.iter_mut().enumerate() {
                     match queue.as_mut().map_or(Ok(false), |queue| queue.call_if_wanted()) {
                         Ok(made) => called |= made,
-                        Err(what) => broken = Some(Fault { queue: 2 * number as u16 + 1, what }),
+                        Err(what) => {
+                            broken = Some(Fault { queue: 2 * number as u16 + 1, what });
+                            break;
+                        }
                     }
                 }
                 if broken.is_some() {
@@ -42,6 +51,8 @@ impl Bell for VhostBell {
             }
         }
         if broken.is_some() {
+            // No queue of this client is called again, in either direction.
+            self.device.block_calls();
             self.device.report_broken();
         }
         if called { Asked::Called } else { Asked::Unwanted }

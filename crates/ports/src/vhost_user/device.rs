@@ -7,8 +7,11 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use parking_lot::Mutex;
+use ringway_memory::Quota;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::features;
@@ -61,6 +64,7 @@ pub(crate) enum StartError {
 #[derive(Default)]
 pub(super) struct InputSide {
     pub(super) queues: Vec<Option<TransmitQueue>>,
+    /// What the guest kicks; a started queue without is polled ("VHOST_USER_SET_VRING_KICK").
     pub(super) kicks: Vec<Option<OwnedFd>>,
     /// The queue to begin the next batch with.
     pub(super) next: usize,
@@ -101,6 +105,10 @@ pub(crate) struct Device {
     pub(super) output: Mutex<OutputSide>,
     pub(super) kicks: Kicks,
     broken: OwnedFd,
+    /// A call lasted: the connection ends, and no queue is called until then.
+    calls_blocked: AtomicBool,
+    /// How much memory the front end may give.
+    quota: Arc<Quota>,
     /// Where to note what is in flight, for front ends that keep nothing for us.
     record: Option<Record>,
     connection: Mutex<Connection>,
@@ -129,6 +137,8 @@ impl Device {
             output: Mutex::new(output),
             kicks: Kicks::new()?,
             broken: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            calls_blocked: AtomicBool::new(false),
+            quota: Quota::of_port(settings.memory),
             record,
             connection: Mutex::default(),
         })
@@ -137,6 +147,11 @@ impl Device {
     /// The feature bits offered.
     pub(crate) fn offered(&self) -> u64 {
         self.offered
+    }
+
+    /// How much memory the front end may give, and how much it has given.
+    pub(crate) fn quota(&self) -> &Arc<Quota> {
+        &self.quota
     }
 
     /// Most queues, two per pair.
@@ -202,12 +217,15 @@ impl Device {
             started.set_log(setup.log);
             started.set_taken(setup.taken);
             started.set_discard(!setup.enabled);
+            // This writes to the guest's memory, which may take long: not while a poller may wait for the lock.
+            started.disarm();
             let mut side = self.input.lock();
             if side.armed {
-                started.arm()
-            } else {
-                started.disarm()
+                drop(side);
+                started.arm();
+                side = self.input.lock();
             }
+            // Disarmed meanwhile: a kick more is no harm. Armed meanwhile: the poller is woken below, and asks again.
             side.queues[place] = Some(started);
             side.kicks[place] = setup.kick;
             drop(side);
@@ -306,8 +324,21 @@ impl Device {
         let mut side = self.output.lock();
         (side.fault, side.accepts, side.longest) = (None, ringway_switch::Accepts::NOTHING, self.longest);
         drop(side);
+        self.calls_blocked.store(false, Ordering::Relaxed);
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.broken, &mut count);
+    }
+
+    /// Whether a call lasted, so that none is made any more.
+    #[inline]
+    pub(super) fn calls_blocked(&self) -> bool {
+        self.calls_blocked.load(Ordering::Relaxed)
+    }
+
+    /// A call lasted. No queue is called until [`Device::reset`].
+    #[cold]
+    pub(super) fn block_calls(&self) {
+        self.calls_blocked.store(true, Ordering::Relaxed);
     }
 
     /// Becomes readable when a ring broke.
@@ -332,14 +363,14 @@ impl Device {
         *self.connection.lock() = Connection { connected, features };
     }
 
-    /// What there is to know.
-    pub(super) fn status(&self) -> Status {
+    /// What there is to know; `None` when a poller has a queue for longer than `until`, as its guest can make it do.
+    pub(super) fn status(&self, until: Instant) -> Option<Status> {
         let Connection { connected, features } = *self.connection.lock();
         let (mut queues, mut ring_size, mut up) = (0, 0, false);
-        for queue in self.input.lock().queues.iter().flatten() {
+        for queue in self.input.try_lock_until(until)?.queues.iter().flatten() {
             (queues, ring_size) = (queues + 1, queue.size());
         }
-        for queue in self.output.lock().queues.iter().flatten() {
+        for queue in self.output.try_lock_until(until)?.queues.iter().flatten() {
             (queues, ring_size, up) = (queues + 1, queue.size(), up || queue.is_enabled());
         }
         let state = match (connected, up) {
@@ -347,7 +378,7 @@ impl Device {
             (true, false) => State::Connected,
             (true, true) => State::Up,
         };
-        Status { state, features, queues, ring_size }
+        Some(Status { state, features, queues, ring_size })
     }
 }
 

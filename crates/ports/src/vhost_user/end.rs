@@ -2,6 +2,8 @@
 
 use std::io;
 
+use ringway_memory::OverQuota;
+
 use super::device::StartError;
 use super::inflight::InflightError;
 use super::message::{self, MOST_REGIONS, MessageError};
@@ -54,6 +56,9 @@ pub enum SessionEnd {
     /// A region that cannot be had.
     #[error(transparent)]
     Region(#[from] RegionError),
+    /// More memory than the port may have, and what there was has gone.
+    #[error("{0}")]
+    MemoryLimit(OverQuota),
     /// Two regions in one place.
     #[error("the memory region at guest address {0:#x} shares addresses with another")]
     Overlap(u64),
@@ -108,6 +113,10 @@ impl SessionEnd {
             Self::RingSize { .. } | Self::Start(StartError::Size(..)) => "ring_size",
             Self::Features(_) | Self::FeaturesChange { .. } | Self::ProtocolFeatures(_) => "bad_features",
             Self::Enable(_) => "bad_enable",
+            Self::MemoryLimit(_)
+            | Self::Region(RegionError::Limit(_))
+            | Self::Log(LogError::Limit(_))
+            | Self::Inflight(InflightError::Limit(_)) => "memory_limit",
             Self::Region(_) | Self::Overlap(_) | Self::TooManyRegions => "bad_memory_table",
             Self::Log(_) | Self::LogFile | Self::LogSize { .. } => "bad_log",
             Self::Inflight(_) => "bad_inflight",
@@ -122,6 +131,6 @@ impl SessionEnd {
 
     /// Whether everything is as it was before, so that the front end can be told and go on.
     pub(super) fn changed_nothing(&self) -> bool {
-        !matches!(self, Self::Message(_) | Self::Start(_) | Self::System(_))
+        !matches!(self, Self::Message(_) | Self::Start(_) | Self::System(_) | Self::MemoryLimit(_))
     }
 }

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use super::message::{HEADER_BYTES, Header, MOST_BODY_BYTES, Request};
 use super::reply::Reply;
 use super::testing::{Front, GUEST, MEMORY, USER, memfd, new_eventfd};
+use crate::front_end::fuzzing::descriptors;
 
 /// Bytes of the input, zeroes after its end.
 struct Bytes<'a>(&'a [u8]);
@@ -114,10 +115,6 @@ fn say(front: &mut Front, bytes: &mut Bytes<'_>) -> bool {
             false
         }
     }
-}
-
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }
 
 /// Connections one after another to one device, until the input is used up.

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ringway_memory::Mapping;
+use ringway_memory::{GiveError, Mapping, OverQuota, Quota};
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
 use super::message::Area;
@@ -55,9 +55,21 @@ pub enum InflightError {
         /// Queues it is for.
         queues: u16,
     },
+    /// It would be more memory than the port, or all ports, may have.
+    #[error("{0}")]
+    Limit(OverQuota),
     /// The kernel refuses.
     #[error("inflight memory cannot be had: {0}")]
     Map(#[from] io::Error),
+}
+
+impl From<GiveError> for InflightError {
+    fn from(error: GiveError) -> InflightError {
+        match error {
+            GiveError::Limit(over) => InflightError::Limit(over),
+            GiveError::Kernel(error) => InflightError::Map(error),
+        }
+    }
 }
 
 /// The memory, for all queues of a device.
@@ -82,8 +94,8 @@ impl Inflight {
     /// Maps what the front end has kept.
     ///
     /// # Errors
-    /// It is too small or not where it can be mapped, or the kernel refuses.
-    pub fn map(file: &OwnedFd, area: Area, queues: u16) -> Result<Inflight, InflightError> {
+    /// It is too small or not where it can be mapped, the port has more memory than it may, or the kernel refuses.
+    pub fn map(quota: &Arc<Quota>, file: &OwnedFd, area: Area, queues: u16) -> Result<Inflight, InflightError> {
         let Area { size, offset } = area;
         crate::guest::check_backing(file)?;
         let has = u64::try_from(rustix::fs::fstat(file).map_err(io::Error::from)?.st_size).unwrap_or(0);
@@ -91,7 +103,7 @@ impl Inflight {
         if !inside || !offset.is_multiple_of(PAGE) || size < bytes(queues) {
             return Err(InflightError::Place { size, offset, file: has, queues });
         }
-        Ok(Inflight { mapping: Mapping::shared_at(file.as_fd(), offset, bytes(queues) as usize)? })
+        Ok(Inflight { mapping: Mapping::given(file.as_fd(), offset, bytes(queues) as usize, quota)? })
     }
 }
 
@@ -174,7 +186,7 @@ fn forget_old(path: &Path) {
 
 /// Bytes for `queues` queues.
 fn bytes(queues: u16) -> u64 {
-    (u64::from(queues) * STRIDE as u64).next_multiple_of(PAGE).max(PAGE)
+    u64::from(queues).saturating_mul(STRIDE as u64).next_multiple_of(PAGE).max(PAGE)
 }
 
 /// What was found.

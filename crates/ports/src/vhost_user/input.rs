@@ -29,6 +29,16 @@ impl VhostInput {
     }
 }
 
+impl Drop for VhostInput {
+    fn drop(&mut self) {
+        // Only after a panic between a collect and its release: what the poller had is not given back, and nobody goes on with
+        // queues that may be half done. The session, which waits for the lock, finds none.
+        if let Some(mut side) = self.held.take() {
+            side.queues.iter_mut().for_each(|queue| *queue = None);
+        }
+    }
+}
+
 impl Input for VhostInput {
     #[inline]
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
@@ -135,6 +145,12 @@ impl Input for VhostInput {
         let Some(mut side) = self.side.try_lock() else { return };
         side.armed = false;
         side.queues.iter_mut().flatten().for_each(|queue| queue.disarm());
+    }
+
+    fn needs_looks(&mut self) -> bool {
+        // Nobody waits for the session, which may be held up by its guest's memory: looks more are no harm.
+        let Some(side) = self.side.try_lock() else { return true };
+        side.queues.iter().zip(&side.kicks).any(|(queue, kick)| queue.is_some() && kick.is_none())
     }
 }
 

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::OFlags;
 
 use super::device::Device;
 use super::end::SessionEnd;
@@ -19,12 +18,14 @@ use super::reply::Reply;
 use super::session::Session;
 use super::{Observer, Role, Settings};
 use crate::front_end::{
-    Answered, Connection, Listener, Received, Receiver, SocketError, Stop, Thread, too_slow, unread, wait,
+    Answered, Backoff, CALL_BLOCKED, Connection, Files, HoldUps, Listener, Received, Receiver, SocketError, Stop,
+    Thread, too_slow, unread, wait,
 };
+use crate::virtqueue::RingFault;
 
 /// Between a connection and the next, so that one that ends at once costs nobody a core.
 const BETWEEN: Duration = Duration::from_millis(10);
-/// The same after a fault, for a server, and at first for a client, which waits twice as long each time.
+/// The same after a fault, for a server, and for a client, at first.
 const AFTER_FAULT_SERVER: Duration = Duration::from_millis(100);
 const AFTER_FAULT_CLIENT: Duration = Duration::from_secs(1);
 const LONGEST_AFTER_FAULT: Duration = Duration::from_secs(10);
@@ -45,12 +46,15 @@ impl Link {
     /// The socket cannot be had, or the kernel has no descriptors or threads left.
     pub fn start(settings: &Settings, device: Arc<Device>, observer: Arc<dyn Observer>) -> io::Result<Link> {
         let way = match settings.role {
-            Role::Server => Way::Listen(Listener::bind(&settings.socket)?),
+            Role::Server => Way::Listen(Listener::bind(&settings.socket, Files::Taken)?),
             Role::Client => Way::Connect(settings.socket.clone()),
         };
-        let after_fault = AFTER_FAULT_CLIENT;
-        let thread = Thread::start(&settings.label, move |stop| {
-            PortThread { way, device, observer, stop, after_fault }.run();
+        let backoff = match way {
+            Way::Listen(_) => Backoff::listening(AFTER_FAULT_SERVER),
+            Way::Connect(_) => Backoff::connecting(AFTER_FAULT_CLIENT, LONGEST_AFTER_FAULT),
+        };
+        let thread = Thread::start(&settings.label, Arc::clone(&observer), move |stop| {
+            PortThread { way, device, observer, stop, backoff, hold_ups: HoldUps::new() }.run();
         })?;
         Ok(Link { _thread: thread })
     }
@@ -89,8 +93,8 @@ struct PortThread {
     device: Arc<Device>,
     observer: Arc<dyn Observer>,
     stop: Stop,
-    /// How long a client waits after the next fault.
-    after_fault: Duration,
+    backoff: Backoff,
+    hold_ups: HoldUps,
 }
 
 impl PortThread {
@@ -102,20 +106,22 @@ impl PortThread {
             let mut session = Session::new(Arc::clone(&self.device));
             let ended = self.serve(&socket, &mut session);
             drop(socket);
-            let broken = self.device.fault().map(|fault| fault.queue);
+            let (broken, held_up) = (self.device.fault().map(|fault| fault.queue), self.device.calls_blocked());
             self.device.reset();
             self.device.note_connection(false, 0);
             let rest = match ended {
                 Ended::Stop => return,
+                Ended::Gone if held_up => self.hold_ups.rest(CALL_BLOCKED, since.elapsed()).unwrap_or(BETWEEN),
                 Ended::Gone => BETWEEN,
                 Ended::Fault(name, text) => {
                     self.observer.fault(name, text);
-                    self.rest_after_fault(since.elapsed())
+                    let lasted = since.elapsed();
+                    self.hold_ups.rest(name, lasted).unwrap_or_else(|| self.backoff.after_fault(lasted))
                 }
             };
             self.observer.connected(false);
             if let Some(error) = broken.and_then(|queue| session.error_descriptor(queue)) {
-                signal(error);
+                ringway_engine::call(error.as_fd());
             }
             drop(session);
             if self.stop.within(rest) {
@@ -124,22 +130,10 @@ impl PortThread {
         }
     }
 
-    fn rest_after_fault(&mut self, lasted: Duration) -> Duration {
-        if matches!(self.way, Way::Listen(_)) {
-            return AFTER_FAULT_SERVER;
-        }
-        if lasted > LONGEST_AFTER_FAULT {
-            self.after_fault = AFTER_FAULT_CLIENT;
-        }
-        let rest = self.after_fault;
-        self.after_fault = (2 * rest).min(LONGEST_AFTER_FAULT);
-        rest
-    }
-
     /// The next front end; `None` when the port is to go.
     fn next_connection(&self) -> Option<Connection> {
         match &self.way {
-            Way::Connect(path) => self.stop.or_connect(path),
+            Way::Connect(path) => self.stop.or_connect(path, Files::Taken),
             Way::Listen(listener) => self.stop.or_accept(listener),
         }
     }
@@ -169,19 +163,24 @@ impl PortThread {
             }
             if ready(1) {
                 return match self.device.fault() {
-                    Some(fault) => Ended::Fault(fault.what.name(), fault.to_string()),
+                    Some(fault) => match (fault.what, self.device.quota().take_too_many_holes()) {
+                        (RingFault::MemoryLost, Some(text)) => Ended::Fault("memory_holes", text),
+                        (what, _) => Ended::Fault(what.name(), fault.to_string()),
+                    },
                     None => Ended::Fault("ring_broken", "a ring broke".into()),
                 };
             }
             if ready(2) {
-                if let Err(ended) = self.hear(socket, session, &mut receiver) {
-                    return ended;
-                }
-                settle_at = session.is_unsettled().then(|| Instant::now() + SETTLED_AFTER);
+                let heard = self.hear(socket, session, &mut receiver);
+                // Also when the connection ended behind the request that was refused.
                 if let Some(refusal) = session.take_refusal().filter(|_| !refusal_told) {
                     refusal_told = true;
                     self.observer.refused(refusal.name(), refusal.to_string());
                 }
+                if let Err(ended) = heard {
+                    return ended;
+                }
+                settle_at = session.is_unsettled().then(|| Instant::now() + SETTLED_AFTER);
             }
             let now = Instant::now();
             if receiver.deadline().is_some_and(|deadline| now >= deadline) {
@@ -226,13 +225,5 @@ impl PortThread {
             Answered::Stop => Err(Ended::Stop),
             Answered::Unread => Err(Ended::Fault("replies_unread", unread())),
         }
-    }
-}
-
-/// Tells the front end that a queue broke. It has set the descriptor for that, and may have made it blocking.
-fn signal(error: &OwnedFd) {
-    let flags = rustix::fs::fcntl_getfl(error).unwrap_or(OFlags::empty());
-    if rustix::fs::fcntl_setfl(error, flags | OFlags::NONBLOCK).is_ok() {
-        let _ = rustix::io::write(error, &1u64.to_ne_bytes());
     }
 }

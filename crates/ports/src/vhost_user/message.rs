@@ -65,6 +65,14 @@ pub enum MessageError {
         /// How many it should have.
         right: usize,
     },
+    /// Bits that mean nothing beside a queue's number.
+    #[error("{name} with {word:#x}: bits 0 to 7 name the queue, bit 8 says that there is no descriptor, others are 0")]
+    VringFile {
+        /// The message.
+        name: &'static str,
+        /// All of its bits.
+        word: u64,
+    },
     /// More regions than are offered.
     #[error("SET_MEM_TABLE has {0} regions: no more than {MOST_REGIONS} are offered")]
     Regions(u32),
@@ -400,6 +408,9 @@ impl<'a> Parts<'a> {
 
     fn file(&mut self) -> Result<VringFile, MessageError> {
         let word = self.fields(8)?.u64();
+        if word & !(QUEUE_MASK | NO_FD) != 0 {
+            return Err(MessageError::VringFile { name: self.name, word });
+        }
         let file = if word & NO_FD == 0 {
             Some(self.one_descriptor()?)
         } else {
@@ -424,7 +435,7 @@ impl<'a> Parts<'a> {
         let count = Fields(self.body).u32();
         let regions = usize::try_from(count).ok().filter(|&regions| regions <= MOST_REGIONS);
         let Some(regions) = regions else { return Err(MessageError::Regions(count)) };
-        let mut fields = self.fields(TABLE_START + regions * REGION_BYTES)?;
+        let mut fields = self.fields(regions.saturating_mul(REGION_BYTES).saturating_add(TABLE_START))?;
         self.descriptors(regions)?;
         fields.u64();
         Ok(std::mem::take(&mut self.fds).into_iter().map(|file| (fields.region(), file)).collect())
@@ -449,9 +460,8 @@ impl<'a> Parts<'a> {
         let padded = self.body.len() != BYTES;
         let mut fields = self.fields(if padded { PADDED } else { BYTES })?;
         let area = Area { size: fields.u64(), offset: fields.u64() };
-        let both = fields.u32().to_ne_bytes();
-        let half = |at: usize| u16::from_ne_bytes([both[at], both[at + 1]]);
-        Ok(InflightAt { area, queues: half(0), queue_size: half(2), padded })
+        let (queues, queue_size) = (fields.u16(), fields.u16());
+        Ok(InflightAt { area, queues, queue_size, padded })
     }
 }
 

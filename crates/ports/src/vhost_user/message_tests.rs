@@ -181,6 +181,20 @@ fn no_descriptor_is_a_descriptor_that_the_message_says_is_missing() {
 }
 
 #[test]
+fn bits_beside_a_queue_and_its_lack_of_a_descriptor_name_no_queue() {
+    for request in [12, 13, 14] {
+        for bit in 9..64 {
+            for word in [1 << bit, 1 << bit | 5, 1 << bit | 0x105, 0xffff_0000] {
+                let files = usize::from(word & 0x100 == 0);
+                let error = decode(request, &words64(&[word]), files).expect_err("no queue");
+                assert!(matches!(error, MessageError::VringFile { word: given, .. } if given == word), "{word:#x}");
+                assert!(error.to_string().contains(name(request)), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
 fn descriptors_that_are_not_wanted_are_closed() {
     for (request, body) in [(1, vec![]), (12, words64(&[0x100])), (99, vec![]), (38, words64(&[0; 5])), (2, vec![1])] {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");

@@ -13,15 +13,22 @@ mod bell;
 mod device;
 mod end;
 mod features;
-mod inflight;
 mod input;
 mod kick;
 mod link;
-mod message;
 mod output;
 mod queue;
+
+// Front ends choose the numbers here: release builds of this crate have no overflow checks, and no arithmetic here may wrap.
+#[deny(clippy::arithmetic_side_effects)]
+mod inflight;
+#[deny(clippy::arithmetic_side_effects)]
+mod message;
+#[deny(clippy::arithmetic_side_effects)]
 mod reply;
+#[deny(clippy::arithmetic_side_effects)]
 mod session;
+#[deny(clippy::arithmetic_side_effects)]
 mod vring;
 
 #[cfg(fuzzing)]
@@ -38,8 +45,10 @@ mod testing;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ringway_engine::Signal;
+use ringway_memory::Limits;
 
 use crate::Sides;
 pub use crate::front_end::Observer;
@@ -80,6 +89,8 @@ pub struct Settings {
     /// The file that tells a successor what was in flight when we were killed, so that nothing is delivered twice. Gone when
     /// the port goes.
     pub record: Option<PathBuf>,
+    /// How much memory the front end may give.
+    pub memory: Limits,
 }
 
 /// Most queue pairs of a port.
@@ -116,10 +127,26 @@ pub struct VhostUser {
 }
 
 impl VhostUser {
+    /// How much memory the front end has given.
+    #[must_use]
+    pub fn memory(&self) -> Limits {
+        self.device.quota().used()
+    }
+
     /// How the front end is doing.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.device.status()
+        loop {
+            if let Some(status) = self.status_until(Instant::now() + Duration::from_secs(1)) {
+                return status;
+            }
+        }
+    }
+
+    /// The same; `None` when that cannot be told until then, as the guest keeps the port's threads waiting.
+    #[must_use]
+    pub fn status_until(&self, until: Instant) -> Option<Status> {
+        self.device.status(until)
     }
 }
 

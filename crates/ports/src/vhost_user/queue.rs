@@ -53,11 +53,20 @@ fn call_if_wanted<R: Ring>(ring: &mut R, fd: Option<&OwnedFd>) -> Result<bool, R
     if ring.call_wanted() { call(fd) } else { Ok(false) }
 }
 
+/// What is lost reads as zeroes, which may look like any other mistake.
+#[inline]
+fn or_lost(result: Result<(), RingFault>, memory: &GuestMemory) -> Result<(), RingFault> {
+    match result {
+        Err(_) if memory.is_lost() => Err(RingFault::MemoryLost),
+        result => result,
+    }
+}
+
 impl TransmitQueue {
     #[inline]
     pub(super) fn collect<'m>(&'m mut self, bounce: &'m Bounce, batch: &mut Batch<'m>) -> Result<(), RingFault> {
         let memory = &*self.memory;
-        either!(&mut self.queue, queue => queue.collect(memory, bounce, batch))
+        or_lost(either!(&mut self.queue, queue => queue.collect(memory, bounce, batch)), memory)
     }
 
     pub(super) fn keep(&mut self, frames: usize) -> usize {
@@ -66,7 +75,7 @@ impl TransmitQueue {
 
     pub(super) fn discard(&mut self, most: usize, discarded: &mut Discarded) -> Result<(), RingFault> {
         let memory = &*self.memory;
-        either!(&mut self.queue, queue => queue.discard(memory, most, discarded))
+        or_lost(either!(&mut self.queue, queue => queue.discard(memory, most, discarded)), memory)
     }
 
     pub(super) fn discard_like(
@@ -76,13 +85,14 @@ impl TransmitQueue {
         discarded: &mut Discarded,
     ) -> Result<(), RingFault> {
         let memory = &*self.memory;
-        either!(&mut self.queue, queue => queue.discard_like(memory, addresses, most, discarded))
+        or_lost(either!(&mut self.queue, queue => queue.discard_like(memory, addresses, most, discarded)), memory)
     }
 
     #[inline]
     pub(super) fn release(&mut self) -> Result<(), RingFault> {
         let memory = &*self.memory;
-        let discards = either!(&mut self.queue, queue => { queue.release(memory)?; queue.discard });
+        let (released, discards) = either!(&mut self.queue, queue => (queue.release(memory), queue.discard));
+        or_lost(released, memory)?;
         if discards {
             // No frame goes on that would make anybody ask the driver later.
             fence(Ordering::SeqCst);
@@ -156,8 +166,8 @@ impl ReceiveQueue {
         tally: &mut Tally,
     ) -> Result<(), RingFault> {
         let memory = &*self.memory;
-        either!(&mut self.queue, queue => queue.deliver(memory, frames, tally))?;
-        if memory.is_lost() { Err(RingFault::MemoryLost) } else { Ok(()) }
+        let result = either!(&mut self.queue, queue => queue.deliver(memory, frames, tally));
+        if memory.is_lost() { Err(RingFault::MemoryLost) } else { result }
     }
 
     #[inline]

@@ -34,11 +34,13 @@ impl Reply {
                 put_area(&mut body, &at.area);
                 body.extend_from_slice(&at.queues.to_ne_bytes());
                 body.extend_from_slice(&at.queue_size.to_ne_bytes());
-                body.resize(body.len() + if at.padded { 4 } else { 0 }, 0);
+                if at.padded {
+                    body.extend_from_slice(&[0; 4]);
+                }
                 file = Some(memory);
             }
         }
-        let size = body.len() - HEADER_BYTES;
+        let size = body.len().saturating_sub(HEADER_BYTES);
         body[..HEADER_BYTES].copy_from_slice(&Header::of_reply(request, size));
         (body, file)
     }

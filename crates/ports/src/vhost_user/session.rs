@@ -4,8 +4,10 @@
 //! before it changes anything. A request that cannot be followed is answered with a failure where the front end asked
 //! for an answer (REPLY_ACK), and ends the connection where it did not: it would otherwise believe us to have followed.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+
+use ringway_memory::Quota;
 
 use super::device::{Device, StartError};
 use super::end::SessionEnd;
@@ -15,7 +17,7 @@ use super::message::{Area, Header, InflightAt, MOST_REGIONS, RegionAt, Request, 
 use super::reply::Reply;
 use super::vring::Vring;
 use crate::front_end::is_eventfd;
-use crate::guest::{DirtyLog, GuestMemory, Region};
+use crate::guest::{DirtyLog, GuestMemory, Region, RegionError};
 use crate::virtqueue::F_RING_PACKED;
 
 /// Protocol features ("Protocol features").
@@ -176,6 +178,10 @@ impl Session {
                 let vring = &mut self.vrings[usize::from(queue)];
                 if vring.running {
                     self.device.set_call(queue, file.as_ref().map(OwnedFd::try_clone).transpose()?);
+                    // Nobody may hear the last call by the old descriptor any more; one too many does no harm.
+                    if let Some(file) = &file {
+                        ringway_engine::call(file.as_fd());
+                    }
                 }
                 vring.call = file;
             }
@@ -207,7 +213,7 @@ impl Session {
             }
             Request::SetInflightFd(at, file) => {
                 let queues = at.queues.clamp(1, self.device.queues());
-                self.inflight = Some(Arc::new(Inflight::map(&file, at.area, queues)?));
+                self.inflight = Some(Arc::new(Inflight::map(self.device.quota(), &file, at.area, queues)?));
             }
             Request::ResetDevice => self.reset(),
             Request::SetStatus(status) => self.set_status(status)?,
@@ -359,7 +365,8 @@ impl Session {
     fn ring_name(&self, queue: u16) -> u64 {
         let vring = &self.vrings[usize::from(queue)];
         let Some(VringAddress { descriptors, available, used, .. }) = vring.address else { return ANY_RING };
-        let is_there = |region: &&Arc<Region>| (region.user()..region.user() + region.size()).contains(&descriptors);
+        let is_there =
+            |region: &&Arc<Region>| descriptors.checked_sub(region.user()).is_some_and(|offset| offset < region.size());
         let (device, inode, offset) = self.memory.regions().iter().find(is_there).map_or((0, 0, 0), |at| at.file());
         let packed = u64::from(self.features & F_RING_PACKED != 0);
         let words = [device, inode, offset, descriptors, available, used, vring.size.into(), packed];
@@ -369,11 +376,21 @@ impl Session {
     }
 
     fn set_memory(&mut self, table: Vec<(RegionAt, OwnedFd)>) -> Result<(), SessionEnd> {
-        let mut regions = Vec::with_capacity(table.len());
-        for (at, file) in &table {
-            let region = map_region(at, file, &regions)?;
-            regions.push(region);
-        }
+        let stays = |region: &&Arc<Region>| table.iter().any(|(at, file)| is_same(region, at, file));
+        let old = self.memory.regions();
+        let regions = match map_table(self.device.quota(), &table, old) {
+            // What there was counts until it goes. What will not be there any more goes first, if there is any.
+            Err(SessionEnd::Region(RegionError::Limit(_))) if !old.iter().all(|region| stays(&region)) => {
+                let stay: Vec<_> = old.iter().filter(stays).cloned().collect();
+                self.replace_memory(stay);
+                let mapped = map_table(self.device.quota(), &table, self.memory.regions());
+                mapped.map_err(|end| match end {
+                    SessionEnd::Region(RegionError::Limit(over)) => SessionEnd::MemoryLimit(over),
+                    other => other,
+                })?
+            }
+            result => result?,
+        };
         self.replace_memory(regions);
         self.resume()
     }
@@ -381,13 +398,13 @@ impl Session {
     /// QEMU 7.2 adds and removes a region once for each queue pair; all but the first time mean nothing.
     fn add_region(&mut self, at: RegionAt, file: &OwnedFd) -> Result<(), SessionEnd> {
         let mut regions = self.memory.regions().to_vec();
-        if is_here(&at, file, &regions)? {
+        if regions.iter().any(|region| is_same(region, &at, file)) {
             return Ok(());
         }
         if regions.len() >= MOST_REGIONS {
             return Err(SessionEnd::TooManyRegions);
         }
-        let region = map_region(&at, file, &regions)?;
+        let region = map_region(self.device.quota(), &at, file, &regions)?;
         regions.push(region);
         self.replace_memory(regions);
         self.resume_where_possible()
@@ -423,12 +440,15 @@ impl Session {
         let Some((area, file)) = log.filter(|_| self.protocol & protocol::LOG_SHMFD != 0) else {
             return Err(SessionEnd::LogFile);
         };
-        let end = self.memory.regions().iter().map(|region| region.guest() + region.size()).max().unwrap_or(0);
+        let ends = self.memory.regions().iter().map(|region| region.guest().saturating_add(region.size()));
+        let end = ends.max().unwrap_or(0);
         let right = end.div_ceil(LOGGED_BY_BYTE);
         if area.size < right {
             return Err(SessionEnd::LogSize { size: area.size, right });
         }
-        self.log = Some(Arc::new(DirtyLog::map(&file, area.size, area.offset)?));
+        let log = Arc::new(DirtyLog::map_within(self.device.quota(), &file, area.size, area.offset)?);
+        // Unmapped when no queue has it any more, and so by this thread while nobody waits for it: the file may be a large one.
+        let _old = self.log.replace(log);
         // From here on nothing is written to the log before it.
         self.device.set_log(self.log_in_use());
         self.resume()?;
@@ -440,19 +460,41 @@ fn eventfd(name: &'static str, file: OwnedFd) -> Result<OwnedFd, SessionEnd> {
     if is_eventfd(&file)? { Ok(file) } else { Err(SessionEnd::NotEventfd(name)) }
 }
 
-/// Whether this region is among `regions`.
-fn is_here(at: &RegionAt, file: &OwnedFd, regions: &[Arc<Region>]) -> Result<bool, SessionEnd> {
-    if regions.iter().all(|region| region.guest() != at.guest) {
-        return Ok(false);
-    }
-    let region = Region::map(file, at.guest, at.size, at.user, at.offset)?;
-    Ok(regions.iter().any(|other| other.is_same(&region)))
+fn is_same(region: &Region, at: &RegionAt, file: &OwnedFd) -> bool {
+    region.is_same(file, at.guest, at.size, at.user, at.offset)
 }
 
-fn map_region(at: &RegionAt, file: &OwnedFd, others: &[Arc<Region>]) -> Result<Arc<Region>, SessionEnd> {
-    let region = Region::map(file, at.guest, at.size, at.user, at.offset)?;
+/// The regions of a table. Those that are among `old` stay as they are.
+fn map_table(
+    quota: &Arc<Quota>,
+    table: &[(RegionAt, OwnedFd)],
+    old: &[Arc<Region>],
+) -> Result<Vec<Arc<Region>>, SessionEnd> {
+    let mut regions: Vec<Arc<Region>> = Vec::with_capacity(table.len());
+    for (at, file) in table {
+        let region = match old.iter().find(|region| is_same(region, at, file)) {
+            Some(same) => apart(Arc::clone(same), &regions)?,
+            None => map_region(quota, at, file, &regions)?,
+        };
+        regions.push(region);
+    }
+    Ok(regions)
+}
+
+fn map_region(
+    quota: &Arc<Quota>,
+    at: &RegionAt,
+    file: &OwnedFd,
+    others: &[Arc<Region>],
+) -> Result<Arc<Region>, SessionEnd> {
+    let region = Region::map_within(quota, file, at.guest, at.size, at.user, at.offset)?;
+    apart(Arc::new(region), others)
+}
+
+/// The region, if it shares no addresses with others.
+fn apart(region: Arc<Region>, others: &[Arc<Region>]) -> Result<Arc<Region>, SessionEnd> {
     match others.iter().any(|other| other.overlaps(&region)) {
-        false => Ok(Arc::new(region)),
-        true => Err(SessionEnd::Overlap(at.guest)),
+        false => Ok(region),
+        true => Err(SessionEnd::Overlap(region.guest())),
     }
 }

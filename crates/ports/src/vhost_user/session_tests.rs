@@ -51,6 +51,27 @@ fn a_ring_starts_with_its_kick_descriptor_and_stops_when_its_base_is_asked_for()
 }
 
 #[test]
+fn a_ring_without_a_kick_descriptor_is_looked_at_while_its_poller_sleeps() {
+    let without = |queue: u16| Request::SetVringKick(VringFile { queue: queue.into(), file: None });
+    let mut front = Front::ready();
+    assert!(!front.needs_looks(), "there is no ring");
+    front.start(TX);
+    assert!(!front.needs_looks(), "it is kicked");
+    front.start(TX + 2);
+    front.does(without(TX + 2));
+    assert!(front.needs_looks());
+    front.base(TX + 2);
+    assert!(!front.needs_looks(), "it is stopped");
+    front.does(without(TX));
+    assert!(front.needs_looks());
+    front.does(Request::SetVringKick(file(TX, &new_eventfd())));
+    assert!(!front.needs_looks(), "it is kicked again");
+    front.start(0);
+    front.does(without(0));
+    assert!(!front.needs_looks(), "nobody kicks for receive buffers");
+}
+
+#[test]
 fn the_order_of_what_is_said_of_a_ring_does_not_matter() {
     let mut front = Front::new();
     front.does(Request::SetVringEnable(state(TX, 1)));
@@ -121,6 +142,18 @@ fn what_changes_a_running_ring_lets_it_go_on_where_it_was() {
     front.does(Request::SetVringBase(state(TX, 8 * 7)));
     flows(&mut front, "with its own base");
     assert_eq!(front.base(TX), 9 * 7);
+}
+
+#[test]
+fn a_running_ring_is_called_by_its_new_descriptor_at_once_as_the_old_one_may_not_be_heard_any_more() {
+    let mut front = Front::ready();
+    let (idle, running) = (new_eventfd(), new_eventfd());
+    let is_called = |call: &OwnedFd| rustix::io::read(call, &mut [0; 8]).is_ok();
+    front.does(Request::SetVringCall(file(TX, &idle)));
+    assert!(!is_called(&idle), "the ring does not run");
+    front.start(TX);
+    front.does(Request::SetVringCall(file(TX, &running)));
+    assert!(is_called(&running) && !is_called(&idle));
 }
 
 #[test]

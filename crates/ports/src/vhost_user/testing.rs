@@ -34,7 +34,16 @@ pub const FRAME: u32 = 60;
 
 pub fn settings() -> Settings {
     let (label, socket) = ("lan0:vm".into(), PathBuf::from("vm.sock"));
-    Settings { label, socket, role: Role::Server, queues: 2, mtu: Some(1500), offload: true, record: None }
+    Settings {
+        label,
+        socket,
+        role: Role::Server,
+        queues: 2,
+        mtu: Some(1500),
+        offload: true,
+        record: None,
+        memory: ringway_memory::Limits::PORT,
+    }
 }
 
 /// Memory with a split ring of [`RING`] descriptors for each queue, and buffers.
@@ -213,6 +222,11 @@ impl Front {
             Ok(Some(Reply::State(state))) if state.queue == u32::from(queue) => state.number,
             other => panic!("{other:?}"),
         }
+    }
+
+    /// Whether a sleeping poller has to look at the guest's rings by itself.
+    pub fn needs_looks(&mut self) -> bool {
+        self.input.needs_looks()
     }
 
     /// Takes what the guest has sent, and gives it back; how many frames.

@@ -18,7 +18,7 @@ pub struct Vring {
     pub base: u32,
     /// The front end has started it (SET_VRING_KICK) and not stopped it (GET_VRING_BASE) since.
     pub started: bool,
-    /// What the guest kicks; none: it does not.
+    /// What the guest kicks; none: it does not, and the queue is looked at by time.
     pub kick: Option<OwnedFd>,
     /// What wakes the guest; none: it polls.
     pub call: Option<OwnedFd>,

@@ -31,7 +31,7 @@ pub enum RingFault {
     #[error("a chain of more than {0} descriptors")]
     Endless(u32),
     /// Memory that is not the guest's.
-    #[error("a descriptor with {len} bytes at {address:#x}: not in one region of the guest's memory")]
+    #[error("a descriptor with {len} bytes at {address:#x}: not in the guest's memory")]
     BadAddress {
         /// Guest physical address.
         address: u64,
@@ -53,17 +53,14 @@ pub enum RingFault {
     /// An indirect table without VIRTIO_F_INDIRECT_DESC.
     #[error("an indirect descriptor, which was not negotiated")]
     IndirectRefused,
-    /// A chain too short for the header.
-    #[error("a chain of {0} bytes: shorter than the header")]
-    NoHeader(usize),
     /// A page cannot be had.
     #[error("guest memory was truncated or its pages cannot be had")]
     MemoryLost,
     /// A written page has no bit in the dirty log.
     #[error("the dirty log has no bit for guest address {0:#x}")]
     LogTooSmall(u64),
-    /// Waking the driver blocks.
-    #[error("the call eventfd was made blocking and filled up")]
+    /// Waking the driver takes too long.
+    #[error("signalling the call eventfd took too long")]
     CallBlocked,
 }
 
@@ -82,7 +79,6 @@ impl RingFault {
             Self::IndirectSize(_) => "ring_indirect_size",
             Self::IndirectNested => "ring_indirect_nested",
             Self::IndirectRefused => "ring_indirect_refused",
-            Self::NoHeader(_) => "ring_no_header",
             Self::MemoryLost => "memory_lost",
             Self::LogTooSmall(_) => "log_too_small",
             Self::CallBlocked => "call_blocked",

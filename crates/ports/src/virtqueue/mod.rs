@@ -3,8 +3,20 @@
 //! A ring's format is behind [`Ring`]: `split` and `packed`. What a network device does with chains of descriptors is
 //! written once for both: `transmit` takes frames from the driver, `receive` gives frames to it.
 //!
-//! Everything in a ring is written by the driver while we look: each word is read once, positions are ours, and a
-//! mistake is a [`RingFault`], which ends the driver's connection and nothing else.
+//! Everything in a ring is written by the driver while we look: each word is read once, and positions are ours. What is
+//! malformed costs one of two things:
+//!
+//! - The driver's connection ([`RingFault`]): what of the ring's own structure is wrong, so that neither a chain's extent nor its
+//!   buffers are certain. An index, a head or a next out of range, a chain without end, an indirect table of no size or within
+//!   another, a buffer outside the guest's memory or of the wrong direction, lost memory, a dirty log that is too small.
+//! - One frame, which is counted by name while its chain is given back: what the chain holds. Transmit: a chain shorter than the
+//!   header or a frame shorter than an Ethernet header (`runt`), one that is too long or in too many pieces (`oversize`), an offload
+//!   that contradicts itself, its frame or what was negotiated (`bad_offload`). Flags of the header that mean nothing to us are
+//!   ignored. Receive: chains that do not hold a frame (`receiver_too_small`), or that take too long to look through
+//!   (`receiver_full`).
+//!
+//! A buffer or an indirect table may lie in several regions of the guest's memory, if these are adjacent; the parts of a ring may
+//! not. What a visit looks at is bounded in descriptors and pieces together, whatever the ring says.
 
 mod fault;
 mod packed;
@@ -31,6 +43,8 @@ mod property_tests;
 mod race_tests;
 #[cfg(test)]
 mod receive_tests;
+#[cfg(test)]
+mod region_tests;
 #[cfg(test)]
 mod suppression_tests;
 #[cfg(test)]

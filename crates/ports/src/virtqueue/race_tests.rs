@@ -158,7 +158,6 @@ fn memory_truncated_in_mid_copy_ends_the_ring<D: Driver>() {
                 fault,
                 RingFault::MemoryLost
                     | RingFault::IndexJump { .. }
-                    | RingFault::NoHeader(_)
                     | RingFault::WritableInTransmit
                     | RingFault::ReadableInReceive
                     | RingFault::IndirectSize(_)

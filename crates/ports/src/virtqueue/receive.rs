@@ -11,8 +11,8 @@ use crate::copy::{self, FEW, ROW, Source, prefetch};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 use crate::vhost_user::Taken;
 
-/// What a frame pays for in descriptors of chains: so many, and one more per 16 bytes. When they are used up, frames are
-/// lost: buffers that no frame fits into would otherwise be gone through again for each of them.
+/// What a frame pays for in descriptors of chains and pieces of their buffers: so many, and one more per 16 bytes. When they are
+/// used up, frames are lost: buffers that no frame fits into would otherwise be gone through again for each of them.
 const STEPS_PER_FRAME: i64 = 32;
 /// Most pieces that the first bytes of a receive buffer may be in: every descriptor that holds some of the header has
 /// at least one byte of it.
@@ -279,7 +279,8 @@ impl<R: Ring> Receive<R> {
         if self.steps <= 0 {
             return Ok(Some(DropReason::ReceiverFull));
         }
-        let mut seen = 0;
+        // Descriptors of all its chains; and of pieces, where a buffer lies in several regions.
+        let (mut seen, mut pieces) = (0, 0i64);
         self.spans.clear();
         let mut source = Source::new(&frame);
         let mut header = HeaderPlace { pieces: [None; MAX_HEADER], count: 0, left: self.header };
@@ -293,15 +294,26 @@ impl<R: Ring> Receive<R> {
                 if flags & WRITE == 0 {
                     return Err(RingFault::ReadableInReceive);
                 }
-                let buffer = space.view(address, len).ok_or(RingFault::BadAddress { address, len })?;
-                let used = header.take(address, buffer);
-                let filled = buffer.sub(used, buffer.len() - used).map_or(0, |room| source.fill(room));
-                let used = (used + filled) as u32;
-                written += used;
-                log.map_or(Ok(()), |log| log.mark_all([(address, used.into())]))
+                let used = match space.view(address, len) {
+                    Some(buffer) => header.fill(address, buffer, &mut source),
+                    None => {
+                        let parts = space.pieces(address, len).ok_or(RingFault::BadAddress { address, len })?;
+                        let mut used: usize = 0;
+                        for piece in parts {
+                            if header.left == 0 && source.is_empty() {
+                                break;
+                            }
+                            pieces += 1;
+                            used += header.fill(address + used as u64, piece, &mut source);
+                        }
+                        used
+                    }
+                };
+                written += used as u32;
+                log.map_or(Ok(()), |log| log.mark_all([(address, used as u64)]))
             })?;
             self.spans.push((chain, written));
-            self.steps -= i64::from(seen - before);
+            self.steps -= i64::from(seen - before) + std::mem::take(&mut pieces);
             if header.left == 0 && source.is_empty() {
                 break;
             }
@@ -370,6 +382,12 @@ struct HeaderPlace<'m> {
 }
 
 impl<'m> HeaderPlace<'m> {
+    /// Takes its part of a buffer, and what of the frame is left gets the rest. Returns how many bytes of the buffer are used.
+    fn fill(&mut self, address: u64, buffer: View<'m>, source: &mut Source<'_, '_>) -> usize {
+        let used = self.take(address, buffer);
+        used + buffer.behind(used).map_or(0, |room| source.fill(room))
+    }
+
     /// Takes its part of a buffer. Returns how many bytes that is.
     fn take(&mut self, address: u64, buffer: View<'m>) -> usize {
         let part = buffer.len().min(self.left);

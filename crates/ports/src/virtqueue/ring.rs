@@ -2,10 +2,10 @@
 
 use std::sync::atomic::AtomicU64;
 
-use ringway_memory::Kept;
+use ringway_memory::{Kept, View};
 
 use super::fault::RingFault;
-use crate::guest::{GuestMemory, Space};
+use crate::guest::{GuestMemory, Space, count_work};
 use crate::vhost_user::{Noted, Taken};
 
 /// VIRTQ_DESC_F_NEXT.
@@ -289,6 +289,7 @@ pub fn walk<'m, R: Ring>(
             walk_table(ring, space, descriptor, &mut seen, &mut visit)?;
         } else {
             seen += 1;
+            count_work(1);
             visit(space, descriptor)?;
         }
         if seen > LONGEST_CHAIN {
@@ -316,16 +317,22 @@ fn walk_table<'m, R: Ring>(
     if count == 0 || !len.is_multiple_of(DESCRIPTOR_BYTES) {
         return Err(RingFault::IndirectSize(len));
     }
-    // A table at an odd address is read all the same: a copy of each entry, once.
-    let table = space.view(address, len).ok_or(RingFault::BadAddress { address, len })?;
+    // A table at an odd address, or in several regions, is read all the same: a copy of each entry, once.
+    let table = space.view(address, len);
+    if table.is_none() && space.pieces(address, len).is_none() {
+        return Err(RingFault::BadAddress { address, len });
+    }
     let mut index = 0;
     loop {
         *seen += 1;
+        count_work(1);
         if *seen > LONGEST_CHAIN {
             return Err(RingFault::Endless(LONGEST_CHAIN));
         }
-        let entry = table.sub(index as usize * DESCRIPTOR_BYTES as usize, DESCRIPTOR_BYTES as usize);
-        let words = entry.and_then(|entry| Some((entry.first_word()?, entry.sub(8, 8)?.first_word()?)));
+        let words = match table {
+            Some(table) => entry_in(table, index),
+            None => entry_across(space, address, index),
+        };
         let Some((first, second)) = words else {
             return Err(RingFault::NextOutOfRange { next: index as u16, size: count });
         };
@@ -339,6 +346,21 @@ fn walk_table<'m, R: Ring>(
             None => return Ok(()),
         }
     }
+}
+
+/// An entry of an indirect table.
+fn entry_in(table: View<'_>, index: u32) -> Option<(u64, u64)> {
+    let entry = table.sub(index as usize * DESCRIPTOR_BYTES as usize, DESCRIPTOR_BYTES as usize)?;
+    Some((entry.first_word()?, entry.sub(8, 8)?.first_word()?))
+}
+
+/// An entry of an indirect table that lies in several regions.
+#[cold]
+fn entry_across(space: &Space<'_>, table: u64, index: u32) -> Option<(u64, u64)> {
+    let mut bytes = [0; DESCRIPTOR_BYTES as usize];
+    let at = table.checked_add(u64::from(index) * u64::from(DESCRIPTOR_BYTES))?;
+    let (first, second) = space.read(at, &mut bytes).then(|| bytes.split_at(8))?;
+    Some((u64::from_le_bytes(first.try_into().ok()?), u64::from_le_bytes(second.try_into().ok()?)))
 }
 
 /// A table of descriptors in memory, as pairs of words.

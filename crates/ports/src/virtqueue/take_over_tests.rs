@@ -13,7 +13,9 @@ const SIZE: u16 = 16;
 
 fn memory() -> Arc<Inflight> {
     let (area, file) = Inflight::create(2).expect("memory");
-    Arc::new(Inflight::map(&file, area, 2).expect("memory"))
+    Arc::new(
+        Inflight::map(&ringway_memory::Quota::of_port(ringway_memory::Limits::PORT), &file, area, 2).expect("memory"),
+    )
 }
 
 fn taken(memory: &Arc<Inflight>) -> Option<Taken> {

@@ -14,7 +14,8 @@ use crate::gather::{Bounce, Gather, MAX_FRAME, Pieces};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 use crate::vhost_user::Taken;
 
-/// A batch ends after so many descriptors of chains: the ring may name the same long chain again and again.
+/// A batch ends after so many descriptors of chains and pieces of their buffers: the ring may name the same long chain again and
+/// again, and a buffer may lie in as many regions as the guest has. What is left is met by the next visit: the ring is pending.
 const MOST_STEPS: u32 = 4096;
 /// A batch takes no more than half of a ring, unless that is less than this: while it is under way the driver fills the other half.
 const FEWEST: usize = 64;
@@ -177,8 +178,7 @@ impl<R: Ring> Transmit<R> {
                 if !self.discard && batch.room() == 0 {
                     return Ok(());
                 }
-                let chain = if head.first.unlike(0) == 0 {
-                    self.take_one(space, head.first, batch)?;
+                let chain = if head.first.unlike(0) == 0 && self.take_one(space, head.first, batch) {
                     self.ring.alone(&head)
                 } else {
                     match self.take_chain(*space, *at, head, bounce, batch, &mut steps)? {
@@ -251,28 +251,29 @@ impl<R: Ring> Transmit<R> {
         }
     }
 
-    /// A frame in one descriptor, header and all.
+    /// A frame in one descriptor and one region, header and all; false: it is in no region, or in several.
     #[cold]
     #[inline(never)]
-    fn take_one<'m>(
-        &self,
-        space: &mut Space<'m>,
-        descriptor: Descriptor,
-        batch: &mut Batch<'m>,
-    ) -> Result<(), RingFault> {
-        let (address, len) = (descriptor.address, descriptor.len());
-        let whole = space.view(address, len).ok_or(RingFault::BadAddress { address, len })?;
-        let total = len as usize;
-        let (Some(word), Some(frame)) = (whole.first_word(), whole.sub(self.header, total.wrapping_sub(self.header)))
-        else {
-            return Err(RingFault::NoHeader(total));
+    fn take_one<'m>(&self, space: &mut Space<'m>, descriptor: Descriptor, batch: &mut Batch<'m>) -> bool {
+        let Some(whole) = space.view(descriptor.address, descriptor.len()) else { return false };
+        let frame = whole.len().checked_sub(self.header).and_then(|len| whole.sub(self.header, len));
+        let (Some(word), Some(frame)) = (whole.first_word(), frame) else {
+            self.refuse(batch, DropReason::Runt);
+            return true;
         };
         if word & ASKS == 0 && frame.len() <= self.longest && !self.discard {
             batch.push(frame, frame.len());
         } else {
             self.push_whole(whole, word, frame, batch);
         }
-        Ok(())
+        true
+    }
+
+    /// Counts a frame that is no frame.
+    fn refuse(&self, batch: &mut Batch<'_>, reason: DropReason) {
+        if !self.discard {
+            batch.refuse(reason);
+        }
     }
 
     /// A frame in one descriptor that is more than plain.
@@ -334,20 +335,29 @@ impl<R: Ring> Transmit<R> {
             if flags & WRITE != 0 {
                 return Err(RingFault::WritableInTransmit);
             }
-            let view = space.view(address, len).ok_or(RingFault::BadAddress { address, len })?;
-            gather.add(view);
+            if let Some(view) = space.view(address, len) {
+                gather.add(view);
+                return Ok(());
+            }
+            let pieces = space.pieces(address, len).ok_or(RingFault::BadAddress { address, len })?;
+            for view in pieces {
+                *steps += 1;
+                if !gather.add(view) {
+                    break;
+                }
+            }
             Ok(())
         })?;
         if gather.header_len < self.header {
-            return Err(RingFault::NoHeader(gather.header_len));
+            self.refuse(batch, DropReason::Runt);
+            return Ok(Some(chain));
         }
         let mut header = [0; 10];
         header.copy_from_slice(&gather.header[..10]);
         let len = gather.frame.len();
         match gather.frame.pieces() {
             Pieces::Wait => return Ok(None),
-            Pieces::TooLong if self.discard => {}
-            Pieces::TooLong => batch.refuse(DropReason::Oversize),
+            Pieces::TooLong => self.refuse(batch, DropReason::Oversize),
             Pieces::Are(pieces) => self.push(batch, &header, len, |batch, offload| {
                 let pieces = pieces.iter().copied();
                 match offload {
@@ -407,16 +417,17 @@ impl<'m> Headed<'m> {
         Headed { header: [0; MAX_HEADER], header_len: 0, wanted, frame: Gather::new(bounce) }
     }
 
-    fn add(&mut self, mut view: View<'m>) {
+    /// Adds the next piece; false: no more of them are wanted.
+    fn add(&mut self, mut view: View<'m>) -> bool {
         let part = view.len().min(self.wanted - self.header_len);
         if part > 0 {
             let _ = view.read(&mut self.header[self.header_len..self.header_len + part]);
             self.header_len += part;
             match view.sub(part, view.len() - part) {
                 Some(rest) => view = rest,
-                None => return,
+                None => return true,
             }
         }
-        self.frame.add(view);
+        self.frame.add(view)
     }
 }

@@ -76,6 +76,7 @@ impl Lan {
                 csb: model == Model::E1000,
                 completion_delay: Duration::ZERO,
                 receive_buffer: e1000::RECEIVE_BUFFER,
+                memory: ringway_memory::Limits::PORT,
             };
             let noted = Arc::new(Notes::default());
             let (sides, port) = e1000::open(&settings, Arc::clone(&noted) as Arc<dyn Observer>).unwrap();

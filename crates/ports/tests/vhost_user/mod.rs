@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use ringway_engine::{Attached, Engine, EngineSettings, Idle, Signal, Source, Topology};
 use ringway_memory::Mapping;
 use ringway_ports::vhost_user::{self, Observer, Role, Settings, VhostUser};
 use ringway_switch::{
@@ -125,6 +126,7 @@ impl Observer for Watcher {
 pub struct Lan {
     pub switch: Switch,
     pub inputs: Vec<Box<dyn Input>>,
+    signals: Vec<Signal>,
     work: Workspace,
     pub ports: Vec<Option<VhostUser>>,
     pub watchers: Vec<Arc<Watcher>>,
@@ -135,6 +137,7 @@ impl Lan {
     pub fn new(roles: &[Role]) -> Lan {
         let directory = tempfile::tempdir().expect("a directory");
         let (mut members, mut inputs, mut ports, mut watchers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut signals = Vec::new();
         for (index, &role) in roles.iter().enumerate() {
             let watcher = Arc::new(Watcher::default());
             let settings = settings(&directory.path().join(format!("{index}.sock")), role);
@@ -143,17 +146,42 @@ impl Lan {
             let owner = Owner::new(index as u16, 0);
             members.push(Member { macs: vec![mac(index as u16)], ..Member::new(owner, Arc::new(member)) });
             inputs.push(sides.input);
+            signals.push(sides.signal);
             ports.push(Some(port));
             watchers.push(watcher);
         }
         let forward = Box::new(MacMap::new(&members));
         let table = Arc::new(MacTable::new(64, 64, [1, 2]));
         let switch = Switch::new("lan0", members, table, forward, Spreads::default());
-        Lan { switch, inputs, work: Workspace::new(256), ports, watchers, directory }
+        Lan { switch, inputs, signals, work: Workspace::new(256), ports, watchers, directory }
     }
 
     pub fn socket(&self, index: usize) -> PathBuf {
         self.directory.path().join(format!("{index}.sock"))
+    }
+
+    /// Has a poller serve the ports until the engine is dropped.
+    pub fn run(&mut self, idle: Idle) -> Engine {
+        let settings = EngineSettings { idle, ..EngineSettings::default() };
+        let engine = Engine::start(&settings).expect("an engine");
+        let nothing = Switch::new(
+            "",
+            vec![],
+            Arc::new(MacTable::new(64, 64, [1, 2])),
+            Box::new(MacMap::new(&[])),
+            Spreads::default(),
+        );
+        let switch = Arc::new(std::mem::replace(&mut self.switch, nothing));
+        let sources = self.inputs.drain(..).zip(self.signals.drain(..)).zip(0..);
+        let ports = sources.map(|((input, signal), index)| Attached {
+            switch: Arc::clone(&switch),
+            index,
+            source: Arc::new(Source::new(input, signal)),
+            poller: 0,
+            weight: 1,
+        });
+        engine.publish(Topology { ports: ports.collect() });
+        engine
     }
 
     pub fn pass(&mut self, from: usize) -> Passed {
@@ -164,7 +192,16 @@ impl Lan {
 
 pub fn settings(socket: &Path, role: Role) -> Settings {
     let (label, socket) = ("lan0:vm".into(), socket.to_owned());
-    Settings { label, socket, role, queues: 2, mtu: None, offload: false, record: None }
+    Settings {
+        label,
+        socket,
+        role,
+        queues: 2,
+        mtu: None,
+        offload: false,
+        record: None,
+        memory: ringway_memory::Limits::PORT,
+    }
 }
 
 /// A machine: its memory with a split ring for each of two queues, and its hypervisor's connection.
@@ -300,11 +337,35 @@ impl Vm {
     }
 
     pub fn send(&mut self, frame: &[u8]) {
-        let buffer = self.describe(1, usize::from(self.sent % RING), HEADER + frame.len(), 0);
-        self.put(buffer, &[0; HEADER]);
-        self.put(buffer + HEADER, frame);
+        self.send_behind(&[0; HEADER], frame);
+    }
+
+    /// Sends what begins with this header, or with as much of one as there is.
+    pub fn send_behind(&mut self, header: &[u8], frame: &[u8]) {
+        let buffer = self.describe(1, usize::from(self.sent % RING), header.len() + frame.len(), 0);
+        self.put(buffer, header);
+        self.put(buffer + header.len(), frame);
         self.sent = self.sent.wrapping_add(1);
         self.put(0x1_4002, &self.sent.to_le_bytes());
+    }
+
+    /// Kicks the transmit queue if the port asked for that, as the specification has it (virtio 1.3, 2.7.7.1 and 2.7.10.1), and
+    /// `from` was the available index at the last time.
+    pub fn kick_from(&self, from: u16, event_idx: bool) {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        let event = self.get16(0x1_8004 + 8 * usize::from(RING));
+        let wanted = match event_idx {
+            true => self.sent.wrapping_sub(event).wrapping_sub(1) < self.sent.wrapping_sub(from),
+            false => self.get16(0x1_8000) & 1 == 0,
+        };
+        if wanted {
+            self.kick.write(1).expect("a kick");
+        }
+    }
+
+    /// Frames sent so far, and how many of them were given back.
+    pub fn sent_and_used(&self) -> (u16, u16) {
+        (self.sent, self.get16(0x1_8002))
     }
 
     /// The available index of a queue, whatever it should be.
@@ -312,14 +373,39 @@ impl Vm {
         self.put((queue << 16) + 0x4002, &index.to_le_bytes());
     }
 
+    /// Asks for the features: when the answer is there, everything before was followed.
+    pub fn front_is_done(&self) {
+        self.front.get_features().expect("an answer");
+    }
+
+    /// Waits for so many frames.
+    #[track_caller]
+    pub fn receive_some(&mut self, count: usize) -> Vec<Vec<u8>> {
+        let (mut frames, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+        while frames.len() < count {
+            assert!(Instant::now() < deadline, "{} of {count} frames came", frames.len());
+            frames.extend(self.receive());
+        }
+        frames
+    }
+
+    /// Receive buffers that are available and not used yet.
+    pub fn posted(&self) -> u16 {
+        self.posted.wrapping_sub(self.received)
+    }
+
     pub fn receive(&mut self) -> Vec<Vec<u8>> {
+        self.receive_with_headers().into_iter().map(|mut bytes| bytes.split_off(HEADER)).collect()
+    }
+
+    pub fn receive_with_headers(&mut self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         while self.received != self.get16(0x8002) {
             let slot = usize::from(self.received % RING);
             let [id, len] = [0, 4].map(|at| u32::from_le_bytes(self.get(0x8004 + 8 * slot + at)) as usize);
             let mut bytes = vec![0; len];
             assert!(self.memory.view(BUFFERS + id * BUFFER, len).expect("inside").read(&mut bytes));
-            frames.push(bytes.split_off(HEADER));
+            frames.push(bytes);
             self.received = self.received.wrapping_add(1);
         }
         frames

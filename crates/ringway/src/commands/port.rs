@@ -13,7 +13,7 @@ use ringway_control::daemon::PortRef;
 use super::{Context, USAGE, complain, fail, words};
 use crate::out::{self, Table};
 
-/// Add, change, remove or list ports
+/// Add, change, remove, enable or list ports
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ringway port add tap0 switch=lan0 kind=tap
@@ -21,6 +21,7 @@ use crate::out::{self, Table};
   ringway port set vm1 isolated=true call_interval=20us
   ringway port set vm1 'ingress={rate=\"1Gbit\",burst=\"64KiB\"}' 'egress={}'
   ringway port del lan0:vm1
+  ringway port enable vm1
   ringway port list --json")]
 pub struct Args {
     #[command(subcommand)]
@@ -50,6 +51,12 @@ enum What {
     /// Remove a port; its client is told
     #[command(after_help = "Example:\n  ringway port del vm1")]
     Del {
+        /// NAME, or SWITCH:NAME where several switches have one
+        name: String,
+    },
+    /// Enable a port that is disabled, as Ringway failed twice within a minute when it served it, or end its pause
+    #[command(after_help = "Example:\n  ringway port enable vm1")]
+    Enable {
         /// NAME, or SWITCH:NAME where several switches have one
         name: String,
     },
@@ -95,6 +102,9 @@ const KEYS: &str = "Keys, as in [port.NAME] of the configuration:
   netns=NAME|PATH        for a TAP: the network namespace the device is in
   socket=PATH            for a vhost-user, e1000 or stream port: by default NAME.sock, in the runtime directory
   role=server|client     for a vhost-user or stream port: who listens on the socket; server: the daemon (default)
+  memory={size=\"2TiB\",mappings=512,holes=\"4GiB\"}   for a vhost-user or e1000 port: how much memory its front end may
+                         give, in how many pieces, and how much of it that was never touched is made within an hour for
+                         frames to the guest (for frames from it 1/64 of that); these are the defaults
   queues=1..8            for a vhost-user port: most queue pairs, by default 8
   mtu=68..65513          for a vhost-user port: the MTU the guest is told, and held to
   offload=true|false     for a vhost-user port: whether checksums and segmentation are offered (default)
@@ -116,6 +126,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         What::Add { name, keys } => change("port add", &name, &keys, |port, keys| client.add_port(port, keys)),
         What::Set { name, keys } => change("port set", &name, &keys, |port, keys| client.set_port(port, keys)),
         What::Del { name } => change("port del", &name, &[], |port, _| client.delete_port(port)),
+        What::Enable { name } => change("port enable", &name, &[], |port, _| client.enable_port(port)),
         What::List { json } => match client.ports() {
             Err(error) => fail("port list", &error),
             Ok(ports) if json => out::print_json(&ports),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use ringway_control::config::{Config, Host, LoadError, load};
 use ringway_control::daemon::serve::{Event, Options, serve};
@@ -12,7 +13,9 @@ use crate::out;
 
 /// Serve: switch frames between ports until SIGTERM or SIGINT
 ///
-/// Prints "ready" when ports accept clients. SIGHUP reads the configuration file again and changes only what differs.
+/// Prints "ready" when ports accept clients. SIGHUP reads the configuration file again and changes only what differs. Exits 70
+/// with a message when a thread that everything needs has failed, so that a service manager starts it anew; feeds the watchdog of
+/// systemd (WatchdogSec=) as long as all pollers and the control thread go on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ringway run                              # clients make switches and ports by attaching
@@ -27,6 +30,9 @@ pub struct Args {
     check: bool,
 }
 
+/// The shortest watchdog that is fed.
+const LEAST_WATCHDOG: Duration = Duration::from_millis(10);
+
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
     let config = match args.config.as_deref().map(|file| load(file, &Host::here(&context.runtime_dir))).transpose() {
@@ -38,7 +44,9 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     }
     // The file is read again later, wherever this process's directory is then.
     let file = args.config.map(|file| std::path::absolute(&file).unwrap_or(file));
-    let options = Options { runtime_dir: context.runtime_dir.clone(), file, config };
+    // No time is no watchdog.
+    let watchdog = sd_notify::watchdog_enabled().filter(|watchdog| *watchdog >= LEAST_WATCHDOG);
+    let options = Options { runtime_dir: context.runtime_dir.clone(), file, config, watchdog };
     match serve(options, tell) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -74,6 +82,7 @@ fn tell(event: Event) {
             let _ = out::print(&format!("reloaded: {}\n", changes.join(", ")));
         }
         Event::NotReloaded(refused) => complain("run", &format!("{refused}\nnot reloaded: nothing has changed")),
+        Event::Alive => notify(&[NotifyState::Watchdog]),
         Event::Stopping => notify(&[NotifyState::Stopping]),
     }
 }

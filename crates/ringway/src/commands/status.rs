@@ -18,6 +18,9 @@ pub struct Args {
     json: bool,
 }
 
+/// Most faults that are shown to people.
+const FAULTS_SHOWN: usize = 32;
+
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
     match context.client().status() {
@@ -101,7 +104,7 @@ fn pollers(pollers: &[PollerStatus]) -> String {
 }
 
 fn moves(switches: &[SwitchStatus]) -> String {
-    let mut table = Table::new(&["MOVED", "SWITCH", "VLAN", "FROM", "TO", "TIMES", "AGE", ""]);
+    let mut table = Table::new(&["MOVED", "SWITCH", "VLAN", "FROM", "TO", "TIMES", "HELD", "AGE", ""]);
     for (switch, moved) in switches.iter().flat_map(|switch| switch.moves.iter().map(move |moved| (switch, moved))) {
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         table.row(vec![
@@ -111,6 +114,7 @@ fn moves(switches: &[SwitchStatus]) -> String {
             or_dash(moved.from.clone()),
             or_dash(moved.to.clone()),
             moved.count.to_string(),
+            moved.held.to_string(),
             time(moved.age),
             if moved.duplicate { "used twice, or a loop" } else { "" }.to_owned(),
         ]);
@@ -120,8 +124,11 @@ fn moves(switches: &[SwitchStatus]) -> String {
 
 fn faults(faults: &[Fault]) -> String {
     let mut table = Table::new(&["FAULT", "SWITCH", "AGE", "REASON"]);
-    for fault in faults {
+    for fault in faults.iter().take(FAULTS_SHOWN) {
         table.row(vec![fault.port.clone(), fault.switch.clone(), time(fault.age), fault.detail.clone()]);
     }
-    table.text()
+    match faults.len().saturating_sub(FAULTS_SHOWN) {
+        0 => table.text(),
+        more => format!("{}and {more} earlier ones: see \"ringway status --json\"\n", table.text()),
+    }
 }

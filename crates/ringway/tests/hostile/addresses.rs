@@ -136,16 +136,25 @@ fn addresses_that_move_all_the_time_cost_others_nothing_and_are_told_in_a_list_t
     let (mut evil, mut peer) = introduce(&scene);
     let mut accomplice = scene.attach("accomplice");
     for round in 0..5 {
-        for (by, from) in [(&mut evil, "evil"), (&mut accomplice, "accomplice")] {
+        for by in [&mut evil, &mut accomplice] {
             flood(&scene, by, (0..ADDRESSES).map(|number| station(mixed(number))));
-            // The accomplice has said nothing of its own.
-            let own = usize::from(from == "evil");
-            assert_eq!(known(&scene, from), ADDRESSES as usize + own, "round {round}");
+            // Each is at one of the two. One is the attacker's own.
+            let all = known(&scene, "evil") + known(&scene, "accomplice");
+            assert_eq!(all, ADDRESSES as usize + 1, "round {round}");
         }
     }
     let switch = scene.daemon.status()["switches"][0].clone();
     let moves = switch["moves"].as_array().expect("a list");
     assert_eq!(moves.len(), 64);
+    let count = |key: &str| switch[key].as_u64().expect("a count");
+    assert!(count("moved") >= ADDRESSES && count("moves_held") > 0, "{switch}");
+    // One that is new moves at once all the same.
+    let machine = station(mixed(ADDRESSES));
+    for (by, from) in [(&mut evil, "evil"), (&mut accomplice, "accomplice")] {
+        let before = known(&scene, from);
+        flood(&scene, by, std::iter::once(machine));
+        assert_eq!(known(&scene, from), before + 1, "{from}");
+    }
     assert_eq!((known(&scene, "bystander-a"), known(&scene, "bystander-b")), (1, 1));
     hears_no_bystander(&scene, &mut peer);
     drop((evil, accomplice, peer));

@@ -1,47 +1,85 @@
 //! The wake-up descriptors that a client shares with the switch.
 
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ringway_abi::attach::Request;
 use ringway_abi::doorbell::{RX_CLIENT, WISH};
 use ringway_client::Shape;
+use ringway_traffic::e1000::register as r;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use crate::attacker::{EVIL, PEER};
+use crate::e1000::{self, Nic};
 use crate::raw::{Raw, Said};
 use crate::scene::{Scene, StopOnDrop};
 use crate::support::{frame, send, until};
+use crate::vhost;
 
 const STORM: Duration = Duration::from_secs(2);
 
+/// Fills it and makes it blocking: whoever writes it waits for somebody to read it.
+pub fn make_full(eventfd: &impl AsFd) {
+    // What it holds already leaves less room.
+    let _ = rustix::io::read(eventfd, &mut [0; 8]);
+    rustix::io::write(eventfd, &(u64::MAX - 1).to_ne_bytes()).expect("the counter takes this much");
+    fcntl_setfl(eventfd, fcntl_getfl(eventfd).expect("flags") - OFlags::NONBLOCK).expect("the flags are shared");
+}
+
 #[test]
-fn a_blocking_full_call_descriptor_ends_the_port_and_holds_up_nobody_for_long() {
+fn a_blocking_full_call_descriptor_holds_up_nobody() {
     let scene = Scene::start();
     let mut peer = scene.attach("peer");
-    for _ in 0..3 {
-        let evil = scene.attach("evil");
-        let call = evil.port.call_fd();
-        fcntl_setfl(call, fcntl_getfl(call).expect("flags") - OFlags::NONBLOCK).expect("the flags are shared");
-        rustix::io::write(call, &(u64::MAX - 1).to_ne_bytes()).expect("the counter takes this much");
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let _stop = StopOnDrop(&stop);
-            scope.spawn(|| {
-                let mut wish = 0u32;
-                while !stop.load(Ordering::Relaxed) {
-                    // A new wish at any time: a switch that went on granting them would hang each time.
-                    wish = wish.wrapping_add(1).max(1);
-                    evil.doorbell(RX_CLIENT + WISH).store(wish, Ordering::SeqCst);
-                }
-            });
-            until("the wish stands", || evil.doorbell(RX_CLIENT + WISH).load(Ordering::SeqCst) != 0);
-            send(&mut peer.port, &frame([0xff; 6], PEER, 0));
-            scene.must_have_ended(&evil, "call_blocked", "the call eventfd was made blocking and filled up");
+    let evil = scene.attach("evil");
+    make_full(&evil.port.call_fd());
+    let calls = || scene.daemon.port("evil")["calls"].as_u64().expect("a number");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
+        scope.spawn(|| {
+            let mut wish = 0u32;
+            while !stop.load(Ordering::Relaxed) {
+                // A new wish at any time.
+                wish = wish.wrapping_add(1).max(1);
+                evil.doorbell(RX_CLIENT + WISH).store(wish, Ordering::SeqCst);
+            }
         });
-        scene.bystanders.go_on(500);
+        until("it is called again and again", || {
+            send(&mut peer.port, &frame([0xff; 6], PEER, 0));
+            calls() >= 20
+        });
+        // Nobody else waits meanwhile, and the port goes on, too: there is nothing to end it for.
+        scene.bystanders.go_on(5000);
+    });
+    assert_eq!(evil.port.ended(), None);
+    assert_eq!(scene.faults("evil", "call_blocked"), 0);
+    drop((evil, peer));
+    scene.end();
+}
+
+#[test]
+fn a_blocking_full_interrupt_holds_up_neither_the_control_plane_nor_neighbours() {
+    let scene = Scene::start_with(&e1000::config(2));
+    for port in ["evil0", "evil1"] {
+        let call = vhost::new_eventfd();
+        let mut nic = Nic::attach(&scene, port);
+        nic.client.trigger(0, 0, &[call.as_fd()]).expect("an interrupt");
+        nic.get(r::ICR);
+        nic.set(r::IMS, r::LSC);
+        make_full(&call);
+        for link in ["down", "up", "down", "up"] {
+            scene.daemon.ok(&["port", "set", port, &format!("link={link}")]);
+            assert_ne!(nic.get(r::ICR) & r::LSC, 0, "{port}: the link went {link}");
+            nic.client.unmask().expect("the pin");
+        }
+        let mut count = [0; 8];
+        rustix::io::read(&call, &mut count).expect("a counter");
+        assert_eq!(u64::from_ne_bytes(count), u64::MAX, "{port}: it was signalled");
+        assert_eq!(scene.faults(port, "call_blocked"), 0);
+        drop(nic);
+        until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
     }
-    drop(peer);
     scene.end();
 }
 

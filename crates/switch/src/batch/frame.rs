@@ -52,19 +52,26 @@ impl More {
     }
 }
 
-/// Whether each frame's head has `least` bytes or more.
+/// How many rows of frames have heads of `least` bytes or more, from the first row on.
+#[inline(never)]
+pub(super) fn leading_long<const N: usize>(rows: &[[Entry; N]], least: u32) -> usize {
+    rows.iter().take_while(|row| are_long(row, least)).count()
+}
+
 #[inline(always)]
-pub(super) fn begin_with<const N: usize>(entries: &[Entry; N], least: u32) -> bool {
-    let (mut more, mut short) = (0, 0);
-    for entry in entries {
+fn are_long<const N: usize>(row: &[Entry; N], least: u32) -> bool {
+    // Of frames with one length the bits of all are that.
+    let (mut more, mut bits) = (0, u32::MAX);
+    for entry in row {
         more |= entry.more.0;
-        short |= entry.len.wrapping_sub(least);
+        bits &= entry.len;
     }
-    match more {
-        // No frame is half as long as a length may be.
-        0 => short >> 31 == 0,
-        _ => entries.iter().all(|entry| entry.more.head_len(entry.len) >= least as usize),
-    }
+    more == 0 && bits >= least || is_each_long(row, least)
+}
+
+#[inline(never)]
+fn is_each_long(row: &[Entry], least: u32) -> bool {
+    row.iter().all(|entry| entry.more.head_len(entry.len) >= least as usize)
 }
 
 pub(super) const EMPTY: Entry = Entry {
@@ -193,6 +200,13 @@ impl<'b, 'm> Frame<'b, 'm> {
     #[must_use]
     pub fn head_len(&self) -> usize {
         self.entry.more.head_len(self.entry.len)
+    }
+
+    /// These bytes of `head`.
+    #[inline]
+    #[must_use]
+    pub fn first_bytes(&self) -> &'b [u8] {
+        self.head.0.get(..self.head_len()).unwrap_or(&self.head.0)
     }
 
     /// The others, in the source's memory.

@@ -22,18 +22,27 @@ impl Batch<'_> {
         let (rows, others) = self.parts.heads[..count].as_chunks::<ROW>();
         let (entries, other_entries) = self.parts.entries[..count].as_chunks_mut::<ROW>();
         let first = self.parts.heads[0].0.first_chunk();
-        let (mut unlike, mut alike) = (0, true);
-        for (heads, entries) in rows.iter().zip(entries) {
-            if unlike < MOST_UNLIKE
-                && let (true, same) = judging.are_like(heads)
-                && frame::begin_with(entries, judging.looked_at())
-            {
+        let mut pattern = match (rows, &*entries) {
+            ([row, _, ..], [entry, ..]) => judging.pattern(&row[0].0, entry[0].more.head_len(entry[0].len)),
+            _ => None,
+        };
+        let (mut unlike, mut alike, mut row) = (0, true, 0);
+        while row < rows.len() {
+            if let Some(pattern) = pattern.as_ref().filter(|_| unlike < MOST_UNLIKE) {
+                let long = frame::leading_long(&entries[row..], pattern.len());
+                let (like, same) = pattern.leading(&rows[row..][..long]);
                 // The one that they are like was compared with the first.
-                (unlike, alike) = (0, alike & same);
-            } else {
-                unlike += 1;
-                self.parts.rejected |= judge_each(heads, entries, judging);
-                alike = alike && heads.iter().all(|head| head.0.first_chunk::<MIN_FRAME>() == first);
+                alike &= same;
+                unlike = if like > 0 { 0 } else { unlike };
+                row += like;
+            }
+            let (Some(heads), Some(entries)) = (rows.get(row), entries.get_mut(row)) else { break };
+            self.parts.rejected |= judge_each(heads, entries, judging);
+            alike = alike && heads.iter().all(|head| head.0.first_chunk::<MIN_FRAME>() == first);
+            (row, unlike) = (row + 1, unlike + 1);
+            if row < rows.len() && unlike < MOST_UNLIKE {
+                let (head, entry) = (&heads[ROW - 1], &entries[ROW - 1]);
+                pattern = judging.pattern(&head.0, entry.more.head_len(entry.len)).or(pattern);
             }
         }
         self.parts.rejected |= judge_each(others, other_entries, judging);

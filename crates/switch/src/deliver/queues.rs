@@ -2,8 +2,9 @@
 
 use std::sync::MutexGuard;
 
-use super::{Frames, Lists};
+use super::{Frames, Lists, refuse};
 use crate::batch::Batch;
+use crate::counters::DropReason;
 use crate::port::Output;
 use crate::switch::{Member, Switch};
 use crate::time::Time;
@@ -24,6 +25,10 @@ impl Lists {
         mut output: MutexGuard<'_, Box<dyn Output>>,
         now: &Time,
     ) -> bool {
+        if member.port.congestion().is_aside(now.nanoseconds) {
+            refuse(&frames, 0, DropReason::ReceiverSlow, member, switch.watch(member.owner.index()));
+            return false;
+        }
         let Some(queues) = output.queues(frames.clone()) else {
             return self.hand(batch, frames, Some(0), from, switch, member, retag, output, now);
         };

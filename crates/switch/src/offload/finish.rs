@@ -5,7 +5,7 @@ use ringway_memory::View;
 use super::segment::{Cursor, Cut, FragmentNumbers, TAIL_BYTES, Tail, sum_from};
 use super::{Accepts, Gso, Offload};
 use crate::batch::{Batch, BatchStorage, Frame};
-use crate::counters::Counters;
+use crate::counters::{Counters, DropReason};
 use crate::deliver::Frames;
 use crate::port::{Output, PortFault};
 
@@ -51,22 +51,28 @@ impl Finisher {
         if !frames.clone().any(is_unfinished) {
             return output.deliver(frames, counters);
         }
-        let mut queue = Queue { frames, accepts, cut: None, numbers: &mut self.numbers };
-        let mut result = Ok(());
-        loop {
+        let mut queue = Queue { frames, accepts, cut: None, numbers: &mut self.numbers, lost: 0 };
+        let (mut result, mut more) = (Ok(()), true);
+        while more {
             let mut chunk = self.chunk.take().unwrap_or_else(|| BatchStorage::new(CHUNK)).into_batch();
             let mut tails = self.tails.iter_mut();
-            while chunk.room() > 0 && tails.next().is_some_and(|tail| queue.finish_one(&mut chunk, tail)) {}
+            while more
+                && chunk.room() > 0
+                && let Some(tail) = tails.next()
+            {
+                more = queue.finish_one(&mut chunk, tail);
+            }
             let count = chunk.len();
             if count > 0 {
                 // An output that failed counts what else it is given as lost.
                 result = result.and(output.deliver(Frames::of(&chunk, &self.order[..count]), counters));
             }
             self.chunk = Some(chunk.into_storage());
-            if count == 0 {
-                return result;
-            }
         }
+        if queue.lost > 0 {
+            counters.drop_out(DropReason::BadOffload, queue.lost);
+        }
+        result
     }
 }
 
@@ -77,10 +83,12 @@ struct Queue<'b, 'm, 'f> {
     /// The frame that is being cut.
     cut: Option<Cut<'b, 'm>>,
     numbers: &'f mut FragmentNumbers,
+    /// Frames that could not be finished, at least not to their end.
+    lost: u64,
 }
 
 impl<'m> Queue<'_, 'm, '_> {
-    /// Adds the next finished frame to `chunk`; false when there is none.
+    /// Takes the next step: adds a finished frame to `chunk`, or counts one as lost. False: there are none left.
     fn finish_one<'x>(&mut self, chunk: &mut Batch<'x>, tail: &'x mut Tail) -> bool
     where
         'm: 'x,
@@ -89,14 +97,22 @@ impl<'m> Queue<'_, 'm, '_> {
             let Some(frame) = self.frames.next() else { return false };
             match frame.offload() {
                 Some(offload) if !self.accepts.covers(offload) => match offload.gso {
-                    Gso::None => return checksum(&frame, offload, chunk, tail),
+                    Gso::None => {
+                        let done = checksum(&frame, offload, chunk, tail);
+                        self.lost += u64::from(done.is_none());
+                        return true;
+                    }
                     _ => self.cut = Cut::new(frame, *offload, self.numbers),
                 },
-                offload => return copy(&frame, offload, chunk),
+                offload => {
+                    copy(&frame, offload, chunk);
+                    return true;
+                }
             }
         }
-        let Some(cut) = &mut self.cut else { return true };
-        if cut.segment(chunk, tail, self.accepts) {
+        let ended = self.cut.as_mut().and_then(|cut| cut.segment(chunk, tail, self.accepts));
+        self.lost += u64::from(ended.is_none());
+        if ended != Some(false) {
             self.cut = None;
         }
         true
@@ -104,36 +120,38 @@ impl<'m> Queue<'_, 'm, '_> {
 }
 
 /// Adds a frame as it is.
-fn copy<'m>(frame: &Frame<'_, 'm>, offload: Option<&Offload>, chunk: &mut Batch<'m>) -> bool {
+fn copy<'m>(frame: &Frame<'_, 'm>, offload: Option<&Offload>, chunk: &mut Batch<'m>) {
     let (head, rests) = chunk.draft();
     *head = *frame.head();
     rests.extend_from_slice(frame.rest());
     chunk.seal(frame.head_len(), offload.copied());
-    true
 }
 
-/// Adds a frame with its checksum.
-fn checksum<'m>(frame: &Frame<'_, 'm>, offload: &Offload, chunk: &mut Batch<'m>, tail: &'m mut Tail) -> bool {
+/// Adds a frame with its checksum. `None`: it has no such field, which admission rules out.
+fn checksum<'m>(frame: &Frame<'_, 'm>, offload: &Offload, chunk: &mut Batch<'m>, tail: &'m mut Tail) -> Option<()> {
     let start = usize::from(offload.csum_start);
     let field = start + usize::from(offload.csum_offset);
     let value = sum_from(frame, start).checksum();
+    if field + value.len() > frame.len() {
+        return None;
+    }
     let (head, rests) = chunk.draft();
     *head = *frame.head();
-    let near = frame.head_len().saturating_sub(field).min(value.len());
-    let (near, far) = value.split_at(near);
+    let head_len = frame.head_len();
+    let (near, far) = value.split_at(head_len.saturating_sub(field).min(value.len()));
     if !near.is_empty() {
-        head.0[field..field + near.len()].copy_from_slice(near);
+        head.0.get_mut(field..field + near.len())?.copy_from_slice(near);
     }
     let mut cursor = Cursor::default();
     if !far.is_empty() {
         // The source's memory is not written to: two bytes of it are replaced on the way.
-        cursor.take(frame.rest(), (field + near.len()) - frame.head_len(), |view| rests.push(view));
-        let bytes = &mut tail[..far.len()];
+        cursor.take(frame.rest(), (field + near.len()).checked_sub(head_len)?, |view| rests.push(view));
+        let bytes = tail.get_mut(..far.len())?;
         bytes.copy_from_slice(far);
         rests.push(View::private(bytes));
         cursor.take(frame.rest(), far.len(), drop);
     }
     cursor.take(frame.rest(), frame.len(), |view| rests.push(view));
-    chunk.seal(frame.head_len(), None);
-    true
+    chunk.seal(head_len, None);
+    Some(())
 }

@@ -71,7 +71,9 @@ fn a_frame_that_is_what_its_offload_says_is_taken_and_its_headers_measured() {
 #[test]
 fn a_frame_that_is_not_what_its_offload_says_is_refused_by_name() {
     let refused = |bytes: &[u8], offload| assert_eq!(pushed(bytes, offload), Err(DropReason::BadOffload));
-    for (csum_start, csum_offset) in [(13, 1), (0, 0), (60, 0), (58, 1), (34, 25), (65_535, 65_535), (14, 65_535)] {
+    for (csum_start, csum_offset) in
+        [(13, 1), (0, 0), (60, 0), (58, 1), (34, 25), (65_535, 65_535), (14, 65_535), (34, 6)]
+    {
         refused(&tcp4(60), Offload { needs_csum: true, csum_start, csum_offset, ..Offload::default() });
     }
     refused(&tcp4(1514), Offload { csum_start: 35, ..TCP4 });

@@ -14,11 +14,17 @@ mod finish_tests;
 #[cfg(test)]
 mod header_tests;
 #[cfg(test)]
+pub(crate) mod hostile;
+#[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
+pub(crate) mod reading;
+#[cfg(test)]
 pub(crate) mod samples;
 
 pub use accepts::Accepts;
 pub(crate) use finish::Finisher;
-pub use headers::MAX_FRAME;
+pub use headers::{Headers, MAX_FRAME};
 pub(crate) use headers::{admit, on_a_wire};
 pub use ringway_abi::offload::{BadOffload, Gso, Offload};
 pub(crate) use segment::sum_from;

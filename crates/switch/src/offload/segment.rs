@@ -2,9 +2,9 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use ringway_memory::{HEAD_BYTES, Head, View};
+use ringway_memory::{HEAD_BYTES, View};
 
-use super::headers::{self, Headers, IPV6_BYTES};
+use super::headers::{self, Cuttable, IPV4_BYTES, IPV6_BYTES};
 use super::sum::Sum;
 use super::{Accepts, Gso, Offload};
 use crate::batch::{Batch, Frame};
@@ -49,10 +49,10 @@ impl Cursor {
 /// The sum of a frame's bytes from `start` on.
 pub(crate) fn sum_from(frame: &Frame<'_, '_>, start: usize) -> Sum {
     let mut sum = Sum::default();
-    let head = &frame.head().0[..frame.head_len()];
+    let head = frame.first_bytes();
     sum.add(head.get(start..).unwrap_or(&[]));
     let mut cursor = Cursor::default();
-    cursor.take(frame.rest(), start.saturating_sub(frame.head_len()), drop);
+    cursor.take(frame.rest(), start.saturating_sub(head.len()), drop);
     cursor.take(frame.rest(), frame.len(), |view| sum.add_view(view));
     sum
 }
@@ -77,7 +77,7 @@ impl FragmentNumbers {
 pub(super) struct Cut<'b, 'm> {
     frame: Frame<'b, 'm>,
     offload: Offload,
-    headers: Headers,
+    headers: Cuttable,
     /// Where the first segment's own bytes begin in the frame.
     first: usize,
     /// Where those of the next one do.
@@ -91,10 +91,13 @@ pub(super) struct Cut<'b, 'm> {
 }
 
 impl<'b, 'm> Cut<'b, 'm> {
-    /// Of a frame that was admitted with this offload, a segmentation.
+    /// Of a frame that was admitted with this offload, a segmentation. `None`: it cannot be cut, which admission rules out.
     pub(super) fn new(frame: Frame<'b, 'm>, offload: Offload, numbers: &mut FragmentNumbers) -> Option<Self> {
-        let headers = Headers::find(&frame.head().0)?;
+        let headers = Cuttable::find(frame.first_bytes())?;
         let (first, size) = headers::cut(&headers, &offload);
+        if size == 0 || first > frame.len() {
+            return None;
+        }
         let (mut checksum, mut fragment) = ([0; 2], 0);
         if offload.gso == Gso::Udp4Frag {
             (checksum, fragment) = (sum_from(&frame, headers.transport).checksum(), numbers.next());
@@ -103,26 +106,30 @@ impl<'b, 'm> Cut<'b, 'm> {
         Some(Self { frame, offload, headers, first, at: first, size, number: 0, rest, checksum, fragment })
     }
 
-    /// Adds the next segment to `chunk`, without checksum for a receiver that accepts that. True after the last.
-    pub(super) fn segment<'x>(&mut self, chunk: &mut Batch<'x>, tail: &'x mut Tail, accepts: Accepts) -> bool
+    /// Adds the next segment to `chunk`, without checksum for a receiver that accepts that. True after the last. `None`: its
+    /// headers do not fit into a head, and nothing was added; admission rules that out.
+    ///
+    /// Every access to a head is checked, as what is written depends on the frame.
+    pub(super) fn segment<'x>(&mut self, chunk: &mut Batch<'x>, tail: &'x mut Tail, accepts: Accepts) -> Option<bool>
     where
         'm: 'x,
     {
         let (frame, is_fragment) = (self.frame, self.offload.gso == Gso::Udp4Frag);
-        let bytes = self.size.min(frame.len() - self.at);
+        let bytes = self.size.min(frame.len().checked_sub(self.at)?);
         let (head, rests) = chunk.draft();
-        head.0[..self.first].copy_from_slice(&frame.head().0[..self.first]);
+        let head = &mut head.0;
+        head.get_mut(..self.first)?.copy_from_slice(frame.first_bytes().get(..self.first)?);
         let base = self.first + if is_fragment && self.headers.v6 { FRAGMENT_BYTES } else { 0 };
 
         // Bytes that were judged come from the private copy, the others are where they were.
-        let judged = frame.head().0[..frame.head_len()].get(self.at..).unwrap_or(&[]);
-        let judged = &judged[..judged.len().min(bytes)];
-        let (near, far) = judged.split_at(judged.len().min(HEAD_BYTES - base));
+        let judged = frame.first_bytes().get(self.at..).unwrap_or(&[]);
+        let judged = judged.get(..bytes).unwrap_or(judged);
+        let (near, far) = judged.split_at(judged.len().min(HEAD_BYTES.checked_sub(base)?));
         let head_len = base + near.len();
-        head.0[base..head_len].copy_from_slice(near);
+        write(head, base, near)?;
         let mark = rests.len();
         if !far.is_empty() {
-            let far_bytes = &mut tail[..far.len()];
+            let far_bytes = tail.get_mut(..far.len())?;
             far_bytes.copy_from_slice(far);
             rests.push(View::private(far_bytes));
         }
@@ -131,105 +138,112 @@ impl<'b, 'm> Cut<'b, 'm> {
         let last = self.at + bytes == frame.len();
         let mut offload = None;
         if is_fragment {
-            self.patch_fragment(head, base, last);
+            self.patch_fragment(head, base, last)?;
         } else {
-            self.patch_transport(head, bytes, last);
+            self.patch_transport(head, bytes, last)?;
             let partial = accepts.contains(Accepts::CSUM);
-            self.patch_sum(
-                &mut head.0[..head_len],
-                &rests[mark..],
-                self.headers.end - self.headers.transport + bytes,
-                partial,
-            );
+            let len = self.headers.end.checked_sub(self.headers.transport)? + bytes;
+            self.patch_sum(head.get_mut(..head_len)?, rests.get(mark..)?, len, partial)?;
             offload =
                 partial.then_some(Offload { gso: Gso::None, ecn: false, hdr_len: 0, gso_size: 0, ..self.offload });
         }
-        self.patch_ip(head, base + bytes - self.headers.ip);
+        self.patch_ip(head, (base + bytes).checked_sub(self.headers.ip)?)?;
         chunk.seal(head_len, offload);
         self.at += bytes;
         self.number = self.number.wrapping_add(1);
-        last
+        Some(last)
     }
 
     /// The IP header of a segment of `len` bytes from there on.
-    fn patch_ip(&self, head: &mut Head, len: usize) {
+    fn patch_ip(&self, head: &mut [u8], len: usize) -> Option<()> {
         let ip = self.headers.ip;
         if self.headers.v6 {
-            put(head, ip + 4, len - IPV6_BYTES);
-            return;
+            return put(head, ip + 4, len.checked_sub(IPV6_BYTES)?);
         }
-        put(head, ip + 2, len);
+        put(head, ip + 2, len)?;
         if self.offload.gso != Gso::Udp4Frag {
-            let number = u16::from_be_bytes([head.0[ip + 4], head.0[ip + 5]]).wrapping_add(self.number);
-            put(head, ip + 4, number.into());
+            let number: [u8; 2] = read(head, ip + 4)?;
+            put(head, ip + 4, u16::from_be_bytes(number).wrapping_add(self.number).into())?;
         }
-        put(head, ip + 10, 0);
+        put(head, ip + 10, 0)?;
         let mut sum = Sum::default();
-        sum.add(&head.0[ip..self.headers.transport]);
-        head.0[ip + 10..ip + 12].copy_from_slice(&sum.checksum());
+        sum.add(head.get(ip..self.headers.transport)?);
+        write(head, ip + 10, &sum.checksum())
     }
 
     /// The TCP or UDP header of a segment with `bytes` bytes after it.
-    fn patch_transport(&self, head: &mut Head, bytes: usize, last: bool) {
-        let Headers { transport, end, .. } = self.headers;
+    fn patch_transport(&self, head: &mut [u8], bytes: usize, last: bool) -> Option<()> {
+        let Cuttable { transport, end, .. } = self.headers;
         if self.offload.gso == Gso::UdpL4 {
-            put(head, transport + 4, end - transport + bytes);
-            return;
+            return put(head, transport + 4, end.checked_sub(transport)? + bytes);
         }
-        let field = &mut head.0[transport + 4..transport + 8];
-        let number = field.iter().fold(0, |number, &byte| number << 8 | u32::from(byte));
-        field.copy_from_slice(&number.wrapping_add((self.at - self.first) as u32).to_be_bytes());
-        let flags = &mut head.0[transport + 13];
+        let number = u32::from_be_bytes(read(head, transport + 4)?);
+        let sent = self.at.checked_sub(self.first)? as u32;
+        write(head, transport + 4, &number.wrapping_add(sent).to_be_bytes())?;
+        let flags = head.get_mut(transport + 13)?;
         if !last {
             *flags &= !(FIN | PSH);
         }
         if self.number > 0 {
             *flags &= !CWR;
         }
+        Some(())
     }
 
     /// The checksum of a segment whose transport header and payload have `len` bytes. The frame's field holds the sum of its
     /// pseudo header (virtio 1.3, 5.1.6.2), in which only the length is another.
-    fn patch_sum(&self, head: &mut [u8], rests: &[View<'_>], len: usize, partial: bool) {
+    fn patch_sum(&self, head: &mut [u8], rests: &[View<'_>], len: usize, partial: bool) -> Option<()> {
         let transport = self.headers.transport;
         let field = transport + usize::from(self.offload.csum_offset);
         let mut sum = Sum::default();
-        sum.add(&head[field..field + 2]);
-        sum.replace(self.frame.len() - transport, len);
-        head[field..field + 2].copy_from_slice(&sum.field());
+        sum.add(&read::<2>(head, field)?);
+        sum.replace(self.frame.len().checked_sub(transport)?, len);
+        write(head, field, &sum.field())?;
         if !partial {
             let mut sum = Sum::default();
-            sum.add(&head[transport..]);
+            sum.add(head.get(transport..)?);
             rests.iter().for_each(|&view| sum.add_view(view));
-            head[field..field + 2].copy_from_slice(&sum.checksum());
+            write(head, field, &sum.checksum())?;
         }
+        Some(())
     }
 
     /// What makes a fragment of it (RFC 791, 3.2; RFC 8200, 4.5).
-    fn patch_fragment(&self, head: &mut Head, base: usize, last: bool) {
-        let Headers { ip, v6, transport, protocol, next_header, .. } = self.headers;
-        let offset = self.at - self.first;
+    fn patch_fragment(&self, head: &mut [u8], base: usize, last: bool) -> Option<()> {
+        let Cuttable { ip, v6, transport, protocol, next_header, .. } = self.headers;
+        let offset = self.at.checked_sub(self.first)?;
         if v6 {
-            head.0[next_header] = FRAGMENT;
+            *head.get_mut(next_header)? = FRAGMENT;
             let [a, b] = (offset as u16 | u16::from(!last)).to_be_bytes();
             let [c, d, e, f] = self.fragment.to_be_bytes();
-            head.0[transport..base].copy_from_slice(&[protocol, 0, a, b, c, d, e, f]);
+            write(head, transport, &[protocol, 0, a, b, c, d, e, f])?;
         } else {
-            put(head, ip + 6, (offset / 8) | if last { 0 } else { MORE_FRAGMENTS });
+            put(head, ip + 6, (offset / 8) | if last { 0 } else { MORE_FRAGMENTS })?;
             if offset > 0 {
-                blank_options(&mut head.0[ip + 20..transport]);
+                blank_options(head.get_mut(ip + IPV4_BYTES..transport)?);
             }
         }
         if offset == 0 {
-            let field = base + usize::from(self.offload.csum_offset);
-            head.0[field..field + 2].copy_from_slice(&self.checksum);
+            write(head, base + usize::from(self.offload.csum_offset), &self.checksum)?;
         }
+        Some(())
     }
 }
 
+/// Reads bytes of a head, if it has them.
+fn read<const N: usize>(head: &[u8], at: usize) -> Option<[u8; N]> {
+    head.get(at..)?.first_chunk().copied()
+}
+
+/// Writes bytes of a head, if it has them.
+fn write(head: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
+    head.get_mut(at..at.checked_add(bytes.len())?)?.copy_from_slice(bytes);
+    Some(())
+}
+
 /// Puts a number of 16 bits.
-fn put(head: &mut Head, at: usize, number: usize) {
-    head.0[at..at + 2].copy_from_slice(&(number as u16).to_be_bytes());
+fn put(head: &mut [u8], at: usize, number: usize) -> Option<()> {
+    write(head, at, &(number as u16).to_be_bytes())
 }
 
 /// Options that belong to the first fragment only become no-operations (RFC 791, 3.1).
@@ -244,7 +258,7 @@ fn blank_options(mut options: &mut [u8]) {
             _ => return,
         };
         let Some((option, others)) = options.split_at_mut_checked(len) else { return };
-        if option[0] & COPIED == 0 {
+        if option.first().is_some_and(|kind| kind & COPIED == 0) {
             option.fill(NO_OPERATION);
         }
         options = others;

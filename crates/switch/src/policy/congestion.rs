@@ -32,6 +32,9 @@ const MEMORY: u64 = 10_000_000;
 const HEADROOM: usize = 8;
 /// For so long after another came.
 const COMPANY: u64 = 10_000_000_000;
+/// Room that is kept for others and does not grow for so long is given to who is there: the driver may not post more before all is
+/// used.
+const STILL: u64 = 1_000_000;
 /// For so long a sender that was served counts as one that will be back at once, and that much longer for each sender:
 /// between two of its batches a poller serves all the others. One that sends now and then holds up nobody. While nobody
 /// is served, as when the poller waits for its processor, no more of this time passes than that.
@@ -57,6 +60,8 @@ const SCALE: u64 = 1 << 10;
 pub(crate) struct Congestion {
     /// Until then it counts as too slow.
     until: AtomicU64,
+    /// Until then it is given nothing.
+    aside: AtomicU64,
     /// By the queue's number.
     queues: Mutex<Vec<Queue>>,
 }
@@ -75,6 +80,8 @@ struct Queue {
     quantum: u64,
     /// The most room that was seen while it is too slow: a driver may never post more.
     widest: usize,
+    /// How little room there is while it is kept for others, and since when none was added.
+    kept: Option<(usize, u64)>,
     /// Who came last, and when another than before did.
     last: Option<Owner>,
     company: Option<u64>,
@@ -109,7 +116,7 @@ struct Sender {
 impl Default for Congestion {
     fn default() -> Self {
         let first = Queue { senders: Vec::with_capacity(SENDERS), ..Queue::default() };
-        Self { until: AtomicU64::new(0), queues: Mutex::new(vec![first]) }
+        Self { until: AtomicU64::new(0), aside: AtomicU64::new(0), queues: Mutex::new(vec![first]) }
     }
 }
 
@@ -118,6 +125,26 @@ impl Congestion {
     #[inline]
     pub(crate) fn is_on(&self, now: u64) -> bool {
         now < self.until.load(Ordering::Relaxed)
+    }
+
+    /// It is given nothing before `until`, and counts as too slow until then.
+    #[cold]
+    pub(crate) fn set_aside(&self, until: u64) {
+        self.aside.fetch_max(until, Ordering::Relaxed);
+        self.until.fetch_max(until, Ordering::Relaxed);
+    }
+
+    /// Counts as too slow until this is called off.
+    pub(crate) fn divert(&self, on: bool) {
+        match on {
+            true => self.until.store(u64::MAX, Ordering::Relaxed),
+            false => self.until.store(self.aside.load(Ordering::Relaxed), Ordering::Relaxed),
+        }
+    }
+
+    /// Whether it is given nothing now. Asked while it [counts as too slow](Self::is_on).
+    pub(crate) fn is_aside(&self, now: u64) -> bool {
+        now < self.aside.load(Ordering::Relaxed)
     }
 
     /// `from` gave so many bytes to one that kept up, and lost some besides. Of several queues the next losses will tell which
@@ -132,7 +159,7 @@ impl Congestion {
     }
 
     fn lost(&self, now: u64) {
-        self.until.store(now.saturating_add(SLOW), Ordering::Relaxed);
+        self.until.fetch_max(now.saturating_add(SLOW), Ordering::Relaxed);
     }
 
     /// Bytes that `from` may give now (the last frame may be more), and how much of the room.
@@ -149,13 +176,17 @@ impl Congestion {
         let least = queue.least_of_hungry(from.owner, now);
         let least_of_all = queue.least_of_others(from.owner, |other| now.saturating_sub(other.seen) < MEMORY);
         let sender = queue.sender(from.owner, least.unwrap_or(0), now);
-        let is_ahead = least_of_all.map_or(has_company, |least| sender.had > least);
+        let (is_ahead, had) = (least_of_all.map_or(has_company, |least| sender.had > least), sender.had);
         let some = match room {
+            Some(room) if is_ahead && room.free <= headroom => {
+                // With others there it is for those. It was for those that may come, and nobody came.
+                let is_given = least_of_all.is_none() && queue.is_still(room.free, now);
+                if is_given { u64::MAX } else { 0 }
+            }
             Some(room) if is_ahead => room.free.saturating_sub(headroom) as u64,
             _ => u64::MAX,
         };
         let Some(least) = least else { return (u64::MAX, some) };
-        let had = sender.had;
         let quantum = queue.quantum.max(*QUANTUM.start()) * SCALE;
         (least.saturating_add(quantum).saturating_sub(had).saturating_mul(from.weight.into()) / SCALE, some)
     }
@@ -217,6 +248,13 @@ impl Queue {
         self.widest = self.widest.max(room.free);
         let most = if room.adds_up { room.of } else { self.widest.min(room.of) };
         (most / HEADROOM).max(room.frame.min(most / 2))
+    }
+
+    /// Whether there is so little room for a while, and none was added to it.
+    fn is_still(&mut self, free: usize, now: u64) -> bool {
+        let since = self.kept.filter(|(before, _)| free <= *before).map_or(now, |(_, since)| since);
+        self.kept = Some((free, since));
+        now.saturating_sub(since) >= STILL
     }
 
     /// `owner` has come.

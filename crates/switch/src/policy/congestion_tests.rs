@@ -278,6 +278,31 @@ fn a_flood_has_what_room_there_is_beside_one_that_sends_now_and_then_however_few
 }
 
 #[test]
+fn a_driver_that_posts_buffers_when_all_are_used_gets_frames_of_one_sender_also_after_another_was_there() {
+    let mut lan = Plan::new(3).learning();
+    lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
+    lan.sink(0, |kept| kept.room = ROOM);
+    let mut received = 0;
+    for step in 0..60_000 {
+        let now = Time { nanoseconds: 1_000_000_000 + step * STEP, ..Time::at_second(1) };
+        // At first it is too slow for two; then one goes on, slowly.
+        let (senders, batch) = if step < 10 { (1..3, 50) } else { (1..2, 1) };
+        for sender in senders {
+            for _ in 0..batch {
+                lan.offers[usize::from(sender)].put(&frame(mac(0), mac(sender.into()), 60, 0), &[]);
+            }
+            let from = lan.switch.member(sender).expect("a port");
+            pass(&lan.switch, from, &mut lan.offers[usize::from(sender)], &mut lan.work, &now);
+        }
+        if step >= 10 && lan.sink(0, |kept| kept.frames.len() == kept.room) {
+            received += take(&lan, ROOM).len();
+        }
+    }
+    // Once in each round of 256 frames the last ones are late.
+    assert!(received > 40_000, "{received} of 60,000");
+}
+
+#[test]
 fn frames_that_a_receiver_can_never_take_hold_up_nobody() {
     // After a burst that makes the receiver count as slow, frames longer than its buffers, besides one that keeps within its pace.
     for (batch, every) in [(3, 1), (16, 1), (16, 10)] {

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use ringway_memory::Head;
+use ringway_memory::{HEAD_BYTES, Head};
 
-use super::claims::{Claims, Protocol, Role, Unreadable};
+use super::claims::{Claims, Ports, Protocol, Reading, Role, Unreadable, claims_nothing};
 use crate::batch::Batch;
 use crate::counters::DropReason;
 use crate::mac::Mac;
@@ -65,12 +65,37 @@ impl<T: Copy + Ord> Ranges<T> {
         first <= value && value <= last || !self.more.is_empty() && self.is_further(value)
     }
 
+    /// Which range has a value.
+    fn range(&self, value: T) -> Option<(T, T)> {
+        let (first, last) = self.first;
+        let after = self.more.partition_point(|(first, _)| *first <= value);
+        let found = if value <= last { Some((first, last)) } else { self.more[..after].last().copied() };
+        found.filter(|(first, last)| *first <= value && value <= *last)
+    }
+
     #[inline(never)]
     fn is_further(&self, value: T) -> bool {
         let after = self.more.partition_point(|(first, _)| *first <= value);
         after > 0 && value <= self.more[after - 1].1
     }
 }
+
+/// The bits that all addresses of the range of a value have in common; all bits where it is in no range, or in one that is no
+/// prefix.
+macro_rules! common {
+    ($number:ty) => {
+        impl Ranges<$number> {
+            fn common(&self, value: $number) -> $number {
+                let Some((first, last)) = self.range(value) else { return <$number>::MAX };
+                let others = first ^ last;
+                if first & others == 0 && others & others.wrapping_add(1) == 0 { !others } else { <$number>::MAX }
+            }
+        }
+    };
+}
+
+common!(u32);
+common!(u128);
 
 /// What one port may claim. Judges private copies only, which are what is delivered.
 #[derive(Clone, Debug)]
@@ -141,19 +166,25 @@ impl Guard {
         self.judging().judge(head, len)
     }
 
-    #[inline]
-    pub(crate) fn judging(&self) -> Judging<'_> {
-        Judging { guard: self, known: self.macs.first().copied().unwrap_or(Mac::BROADCAST), last: None }
+    /// Whether the second frame is let through only because it is like the first, which is judged: what a batch does with rows
+    /// of frames, for tests.
+    #[cfg(any(test, fuzzing))]
+    #[must_use]
+    pub fn is_like(&self, judged: (&[u8; 128], usize), other: (&[u8; 128], usize)) -> bool {
+        let pattern = self.judging().pattern(judged.0, judged.1);
+        pattern.is_some_and(|pattern| other.1 >= pattern.len() as usize && pattern.leading(&[[Head(*other.0)]]).0 == 1)
     }
 
-    /// Whether it is a frame as most are, and right: IPv4 without tags and options, and not DHCP where that matters; or TCP
-    /// or UDP over IPv6, alike.
+    #[inline]
+    pub(crate) fn judging(&self) -> Judging<'_> {
+        Judging { guard: self, known: self.macs.first().copied().unwrap_or(Mac::BROADCAST) }
+    }
+
+    /// Whether it is a frame as most are, and right but for its Ethernet source: IPv4 without tags and options, and not DHCP where
+    /// that matters; TCP or UDP over IPv6, alike; or a protocol without addresses.
     #[inline(always)]
-    fn is_plain(&self, known: Mac, head: &[u8; 128], len: usize) -> bool {
-        let Checks { mac, ip, dhcp, .. } = self.checks;
-        if mac && Mac::source(head) != known {
-            return false;
-        }
+    fn is_plain(&self, head: &[u8; 128], len: usize) -> bool {
+        let Checks { ip, dhcp, .. } = self.checks;
         match u16::from_be_bytes([head[12], head[13]]) {
             0x0800 if head[14] == 0x45 && len >= 38 => {
                 let source = u32::from_be_bytes([head[26], head[27], head[28], head[29]]);
@@ -163,7 +194,7 @@ impl Guard {
                 (head[20] == 6 || head[20] == 17 && (!dhcp || has_no_port(head, 54, 546)))
                     && (!ip || self.v6.contains(v6_source(head)))
             }
-            _ => false,
+            kind => claims_nothing(kind),
         }
     }
 
@@ -199,37 +230,20 @@ pub(crate) struct Judging<'g> {
     guard: &'g Guard,
     /// An address of the port's.
     known: Mac,
-    last: Option<Alike>,
 }
 
 impl Judging<'_> {
     /// As [`Guard::judge`].
     #[inline(always)]
     pub(crate) fn judge(&mut self, head: &[u8; 128], len: usize) -> Result<(), DropReason> {
-        if self.last.as_ref().is_some_and(|last| last.is_like(head, len)) {
-            return Ok(());
-        }
-        if self.guard.checks.mac && self.guard.macs.len() == 1 && Mac::source(head) != self.known {
-            return Err(DropReason::SpoofedMac);
-        }
-        if self.guard.is_plain(self.known, head, len) {
-            self.last = Some(Alike::of(head, self.guard.checks.dhcp));
+        if self.guard.checks.mac && Mac::source(head) != self.known {
+            if self.guard.macs.len() == 1 {
+                return Err(DropReason::SpoofedMac);
+            }
+        } else if self.guard.is_plain(head, len) {
             return Ok(());
         }
         self.judge_closely(head, len)
-    }
-
-    /// Whether all these have what was looked at of the last frame that passed, which is in the first [`Judging::looked_at`]
-    /// bytes, that they need to have; and whether they have its Ethernet header.
-    #[inline(always)]
-    pub(crate) fn are_like<const N: usize>(&self, heads: &[Head; N]) -> (bool, bool) {
-        self.last.as_ref().map_or((false, false), |last| last.are_like(heads))
-    }
-
-    /// Bytes of the last frame that passed that were looked at.
-    #[inline]
-    pub(crate) fn looked_at(&self) -> u32 {
-        self.last.as_ref().map_or(u32::MAX, |last| last.len as u32)
     }
 
     #[inline(never)]
@@ -243,101 +257,182 @@ impl Judging<'_> {
         }
         self.guard.judge_claims(head.get(..len).unwrap_or(head))
     }
-}
 
-/// What was looked at of a plain frame that passed: another that has the same passes, too.
-struct Alike {
-    /// The frame's first 38 bytes, and which of their bits were looked at.
-    seen: Words,
-    mask: Words,
-    /// As long as the first one had to be.
-    len: usize,
-    /// UDP's ports, where they matter, and what they must not be.
-    ports: Option<Ports>,
-}
-
-struct Ports {
-    seen: u32,
-    at: usize,
-    server: u16,
-}
-
-/// The first 38 bytes of a frame: words at 0, 8, 16, 24 and 30.
-type Words = [u64; 5];
-/// The Ethernet header.
-const ETHERNET: Words = [u64::MAX, 0xffff_ffff_ffff, 0, 0, 0];
-
-#[inline(always)]
-fn words(head: &[u8; 128]) -> Words {
-    [word::<0>(head), word::<8>(head), word::<16>(head), word::<24>(head), word::<30>(head)]
-}
-
-#[inline(always)]
-fn word<const AT: usize>(head: &[u8; 128]) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&head[AT..AT + 8]);
-    u64::from_le_bytes(bytes)
-}
-
-/// Notes in `difference` where two differ.
-#[inline(always)]
-fn compare(difference: &mut Words, one: &Words, other: &Words) {
-    for place in 0..difference.len() {
-        difference[place] |= one[place] ^ other[place];
+    /// Judges a frame. If it passes: what all others that have it pass with, too, if there is such a thing.
+    #[inline]
+    pub(crate) fn pattern(&mut self, head: &[u8; 128], len: usize) -> Option<Pattern> {
+        self.judge(head, len).ok()?;
+        Pattern::of(self.guard, head, len)
     }
 }
 
-/// Whether there is no difference where `mask` has bits.
-#[inline(always)]
-fn is_none(difference: &Words, mask: &Words) -> bool {
-    let mut all = 0;
-    for place in 0..difference.len() {
-        all |= difference[place] & mask[place];
-    }
-    all == 0
+/// What a frame that passed has, as far as it was looked at: another that has the same passes, too.
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    seen: [Block; BLOCKS],
+    /// The bits that have to be the same: of an address those that all of the port's range of it have in common.
+    mask: [Block; BLOCKS],
+    /// Only the first so many blocks of 16 bytes have such bits.
+    blocks: usize,
+    /// The others must have as many bytes.
+    len: u32,
+    /// Where ports are that must not be DHCP's.
+    ports: Option<PortFilter>,
 }
 
-#[inline(always)]
-fn ports(head: &[u8; 128], at: usize) -> u32 {
-    head[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
-}
-
-impl Alike {
-    /// Ethernet source and type; version and length of the header; protocol and source.
-    const V4: Words = [0xffff << 48, 0xff_ffff_ffff_ffff, 0xff << 56, 0xffff_ffff << 16, 0];
-    /// Ethernet source and type; version and next header; source.
-    const V6: Words = [0xffff << 48, 0xf0_ffff_ffff_ffff, 0xffff_00ff << 32, u64::MAX, u64::MAX];
-
+impl Pattern {
+    /// That of a frame that passed.
     #[inline(never)]
-    fn of(head: &[u8; 128], dhcp: bool) -> Alike {
-        let (mask, protocol, at, server) = match head[12..14] == [0x08, 0x00] {
-            true => (Self::V4, head[23], 34, 67),
-            false => (Self::V6, head[20], 54, 546),
-        };
-        let ports = (dhcp && protocol == 17).then(|| Ports { seen: ports(head, at), at, server });
-        Alike { seen: words(head), mask, len: at + 4, ports }
-    }
-
-    #[inline(always)]
-    fn is_like(&self, head: &[u8; 128], len: usize) -> bool {
-        let mut difference = [0; 5];
-        compare(&mut difference, &words(head), &self.seen);
-        let harmless = |is: &Ports| is.seen == ports(head, is.at) || has_no_port(head, is.at, is.server);
-        is_none(&difference, &self.mask) && len >= self.len && self.ports.as_ref().is_none_or(harmless)
-    }
-
-    /// As [`Alike::is_like`] for frames that are long enough, and have the same ports where these matter; and whether they have
-    /// the same Ethernet header.
-    #[inline(always)]
-    fn are_like<const N: usize>(&self, heads: &[Head; N]) -> (bool, bool) {
-        let (mut difference, mut other) = ([0; 5], 0);
-        let (at, seen) = self.ports.as_ref().map_or((0, None), |is| (is.at % 64, Some(is.seen)));
-        for head in heads {
-            compare(&mut difference, &words(&head.0), &self.seen);
-            other |= ports(&head.0, at) ^ seen.unwrap_or(0);
+    fn of(guard: &Guard, head: &[u8; 128], len: usize) -> Option<Pattern> {
+        let mut reading = Reading::new(head.get(..len).unwrap_or(head));
+        let claims = Claims::read_from(&mut reading).ok()?;
+        let basis = reading.basis();
+        if basis.is_partial {
+            return None;
         }
-        let are_like = is_none(&difference, &self.mask) && (other == 0 || seen.is_none());
-        (are_like, is_none(&difference, &ETHERNET))
+        let (mut mask, mut end) = (Head::default(), 0);
+        let mut must_have = |at: usize, bits: &[u8]| {
+            if let Some(place) = mask.0.get_mut(at..at + bits.len()) {
+                place.copy_from_slice(bits);
+                end = end.max(at + bits.len());
+            }
+        };
+        let mut bytes = basis.bytes;
+        while bytes != 0 {
+            must_have(bytes.trailing_zeros() as usize, &[u8::MAX]);
+            bytes &= bytes - 1;
+        }
+        let Checks { mac, ip, dhcp, .. } = guard.checks;
+        if mac {
+            must_have(6, &[u8::MAX; 6]);
+            basis.hardware.into_iter().for_each(|at| must_have(at, &[u8::MAX; 6]));
+        }
+        if ip {
+            let v4 = || guard.v4.common(claims.v4.unwrap_or(0)).to_be_bytes();
+            let v6 = || guard.v6.common(claims.v6.unwrap_or(0)).to_be_bytes();
+            basis.v4.into_iter().for_each(|at| must_have(at, &v4()));
+            basis.v6.into_iter().for_each(|at| must_have(at, &v6()));
+        }
+        let ports = basis.ports.filter(|_| dhcp).map(PortFilter::new);
+        let (seen, mask) = (Block::all(&Head(*head)), Block::all(&mask));
+        Some(Pattern { seen, mask, blocks: end.div_ceil(16), len: basis.len as u32, ports })
+    }
+
+    /// Bytes that the others must have for [`Pattern::leading`].
+    #[inline(always)]
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// How many of these rows have it, from the first on, if their frames are long enough; and whether they have the Ethernet
+    /// header of the frame that it is of.
+    #[inline(never)]
+    pub(crate) fn leading<const N: usize>(&self, rows: &[[Head; N]]) -> (usize, bool) {
+        match self.blocks {
+            1 => self.leading_by::<1, N>(rows),
+            2 => self.leading_by::<2, N>(rows),
+            3 => self.leading_by::<3, N>(rows),
+            4 => self.leading_by::<4, N>(rows),
+            _ => self.leading_by::<BLOCKS, N>(rows),
+        }
+    }
+
+    /// The same by the first `B` blocks.
+    #[inline(always)]
+    fn leading_by<const B: usize, const N: usize>(&self, rows: &[[Head; N]]) -> (usize, bool) {
+        let (Some(&seen), Some(&mask)) = (self.seen.first_chunk::<B>(), self.mask.first_chunk::<B>()) else {
+            return (0, false);
+        };
+        let (mut like, mut header) = (0, Block::ZERO);
+        for heads in rows {
+            let mut differ = [Block::ZERO; B];
+            for head in heads {
+                for block in 0..B {
+                    differ[block] = differ[block].or(Block::of(head, block).xor(seen[block]));
+                }
+            }
+            let others = (0..B).fold(Block::ZERO, |others, block| others.or(differ[block].and(mask[block])));
+            if !others.is_zero() || self.ports.as_ref().is_some_and(|filter| filter.suspects(heads)) {
+                break;
+            }
+            header = header.or(differ[0]);
+            like += 1;
+        }
+        (like, header.and(Block::ETHERNET).is_zero())
+    }
+}
+
+/// Sixteen bytes, as words that the compiler takes together.
+#[derive(Clone, Copy, Debug)]
+struct Block([u32; 4]);
+
+/// Blocks in a head.
+const BLOCKS: usize = HEAD_BYTES / 16;
+
+impl Block {
+    const ZERO: Block = Block([0; 4]);
+    /// The Ethernet header in the first block.
+    const ETHERNET: Block = Block([u32::MAX, u32::MAX, u32::MAX, u32::from_le_bytes([0xff, 0xff, 0, 0])]);
+
+    #[inline(always)]
+    fn of(head: &Head, number: usize) -> Block {
+        let (words, _) = head.0.as_chunks::<4>();
+        Block(std::array::from_fn(|word| u32::from_le_bytes(words[number * 4 + word])))
+    }
+
+    fn all(head: &Head) -> [Block; BLOCKS] {
+        std::array::from_fn(|number| Block::of(head, number))
+    }
+
+    #[inline(always)]
+    fn or(self, other: Block) -> Block {
+        Block(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    #[inline(always)]
+    fn xor(self, other: Block) -> Block {
+        Block(std::array::from_fn(|word| self.0[word] ^ other.0[word]))
+    }
+
+    #[inline(always)]
+    fn and(self, other: Block) -> Block {
+        Block(std::array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
+    #[inline(always)]
+    fn is_zero(self) -> bool {
+        self.0[0] | self.0[1] | self.0[2] | self.0[3] == 0
+    }
+}
+
+/// Tells the two ports of a transport header from the two of DHCP or DHCPv6.
+#[derive(Clone, Copy, Debug)]
+struct PortFilter {
+    /// Where they are.
+    at: usize,
+    /// The bits that both of DHCP's have in common, and what they are there, for each port.
+    mask: u32,
+    value: u32,
+}
+
+impl PortFilter {
+    fn new(ports: Ports) -> PortFilter {
+        let common = !(ports.first ^ ports.first.wrapping_add(1));
+        let twice = |port: u16| u32::from(port.swap_bytes()) * 0x0001_0001;
+        PortFilter { at: ports.at.min(HEAD_BYTES - 4), mask: twice(common), value: twice(ports.first & common) }
+    }
+
+    /// Whether one of these may have one of the two: also of some that have not.
+    #[inline(always)]
+    fn suspects(&self, heads: &[Head]) -> bool {
+        let (at, mut suspects) = (self.at.min(HEAD_BYTES - 4), 0);
+        for head in heads {
+            let ports = head.0[at..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+            let differ = ports & self.mask ^ self.value;
+            // Whether one of the halves is zero (Hacker's Delight, 6-1).
+            suspects |= differ.wrapping_sub(0x0001_0001) & !differ;
+        }
+        suspects & 0x8000_8000 != 0
     }
 }
 

@@ -203,17 +203,156 @@ proptest! {
     }
 }
 
+/// A request of `sender` at `address`.
+fn arp(sender: Mac, address: [u8; 4]) -> Vec<u8> {
+    let mut frame = frame(Mac::BROADCAST, sender, 60, 0);
+    frame[12..22].copy_from_slice(&[8, 6, 0, 1, 8, 0, 6, 4, 0, 1]);
+    frame[22..28].copy_from_slice(&sender.octets());
+    frame[28..32].copy_from_slice(&address);
+    frame
+}
+
+/// Of a type.
+fn typed(kind: u16) -> Vec<u8> {
+    let mut frame = frame(mac(1), mac(0), 60, 0);
+    frame[12..14].copy_from_slice(&kind.to_be_bytes());
+    frame
+}
+
+fn tagged(frame: &[u8]) -> Vec<u8> {
+    [&frame[..12], &[0x81, 0, 0, 5], &frame[12..]].concat()
+}
+
+/// An IPv6 packet with a header between its first and UDP's, or another last one.
+fn chained(kind: u8, header: [u8; 8], rest: &[u8]) -> Vec<u8> {
+    let mut frame = udp(mac(0), "fd00::1", (9, 9));
+    frame[20] = kind;
+    frame.truncate(54);
+    [&frame[..], &header, rest].concat()
+}
+
+fn is_like(guard: &Guard, judged: &[u8], other: &[u8]) -> bool {
+    let head = |frame: &[u8]| {
+        let (mut head, len) = ([0xee; 128], frame.len().min(128));
+        head[..len].copy_from_slice(&frame[..len]);
+        (head, len)
+    };
+    let ((judged, len), (other, other_len)) = (head(judged), head(other));
+    guard.is_like((&judged, len), (&other, other_len))
+}
+
+/// What a guard costs depends on it: a port's frames are judged a row at a time, whatever they are, as long as they are of one
+/// kind.
+#[test]
+fn frames_of_one_kind_are_alike_whatever_their_ports_and_their_addresses_of_one_prefix() {
+    const PREFIXES: [&str; 2] = ["10.0.0.0/8", "fd00::/16"];
+    let all = guard(ALL, &PREFIXES);
+    let options =
+        |port: u16| chained(0, [17, 0, 5, 2, 0, 0, 1, 0], &[&port.to_be_bytes()[..], &[0, 9, 0, 8, 0, 0]].concat());
+    let ping = |sequence: u8| chained(58, [128, 0, 0, 0, 0, 0, 0, sequence], &[sequence; 8]);
+    let mut with_options = udp(mac(0), "10.0.0.1", (9, 9));
+    with_options[14] = 0x46;
+    let mut segment = udp(mac(0), "10.9.9.9", (5000, 443));
+    segment[23] = 6;
+    for (kind, one, other) in [
+        ("IPv4", udp(mac(0), "10.0.0.1", (9, 9)), udp(mac(0), "10.200.3.4", (1024, 80))),
+        ("IPv4, TCP and UDP", udp(mac(0), "10.0.0.1", (9, 9)), segment),
+        ("IPv4 with options", with_options.clone(), with_options),
+        ("IPv6", udp(mac(0), "fd00::1", (9, 9)), udp(mac(0), "fd00:1::7", (1024, 80))),
+        ("IPv6 with options", options(9), options(1024)),
+        ("IPv6, echo", ping(1), ping(2)),
+        ("ARP", arp(mac(0), [10, 0, 0, 1]), arp(mac(0), [10, 3, 2, 1])),
+        ("a type without addresses", typed(0x88b5), typed(0x88b5)),
+        ("a tag", tagged(&typed(0x88b5)), tagged(&typed(0x88b5))),
+        ("IPv4 behind a tag", tagged(&udp(mac(0), "10.0.0.1", (9, 9))), tagged(&udp(mac(0), "10.1.1.1", (1024, 80)))),
+        (
+            "IPv4 behind two",
+            tagged(&tagged(&udp(mac(0), "10.0.0.1", (9, 9)))),
+            tagged(&tagged(&udp(mac(0), "10.1.1.1", (7, 8)))),
+        ),
+    ] {
+        for checks in [ALL, Checks { mac: true, ..Checks::NONE }, Checks { ip: true, ..Checks::NONE }] {
+            let guard = guard(checks, &PREFIXES);
+            assert_eq!((judge(&guard, &one), judge(&guard, &other)), (Ok(()), Ok(())), "{kind}");
+            assert!(is_like(&guard, &one, &other), "{kind}, {checks:?}");
+        }
+    }
+    // Whatever says more than the bytes that are compared.
+    for (kind, one) in [
+        ("a DHCP client", udp(mac(0), "0.0.0.0", (68, 67))),
+        ("a DHCPv6 client", udp(mac(0), "fd00::1", (546, 547))),
+        ("a solicitation", chained(58, [133, 0, 0, 0, 0, 0, 0, 0], &[])),
+    ] {
+        assert!(!is_like(&all, &one, &one), "{kind}");
+    }
+    assert!(!is_like(&all, &typed(0x88b5), &typed(0x0800)));
+    assert!(!is_like(&all, &udp(mac(0), "10.0.0.1", (9, 9)), &udp(mac(0), "10.0.0.1", (9, 67))));
+    assert!(!is_like(&all, &udp(mac(0), "10.0.0.1", (9, 9)), &udp(mac(0), "11.0.0.1", (9, 9))));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+
+    /// What a row is compared by never lets a frame pass that would not by itself.
+    #[test]
+    fn what_is_like_a_frame_that_passed_passes_by_itself(
+        kind in 0..14usize,
+        tags in 0..3usize,
+        ports in (prop_oneof![60..75u16, 540..550u16, any::<u16>()], prop_oneof![60..75u16, 540..550u16, any::<u16>()]),
+        checks in any::<[bool; 4]>(),
+        length in prop_oneof![Just(32u8), 0..33u8],
+        changes in proptest::collection::vec((6..100usize, any::<u8>()), 0..3),
+        others in proptest::collection::vec((6..100usize, prop_oneof![any::<u8>(), Just(0), Just(67), Just(17), Just(58)]), 0..4),
+        cut in prop_oneof![Just(0usize), 1..60usize],
+    ) {
+        let checks = Checks { mac: checks[0], ip: checks[1], dhcp: checks[2], ra: checks[3] };
+        let guard = guard(checks, &[&format!("10.0.0.0/{}", length.max(8)), "10.1.0.0/16", "0.0.0.0", "fd00::/64", "::"]);
+        let transport = [&ports.0.to_be_bytes()[..], &ports.1.to_be_bytes(), &[0; 12]].concat();
+        let neighbour = |kind: u8| chained(58, [kind, 0, 0, 0, 0, 0, 0, 0], &[[0; 24].as_slice(), &[2, 1], &mac(0).octets()].concat());
+        let llc = |rest: &[u8]| [&typed(50)[..14], rest, &udp(mac(0), "10.0.0.1", ports)[14..]].concat();
+        let mut frame = match kind {
+            0 => udp(mac(0), "10.0.0.0", ports),
+            1 => udp(mac(7), "10.1.2.3", ports),
+            2 => udp(mac(0), "fd00::1", ports),
+            3 => chained(0, [17, 0, 5, 2, 0, 0, 1, 0], &transport),
+            4 => chained(60, [6, 0, 1, 4, 0, 0, 0, 0], &transport),
+            5 => chained(44, [17, 0, 0, 1, 0, 0, 0, 7], &transport),
+            6 => chained(51, [17, 1, 0, 0, 0, 0, 0, 1], &[[0; 4].as_slice(), &transport].concat()),
+            7 => neighbour(128),
+            8 => neighbour(143),
+            9 => neighbour(136),
+            10 => arp(mac(0), [10, 0, 0, 0]),
+            11 => arp(mac(0), [0; 4]),
+            12 => llc(&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0]),
+            _ => typed(0x88b5),
+        };
+        for (at, byte) in changes {
+            if let Some(place) = frame.get_mut(at) { *place = byte }
+        }
+        for _ in 0..tags { frame = tagged(&frame) }
+        let mut other = frame.clone();
+        for (at, byte) in others {
+            if let Some(place) = other.get_mut(at) { *place = byte }
+        }
+        other.truncate(14.max(other.len().saturating_sub(cut)));
+        if is_like(&guard, &frame, &other) {
+            prop_assert_eq!(judge(&guard, &frame), Ok(()));
+            prop_assert_eq!(judge(&guard, &other), Ok(()));
+        }
+    }
+}
+
 proptest! {
     /// Rows of like frames are judged, and placed, as each of them by itself.
     #[test]
     fn a_batch_is_judged_as_its_frames_are(
         dhcp in any::<bool>(),
-        kinds in proptest::collection::vec((0..9usize, prop_oneof![Just(8usize), 1..20usize]), 1..8),
+        kinds in proptest::collection::vec((0..15usize, prop_oneof![Just(8usize), 1..20usize]), 1..8),
     ) {
         let guard = guard(Checks { dhcp, ..ALL }, &["10.0.0.1", "fd00::1"]);
         let good = udp(mac(0), "10.0.0.1", (9, 9));
         let elsewhere = [&mac(2).octets()[..], &good[6..]].concat();
-        let tagged = [&good[..12], &[0x81, 0, 0, 5], &good[12..]].concat();
+        let tagged = tagged(&good);
         let samples = [
             good.clone(),
             udp(mac(7), "10.0.0.1", (9, 9)),
@@ -224,6 +363,12 @@ proptest! {
             tagged,
             udp(mac(0), "fd00::1", (9, 9)),
             udp(mac(0), "fd00::1", (9, 546)),
+            udp(mac(0), "fd00::1", (10, 9)),
+            udp(mac(0), "10.0.0.1", (10, 9)),
+            arp(mac(0), [10, 0, 0, 1]),
+            arp(mac(0), [10, 0, 0, 2]),
+            typed(0x88b5),
+            udp(mac(0), "fd00::2", (9, 9)),
         ];
         let frames: Vec<&Vec<u8>> =
             kinds.iter().flat_map(|&(kind, count)| std::iter::repeat_n(&samples[kind], count)).collect();

@@ -72,6 +72,7 @@ pub use storm::Storm;
 pub use tally::{Tally, TallyReading};
 pub use vlan::Membership;
 
+pub(crate) use claims::is_tag;
 pub(crate) use congestion::{Congestion, Room};
 pub(crate) use egress::first;
 pub(crate) use exhausted::Exhausted;

@@ -120,11 +120,15 @@ fn copy<'m>(frame: &Frame<'_, 'm>, chunk: &mut Batch<'m>) {
 /// Adds a frame without the tag that it has.
 fn untag<'m>(frame: &Frame<'_, 'm>, chunk: &mut Batch<'m>) {
     let (head, rests) = chunk.draft();
+    // All these places are constants.
     let from = &frame.head().0;
     head.0[..TAG_AT].copy_from_slice(&from[..TAG_AT]);
     head.0[TAG_AT..HEAD_BYTES - TAG_BYTES].copy_from_slice(&from[TAG_AT + TAG_BYTES..]);
     rests.extend_from_slice(frame.rest());
-    chunk.seal(frame.head_len() - TAG_BYTES, shifted(frame.offload(), |at| at - TAG_BYTES as u16));
+    chunk.seal(
+        frame.head_len().saturating_sub(TAG_BYTES),
+        shifted(frame.offload(), |at| at.saturating_sub(TAG_BYTES as u16)),
+    );
 }
 
 /// Adds a frame with a tag.
@@ -135,13 +139,13 @@ fn tag<'m>(frame: &Frame<'_, 'm>, vlan: u16, chunk: &mut Batch<'m>, tail: &'m mu
     let [high, low] = vlan.to_be_bytes();
     head.0[TAG_AT..TAG_AT + TAG_BYTES].copy_from_slice(&[0x81, 0x00, high, low]);
     head.0[TAG_AT + TAG_BYTES..].copy_from_slice(&from[TAG_AT..HEAD_BYTES - TAG_BYTES]);
-    let room = HEAD_BYTES - TAG_BYTES;
-    if frame.head_len() > room {
-        let out = &mut tail[..frame.head_len() - room];
-        out.copy_from_slice(&from[room..frame.head_len()]);
-        rests.push(View::private(out));
+    let (room, bytes) = (HEAD_BYTES - TAG_BYTES, frame.first_bytes());
+    let out = bytes.get(room..).unwrap_or(&[]);
+    if let Some(tail) = tail.get_mut(..out.len()).filter(|tail| !tail.is_empty()) {
+        tail.copy_from_slice(out);
+        rests.push(View::private(tail));
     }
     rests.extend_from_slice(frame.rest());
-    let head_len = frame.head_len().min(room) + TAG_BYTES;
+    let head_len = bytes.len().min(room) + TAG_BYTES;
     chunk.seal(head_len, shifted(frame.offload(), |at| at.saturating_add(TAG_BYTES as u16)));
 }

@@ -2,7 +2,7 @@
 
 use ringway_engine::nanoseconds;
 
-use super::Core;
+use super::{Core, eitr};
 use crate::e1000::Model;
 use crate::e1000::device::Device;
 use crate::e1000::offsets::*;
@@ -46,7 +46,7 @@ impl Device {
             IAM => self.interrupting().causes.automatic()[0],
             EIAC => self.interrupting().causes.automatic()[1],
             IVAR => self.interrupting().causes.automatic()[2],
-            EITR..0x00fc => self.interrupting().causes.eitr(((offset - EITR) / 4) as usize),
+            EITR..0x00fc => self.interrupting().causes.eitr(eitr(offset)),
             EEMNGCTL => EEMNGCTL_DONE,
             SWSM => {
                 let value = core.registers.get(SWSM);

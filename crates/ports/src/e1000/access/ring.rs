@@ -74,7 +74,7 @@ impl Core {
         filters.set_control(rctl);
         filters.set_tag(get(VET) as u16);
         for (index, offset) in (RA..RA_END).step_by(8).enumerate() {
-            filters.set_address(index, get(offset), get(offset + 4));
+            filters.set_address(index, get(offset), get(offset.saturating_add(4)));
         }
         for (words, first) in [(&mut filters.multicast, MTA), (&mut filters.vlans, VFTA)] {
             words.iter_mut().zip((first..).step_by(4)).for_each(|(word, offset)| *word = get(offset));
@@ -92,18 +92,18 @@ impl Core {
 
     /// With how many descriptors left RXDMT0 is due: a half, a quarter or an eighth of `count` (RCTL.RDMTS).
     fn low_mark(&self, count: u32) -> u32 {
-        count >> ((self.registers.get(RCTL) >> 8 & 3).min(2) + 1)
+        count >> [1, 2, 3, 3][(self.registers.get(RCTL) >> 8 & 3) as usize]
     }
 
     /// What receive descriptors look like, and the buffers that they have (RCTL.BSIZE and BSEX; of the 82574L also FLXBUF, DTYP
     /// and PSRCTL).
     fn receive_format(&self, psrctl: u32) -> Format {
         let rctl = self.registers.get(RCTL);
-        let size = 2048 >> (rctl >> 16 & 3);
-        let buffer = if rctl & RCTL_BSEX != 0 && size < 2048 { size * 16 } else { size };
+        let size = 2048u32 >> (rctl >> 16 & 3);
+        let buffer = if rctl & RCTL_BSEX != 0 && size < 2048 { size << 4 } else { size };
         // In KiB, instead of these (FLXBUF).
         let buffer = match (self.model, rctl >> 27 & 0xf) {
-            (Model::E1000e, kib @ 1..) => kib * 1024,
+            (Model::E1000e, kib @ 1..) => kib << 10,
             _ => buffer,
         };
         match self.model {

@@ -2,8 +2,8 @@
 
 use ringway_engine::nanoseconds;
 
-use super::Core;
 use super::ring::Restart;
+use super::{Core, eitr};
 use crate::e1000::Model;
 use crate::e1000::device::Device;
 use crate::e1000::interrupt::Causes;
@@ -46,7 +46,7 @@ impl Device {
             EIAC if core.model == Model::E1000e => self.with_causes(|causes| causes.set_eiac(value)),
             IVAR if core.model == Model::E1000e => self.with_causes(|causes| causes.set_ivar(value)),
             EITR..0x00fc if core.model == Model::E1000e => {
-                self.with_causes(|causes| causes.set_eitr(((offset - EITR) / 4) as usize, value));
+                self.with_causes(|causes| causes.set_eitr(eitr(offset), value));
             }
             RCTL => {
                 let restart = Restart::after(core.registers.get(RCTL), value, RCTL_EN);

@@ -1,18 +1,23 @@
-//! What a descriptor asks for beyond sending its bytes: checksums at any place, and segmentation (SDM 3.3.3, 3.3.6, 3.4
-//! and 3.5).
+//! What a descriptor asks for beyond sending its bytes: checksums and segmentation (SDM 3.3.3, 3.3.6, 3.4 and 3.5).
+//!
+//! The manual lets a driver name any places of a frame. Sums go into the own checksum fields of the frame's IPv4 and transport
+//! headers only, as [`Headers`] finds them; a frame that asks for anything else is refused (`bad_offload`).
+//! All numbers here are a driver's, and no sum or difference of them wraps.
 
 use ringway_memory::{HEAD_BYTES, Head, View, ones_sum};
-use ringway_switch::{DropReason, Gso, Offload};
+use ringway_switch::{DropReason, Gso, Headers, Offload};
 
 use super::descriptor::{EOP, IC, IXSM, Kind, TXSM, Transmitted};
 
-/// An Ethernet header.
-const HEADER: usize = 14;
 /// Bytes of a VLAN tag, which is inserted before everything that is summed.
 pub(super) const TAG: usize = 4;
 /// What of the private head may be changed: a tag may follow.
 const NEAR: usize = HEAD_BYTES - TAG;
 const IPV6_BYTES: usize = 40;
+/// Where an IPv4 header's checksum is.
+const IP_SUM: usize = 10;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
 const UDP_BYTES: usize = 8;
 /// "Congestion window reduced", in a TCP header's flags.
 const CWR: u8 = 0x80;
@@ -47,7 +52,7 @@ impl Context {
     fn end(self, place: u32) -> usize {
         match self.places >> place & 0xffff {
             0 => usize::MAX,
-            last => last as usize + 1,
+            last => (last as usize).saturating_add(1),
         }
     }
 
@@ -97,12 +102,18 @@ impl Span {
     /// As far as a frame of `len` bytes has it; `None` if it is out of the frame's range (SDM 3.3.3.1, IC).
     fn within(self, len: usize) -> Option<Span> {
         let end = self.end.min(len);
-        (self.start < end && self.field + 1 < len).then_some(Span { end, ..self })
+        (self.start < end && self.field.saturating_add(1) < len).then_some(Span { end, ..self })
+    }
+
+    /// The same in a frame in which `bytes` bytes were inserted before all of it.
+    fn behind(self, bytes: usize) -> Span {
+        let [start, end, field] = [self.start, self.end, self.field].map(|at| at.saturating_add(bytes));
+        Span { start, end, field }
     }
 
     /// The checksum and its place.
     fn of(self, frame: View<'_>) -> Option<(usize, [u8; 2])> {
-        let sum = frame.sub(self.start, self.end - self.start)?.ones_sum();
+        let sum = frame.sub(self.start, self.end.checked_sub(self.start)?)?.ones_sum();
         Some((self.field, checksum(sum)))
     }
 }
@@ -140,88 +151,123 @@ impl Sums {
         sums
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Sums::default()
+    }
+
     /// Whether whoever gets a frame of `len` bytes can make the sum over its end, and the other is in the private head.
     pub(super) fn is_usual(&self, len: usize) -> bool {
-        let at_end = |span: Span| span.end == len && span.start >= HEADER && span.field >= span.start;
-        let near = |span: Span| span.end.max(span.field + 2) <= NEAR && span.start >= HEADER && span.field >= HEADER;
-        let before = self.ip.zip(self.transport).is_none_or(|(ip, transport)| ip.field + 2 <= transport.start);
-        self.transport.is_none_or(at_end) && self.ip.is_none_or(near) && before
+        self.transport.is_none_or(|span| span.end == len) && self.ip.is_none_or(|span| span.end <= NEAR)
+    }
+
+    /// Whether each goes into its header's own field, in a frame that begins with `head`.
+    fn are_right(&self, head: &[u8]) -> bool {
+        let Some(headers) = Headers::read(head) else { return self.is_empty() };
+        let ip_sum = headers.ip.saturating_add(IP_SUM);
+        let ip = self.ip.is_none_or(|ip| !headers.v6 && ip.start == headers.ip && ip.field == ip_sum);
+        let transport = self.transport.is_none_or(|transport| {
+            let field = headers.checksum_offset(head).and_then(|offset| headers.transport.checked_add(offset));
+            transport.start == headers.transport && field == Some(transport.field)
+        });
+        ip && transport
     }
 
     /// Inserts them into a frame in private memory.
-    pub(super) fn insert(&self, frame: View<'_>) {
+    ///
+    /// # Errors
+    /// They are to go elsewhere than into the headers' own fields.
+    pub(super) fn insert(&self, frame: View<'_>) -> Result<(), DropReason> {
+        let mut head = Head::default();
+        let near = frame.read_head(frame.len(), &mut head);
+        if !self.are_right(head.0.get(..near).unwrap_or(&[])) {
+            return Err(DropReason::BadOffload);
+        }
         let sums = [self.ip, self.transport].map(|span| span.and_then(|span| span.of(frame)));
         for (field, sum) in sums.into_iter().flatten() {
             let _ = frame.sub(field, 2).is_some_and(|place| place.write(&sum));
         }
+        Ok(())
     }
 
     /// Inserts the usual one into a private head in which `shift` bytes of tag were inserted, and says what of the other is
     /// left to do.
-    pub(super) fn finish(&self, head: &mut Head, shift: usize) -> Option<Offload> {
-        if let Some(ip) = self.ip {
-            let sum = checksum(ones_sum(&head.0[ip.start + shift..ip.end + shift]));
-            head.0[ip.field + shift..][..2].copy_from_slice(&sum);
+    ///
+    /// # Errors
+    /// They are to go elsewhere than into the headers' own fields.
+    pub(super) fn finish(&self, head: &mut [u8], shift: usize) -> Result<Option<Offload>, DropReason> {
+        let bad = DropReason::BadOffload;
+        let [ip, transport] = [self.ip, self.transport].map(|span| span.map(|span| span.behind(shift)));
+        if !(Sums { ip, transport }).are_right(head) {
+            return Err(bad);
         }
-        let transport = self.transport?;
-        Some(Offload {
+        if let Some(ip) = ip {
+            let sum = checksum(ones_sum(head.get(ip.start..ip.end).ok_or(bad)?));
+            write(head, ip.field, &sum).ok_or(bad)?;
+        }
+        let Some(transport) = transport else { return Ok(None) };
+        Ok(Some(Offload {
             needs_csum: true,
-            csum_start: (transport.start + shift) as u16,
-            csum_offset: (transport.field - transport.start) as u16,
+            csum_start: transport.start as u16,
+            csum_offset: transport.field.checked_sub(transport.start).ok_or(bad)? as u16,
             ..Offload::default()
-        })
+        }))
     }
 }
 
 impl Context {
     /// Whether a frame of `len` bytes to be cut is as long as was said (else it counts for TSCTFC).
     pub(super) fn fits(self, len: usize) -> bool {
-        self.header() + self.payload() == len
+        len.checked_sub(self.header()) == Some(self.payload())
     }
 
     /// Makes the headers of a frame of `len` bytes to be cut those of one large frame: lengths, header checksum, and the
-    /// length in the pseudo header's sum, which the driver leaves out (SDM 3.5.6 and 3.5.7). Says what is left to do: one
-    /// that fits into a segment is not cut.
+    /// length in the pseudo header's sum, which the driver leaves out (SDM 3.5.6 and 3.5.7). `head` is its private head, in which
+    /// `shift` bytes of tag were inserted. Says what is left to do: one that fits into a segment is not cut.
     ///
     /// # Errors
     /// The headers are not where the context says, or the segments have no bytes.
-    pub(super) fn prepare(self, head: &mut Head, len: usize, shift: usize) -> Result<Offload, DropReason> {
-        let bad = DropReason::BadOffload;
-        let (ip, transport) = (self.ip().start, self.transport());
-        let header = self.header();
-        let bytes = head.0.get_mut(shift..).ok_or(bad)?;
-        let places = [HEADER, ip, transport.start, transport.field, header, len.min(NEAR)];
-        if !places.is_sorted() || transport.start < ip + 20 || transport.field + 2 > header {
-            return Err(bad);
-        }
+    pub(super) fn prepare(self, head: &mut [u8], len: usize, shift: usize) -> Result<Offload, DropReason> {
+        self.prepared(head, len, shift).ok_or(DropReason::BadOffload)
+    }
+
+    fn prepared(self, head: &mut [u8], len: usize, shift: usize) -> Option<Offload> {
         let (v4, tcp) = (self.is_ipv4(), self.is_tcp());
-        let words = usize::from(bytes[ip] & 15);
-        let there = match (v4, bytes[ip] >> 4) {
-            (true, 4) => transport.start == ip + words * 4,
-            (false, 6) => transport.start >= ip + IPV6_BYTES,
-            _ => false,
-        };
+        let Headers { ip, v6, transport, protocol, .. } = Headers::read(head)?;
+        let [header, len, near] = [self.header(), len, NEAR].map(|bytes| bytes.saturating_add(shift));
+        let said = self.transport().behind(shift);
+        let is_there = self.ip().behind(shift).start == ip && said.start == transport && v6 != v4;
+        if !is_there || protocol != if tcp { TCP } else { UDP } || header > len.min(near) {
+            return None;
+        }
         let transport_bytes = match tcp {
-            true => usize::from(bytes.get(transport.start + 12).ok_or(bad)? >> 4).max(5) * 4,
+            true => usize::from(head.get(transport..)?.get(12)? >> 4).max(5) << 2,
             false => UDP_BYTES,
         };
-        let ip_bytes = len - ip - if v4 { 0 } else { IPV6_BYTES };
-        if !there || self.segment() == 0 || transport.start + transport_bytes != header || ip_bytes > 0xffff {
-            return Err(bad);
+        let csum_offset = said.field.checked_sub(transport)?;
+        let ip_bytes = len.checked_sub(ip)?.checked_sub(if v4 { 0 } else { IPV6_BYTES })?;
+        if self.segment() == 0
+            || transport.checked_add(transport_bytes) != Some(header)
+            || csum_offset.saturating_add(2) > transport_bytes
+            || ip_bytes > 0xffff
+        {
+            return None;
         }
         if v4 {
-            put(bytes, ip + 2, ip_bytes);
-            put(bytes, ip + 10, 0);
-            let sum = checksum(ones_sum(&bytes[ip..transport.start]));
-            bytes[ip + 10..ip + 12].copy_from_slice(&sum);
+            let ip_header = head.get_mut(ip..transport)?;
+            put(ip_header, 2, ip_bytes)?;
+            put(ip_header, IP_SUM, 0)?;
+            let sum = checksum(ones_sum(ip_header));
+            write(ip_header, IP_SUM, &sum)?;
         } else {
-            put(bytes, ip + 4, ip_bytes);
+            put(head.get_mut(ip..)?, 4, ip_bytes)?;
         }
-        let seed = u32::from(u16::from_be_bytes([bytes[transport.field], bytes[transport.field + 1]]));
+        let seed = head.get(said.field..)?.first_chunk().map(|seed| u32::from(u16::from_be_bytes(*seed)))?;
+        let bytes = len.checked_sub(transport)?;
         // The length has 16 bits, too, so one carry is all there can be.
-        let sum = seed + (len - transport.start) as u32;
-        put(bytes, transport.field, ((sum & 0xffff) + (sum >> 16)) as usize);
-        let cut = len - header > self.segment();
+        let sum = seed.saturating_add(bytes as u32);
+        put(head, said.field, (sum & 0xffff).saturating_add(sum >> 16) as usize)?;
+        let cut = len.checked_sub(header)? > self.segment();
         let gso = match (tcp, v4) {
             _ if !cut => Gso::None,
             (true, true) => Gso::Tcp4,
@@ -229,21 +275,27 @@ impl Context {
             (false, _) => Gso::UdpL4,
         };
         if !cut && !tcp {
-            put(bytes, transport.start + 4, len - transport.start);
+            put(head.get_mut(transport..)?, 4, bytes)?;
         }
-        Ok(Offload {
+        Some(Offload {
             needs_csum: true,
             gso,
-            ecn: cut && tcp && bytes[transport.start + 13] & CWR != 0,
+            ecn: cut && tcp && head.get(transport..)?.get(13)? & CWR != 0,
             hdr_len: 0,
             gso_size: if cut { self.segment() as u16 } else { 0 },
-            csum_start: (transport.start + shift) as u16,
-            csum_offset: (transport.field - transport.start) as u16,
+            csum_start: transport as u16,
+            csum_offset: csum_offset as u16,
         })
     }
 }
 
+/// Writes bytes of a head, if it has them.
+fn write(head: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
+    head.get_mut(at..at.checked_add(bytes.len())?)?.copy_from_slice(bytes);
+    Some(())
+}
+
 /// Puts a number of 16 bits.
-fn put(bytes: &mut [u8], at: usize, number: usize) {
-    bytes[at..at + 2].copy_from_slice(&(number as u16).to_be_bytes());
+fn put(head: &mut [u8], at: usize, number: usize) -> Option<()> {
+    write(head, at, &(number as u16).to_be_bytes())
 }

@@ -33,7 +33,8 @@ impl CsbPlace {
     /// # Errors
     /// It does.
     pub fn check(self, base: u64, count: u32) -> Result<(), RingFault> {
-        let (end, ring_end) = (self.address + csb::BYTES as u64, base.saturating_add(u64::from(count) * 16));
+        let end = self.address.saturating_add(csb::BYTES as u64);
+        let ring_end = base.saturating_add(u64::from(count) << 4);
         let overlaps = self.address < ring_end && base < end;
         if overlaps { Err(RingFault::BlockOverlaps { block: self.address, base }) } else { Ok(()) }
     }

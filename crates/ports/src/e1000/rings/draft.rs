@@ -1,6 +1,6 @@
 //! A frame of a transmit ring on its way into a batch.
 
-use ringway_memory::{HEAD_BYTES, Head, View};
+use ringway_memory::{HEAD_BYTES, View};
 use ringway_switch::{Batch, DropReason};
 
 use super::context::{Contexts, Sums, TAG};
@@ -73,15 +73,19 @@ impl Asks<'_> {
             batch.refuse(reason);
             return Some(Pushed::Whole);
         }
-        if !is_usual && let Some(frame) = pieces.first().and_then(|piece| piece.sub(0, len)) {
-            sums.insert(frame);
+        if !is_usual
+            && let Some(frame) = pieces.first().and_then(|piece| piece.sub(0, len))
+            && let Err(reason) = sums.insert(frame)
+        {
+            batch.refuse(reason);
+            return Some(Pushed::Whole);
         }
         let sums = if is_usual { sums } else { Sums::default() };
-        let (head_len, offload) =
-            self.draft(pieces, len, self.last, self.settings.pad, batch, |head, shift| sums.finish(head, shift));
-        match offload {
-            None => batch.seal(head_len, None),
-            Some(offload) => batch.seal_offloaded(head_len, offload),
+        let finish = |head: &mut [u8], shift| if sums.is_empty() { Ok(None) } else { sums.finish(head, shift) };
+        match self.draft(pieces, len, self.last, self.settings.pad, batch, finish) {
+            (head_len, Ok(None)) => batch.seal(head_len, None),
+            (head_len, Ok(Some(offload))) => batch.seal_offloaded(head_len, offload),
+            (_, Err(reason)) => batch.refuse(reason),
         }
         Some(Pushed::Whole)
     }
@@ -89,7 +93,7 @@ impl Asks<'_> {
     /// Adds a frame that is to be cut.
     fn push_cut<'m>(&self, pieces: &[View<'m>], len: usize, batch: &mut Batch<'m>) -> Pushed {
         let context = self.contexts.segments;
-        let prepare = |head: &mut Head, shift| context.prepare(head, len, shift);
+        let prepare = |head: &mut [u8], shift| context.prepare(head, len, shift);
         // The first descriptor says which tag all segments get (SDM 3.3.7.1).
         match self.draft(pieces, len, self.first, false, batch, prepare) {
             (_, Err(reason)) => {
@@ -104,7 +108,7 @@ impl Asks<'_> {
     }
 
     /// Drafts the first `len` bytes of a frame's pieces, with the tag that `tagged` asks for, and padding; `patch` may change
-    /// the private head, in which as many bytes were inserted as it is told. Returns the bytes in the head.
+    /// what of it is in the private head, in which as many bytes were inserted as it is told. Returns the bytes in the head.
     fn draft<'m, T>(
         &self,
         pieces: &[View<'m>],
@@ -112,7 +116,7 @@ impl Asks<'_> {
         tagged: Transmitted,
         pad: bool,
         batch: &mut Batch<'m>,
-        patch: impl FnOnce(&mut Head, usize) -> T,
+        patch: impl FnOnce(&mut [u8], usize) -> T,
     ) -> (usize, T) {
         let tag = self.settings.vlan.filter(|_| tagged.has(VLE)).map(|kind| {
             let ([a, b], [c, d]) = (kind.to_be_bytes(), tagged.special().to_be_bytes());
@@ -138,7 +142,7 @@ impl Asks<'_> {
                 left -= part;
             }
         }
-        let patched = patch(head, tag.map_or(0, |_| TAG));
+        let patched = patch(head.0.get_mut(..at).unwrap_or(&mut []), tag.map_or(0, |_| TAG));
         // What is cut is padded by whoever needs that, as its last segment may be short, too.
         if pad && at < SHORTEST {
             head.0[at..SHORTEST].fill(0);

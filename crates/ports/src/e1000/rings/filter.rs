@@ -52,7 +52,8 @@ impl Filters {
         let Some(address) = self.addresses.get_mut(index) else { return };
         let word = u64::from(low) | u64::from(high & 0xffff) << 32;
         *address = if high & VALID != 0 && high & SELECT == 0 { word } else { NONE };
-        self.used = self.addresses.iter().rposition(|&address| address != NONE).map_or(0, |last| last + 1);
+        let last = self.addresses.iter().rposition(|&address| address != NONE);
+        self.used = last.map_or(0, |last| last.saturating_add(1));
     }
 
     /// Sets promiscuous modes, broadcast, the part of addresses that is hashed, and VLAN filters as RCTL has them.

@@ -54,8 +54,9 @@ impl Mark {
 
     /// The first `frames` of them, if there are more.
     pub(super) fn first(self, frames: usize) -> Mark {
-        let fewer = self.frames - self.frames.min(frames.try_into().unwrap_or(u16::MAX));
-        Mark { frames: self.frames - fewer, next: self.next - fewer, ..self }
+        let frames = self.frames.min(frames.try_into().unwrap_or(u16::MAX));
+        let fewer = self.frames.saturating_sub(frames);
+        Mark { frames, next: self.next.saturating_sub(fewer), ..self }
     }
 
     /// Counts the frames, or what one is cut into.
@@ -70,10 +71,11 @@ impl Mark {
     #[cold]
     fn count_segments(self, traffic: &mut Traffic) {
         let (header, size) = (usize::from(self.header), usize::from(self.size));
-        let payload = self.len as usize - header;
-        traffic.add(self.group, header + size, (payload / size) as u64);
-        if !payload.is_multiple_of(size) {
-            traffic.add(self.group, header + payload % size, 1);
+        let payload = (self.len as usize).saturating_sub(header);
+        let (whole, rest) = (payload.checked_div(size).unwrap_or(0), payload.checked_rem(size).unwrap_or(0));
+        traffic.add(self.group, header.saturating_add(size), whole as u64);
+        if rest > 0 {
+            traffic.add(self.group, header.saturating_add(rest), 1);
         }
     }
 }

@@ -11,18 +11,24 @@
 //! Everything in a ring is written by the driver while we look: each word is read once, and a mistake is a [`RingFault`],
 //! which stops that ring until it is started again, and nothing else.
 
-mod context;
-mod csb;
 mod descriptor;
 mod draft;
 mod fault;
-mod filter;
 mod format;
-mod mark;
 mod packet_buffer;
 mod receive;
 mod traffic;
 mod transmit;
+
+// Drivers choose the numbers here: release builds of this crate have no overflow checks, and no arithmetic here may wrap.
+#[deny(clippy::arithmetic_side_effects)]
+mod context;
+#[deny(clippy::arithmetic_side_effects)]
+mod csb;
+#[deny(clippy::arithmetic_side_effects)]
+mod filter;
+#[deny(clippy::arithmetic_side_effects)]
+mod mark;
 
 #[cfg(test)]
 mod oracle_tests;
@@ -34,6 +40,8 @@ mod race_tests;
 mod receive_property_tests;
 #[cfg(test)]
 mod receive_tests;
+#[cfg(test)]
+mod region_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]

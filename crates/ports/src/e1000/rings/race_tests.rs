@@ -4,8 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::testing::{DATA, LAST, Ring, TX, collect, collect_some, deliver, frame, open};
+use ringway_switch::BatchStorage;
+
 use super::{Format, Receive, RingFault, Transmit, TransmitSettings};
-use crate::virtqueue::testing::{Guest, LOW, LOW_BYTES};
+use crate::gather::Bounce;
+use crate::virtqueue::testing::{Guest, HIGH, LOW, LOW_BYTES};
 
 /// Numbers without a pattern (xorshift).
 struct Random(u64);
@@ -95,30 +98,54 @@ fn memory_that_is_taken_away_ends_the_ring_by_name() {
 }
 
 #[test]
+fn frames_whose_memory_is_taken_away_end_the_ring_whose_own_memory_stays() {
+    let guest = Guest::new();
+    let mut ring = Ring::new(&guest, 64);
+    let mut transmit = Transmit::start(ring.base, 64, 0).expect("a ring");
+    for page in 0..4 {
+        ring.put(&guest, HIGH + (page << 12), 60 | DATA | LAST);
+    }
+    rustix::fs::ftruncate(&guest.file, LOW_BYTES).expect("truncated");
+    // Who releases them sees memory for writing, which may be other: else each page that is read would be made anew, at the cost
+    // of the daemon.
+    let (mut bounce, mut batch) = (Bounce::default(), BatchStorage::new(8).into_batch());
+    bounce.begin().expect("memory");
+    let collected = transmit.collect(&guest.memory, &bounce, ring.tail, &TX, &mut batch);
+    assert_eq!(collected, Err(RingFault::MemoryLost));
+}
+
+#[test]
 fn frames_that_have_to_wait_are_collected_again_with_their_contexts() {
     let guest = Guest::new();
     let mut ring = Ring::new(&guest, 64);
     let mut transmit = Transmit::start(ring.base, 64, 0).expect("a ring");
-    // Two with each context: the sum from byte 14 on goes to where it says.
-    let bytes: Vec<Vec<u8>> = (0..6).map(|seed| frame(200, seed)).collect();
+    // Two with each context: the UDP header is where it says, behind more and more words of IPv4 options.
+    let bytes = (0..6).map(|seed| {
+        let mut bytes = frame(200, seed);
+        bytes[12..15].copy_from_slice(&[8, 0, 0x45 + seed as u8]);
+        bytes[20..24].copy_from_slice(&[0, 0, 64, 17]);
+        bytes
+    });
+    let bytes: Vec<Vec<u8>> = bytes.collect();
     for (number, frame) in (0..).zip(&bytes) {
-        ring.put(&guest, (14 << 32) | (20 + 2 * number) << 40, 1 << 29);
+        let start = 34 + 4 * number;
+        ring.put(&guest, start << 32 | (start + 6) << 40, 1 << 29);
         ring.send(&guest, frame, DATA | LAST | 1 << 41);
         ring.send(&guest, frame, DATA | LAST | 1 << 41);
     }
-    let mut field_of = Vec::new();
+    let mut starts = Vec::new();
     for keep in [5, 0, 1, 100] {
         let (bounce, mut batch) = (super::Bounce::default(), ringway_switch::BatchStorage::new(64).into_batch());
         transmit.collect(&guest.memory, &bounce, ring.tail, &TX, &mut batch).expect("fine");
         let count = batch.len().min(keep);
         let frames = (0..count).map(|index| batch.frame(index));
-        field_of.extend(frames.map(|frame| frame.offload().map(|offload| offload.csum_offset)));
+        starts.extend(frames.map(|frame| frame.offload().map(|offload| offload.csum_start)));
         drop(batch);
         transmit.keep(&guest.memory, keep);
         let completed = transmit.release(&guest.memory).expect("fine");
         assert_eq!(completed.traffic.frames, count as u64, "only what was taken is counted");
     }
-    let expected: Vec<_> = (0..6).flat_map(|number| [Some(6 + 2 * number); 2]).collect();
-    assert_eq!(field_of, expected);
+    let expected: Vec<_> = (0..6).flat_map(|number| [Some(34 + 4 * number); 2]).collect();
+    assert_eq!(starts, expected);
     assert_eq!(transmit.head(), ring.tail);
 }

@@ -12,12 +12,13 @@ use super::fault::RingFault;
 use super::mark::Mark;
 use super::traffic::Traffic;
 use crate::copy::{ROW, prefetch};
-use crate::gather::{Bounce, Gather};
-use crate::guest::{GuestMemory, Space};
+use crate::gather::{Bounce, Gather, MAX_FRAME};
+use crate::guest::{GuestMemory, Space, count_work};
 
 /// Most descriptors of a frame.
 const LONGEST_FRAME: u32 = 1024;
-/// A batch ends after so many descriptors of frames in several pieces, or of none: a turn is bounded.
+/// A batch ends after so many descriptors of frames in several pieces, or of none, and so many pieces of buffers that lie in several
+/// regions: a turn is bounded. What is left is met by the next one: the ring is pending.
 const MOST_STEPS: u32 = 4096;
 /// What the registers say of transmission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +74,8 @@ pub struct Transmit {
 
 /// What one step through the ring took.
 enum Step {
-    /// So many descriptors.
-    Took(u32),
+    /// So many descriptors, whose buffers lie in so many pieces besides one for each.
+    Took { slots: u32, pieces: u32 },
     /// Nothing: a frame has to wait for the next batch.
     Wait,
     /// Nothing: a frame ends behind the tail.
@@ -144,8 +145,9 @@ impl Transmit {
         let words = self.begin(readable, tail)?;
         (self.before, self.marked) = (self.contexts, 0);
         let result = self.take(words, readable, bounce, settings, batch);
-        // What is lost reads as zeroes, which may look like any other mistake.
-        if (self.incomplete || result.is_err()) && readable.is_lost() { Err(RingFault::MemoryLost) } else { result }
+        // What is lost reads as zeroes, which may look like any other mistake. `release` does not see it where the frames'
+        // memory is for reading only.
+        if readable.is_lost() { Err(RingFault::MemoryLost) } else { result }
     }
 
     /// Of the frames of the last collect, of which none was refused, takes only the first `frames`: the others are collected
@@ -211,13 +213,13 @@ impl Transmit {
             }
             let first = batch.len();
             match self.take_one(words, readable, &mut space, bounce, settings, batch)? {
-                Step::Took(slots) => {
+                Step::Took { slots, pieces } => {
                     self.next = self.table.after(self.next, slots);
                     if batch.len() > first {
                         self.marks[self.marked] = Mark::of(&batch.frame(first), self.next);
                         self.marked += 1;
                     }
-                    steps += slots;
+                    steps += slots + pieces;
                 }
                 Step::Wait => break,
                 Step::Incomplete => {
@@ -304,24 +306,31 @@ impl Transmit {
                 if kind == Kind::Context {
                     self.contexts.set(first);
                 }
-                return Ok(Step::Took(1));
+                return Ok(Step::Took { slots: 1, pieces: 0 });
             }
         }
-        let mut buffer = |descriptor: Transmitted, add: &mut dyn FnMut(View<'m>)| {
+        let mut gather = Gather::new(bounce);
+        let mut pieces = 0;
+        let mut add = |gather: &mut Gather<'m>, descriptor: Transmitted| {
             let (address, len) = (descriptor.address, descriptor.len());
+            count_work(1);
             if address == 0 || len == 0 {
                 return Ok(());
             }
             if let Some(view) = space.view(address, len) {
-                add(view);
+                gather.add(view);
                 return Ok(());
             }
-            let all = readable.pieces(address, len, add);
-            if all { Ok(()) } else { Err(RingFault::BadAddress { address, len }) }
+            for view in readable.pieces(address, len).ok_or(RingFault::BadAddress { address, len })? {
+                pieces += 1;
+                if !gather.add(view) {
+                    break;
+                }
+            }
+            Ok(())
         };
-        let mut gather = Gather::new(bounce);
         let (mut last, mut slots) = (first, 1);
-        buffer(first, &mut |view| gather.add(view))?;
+        add(&mut gather, first)?;
         let ahead = self.table.ahead(self.next, self.tail);
         while !last.has(EOP) {
             if slots >= LONGEST_FRAME || slots + 1 >= self.table.count() {
@@ -335,7 +344,7 @@ impl Transmit {
             match descriptor.kind() {
                 Kind::Legacy | Kind::Data => {
                     last = descriptor;
-                    buffer(descriptor, &mut |view| gather.add(view))?;
+                    add(&mut gather, descriptor)?;
                 }
                 Kind::Context => self.contexts.set(descriptor),
                 Kind::Unknown => {}
@@ -350,7 +359,7 @@ impl Transmit {
                 self.failed += u64::from(failed);
             }
         }
-        Ok(Step::Took(slots))
+        Ok(Step::Took { slots, pieces })
     }
 
     /// Gives the descriptors of the last collect back.
@@ -427,10 +436,12 @@ impl Transmit {
                     if descriptor.has(EOP) {
                         frames += usize::from(bytes > 0);
                         discarded.frames += u64::from(bytes > 0);
-                        discarded.bytes += bytes;
+                        // A client says how many, and they are counted: no frame is longer.
+                        discarded.bytes += if bytes <= MAX_FRAME as u64 { bytes } else { 0 };
                         (self.next, slots, bytes) = (at, 0, 0);
                     } else if slots >= LONGEST_FRAME || slots + 1 >= self.table.count() {
-                        return Err(RingFault::Endless(slots));
+                        // What is lost reads as zeroes, which may look like any other mistake.
+                        return Err(if readable.is_lost() { RingFault::MemoryLost } else { RingFault::Endless(slots) });
                     }
                 }
             }

@@ -5,7 +5,7 @@ use ringway_switch::Discarded;
 
 use super::{ASKS, MOST_STEPS, Transmit};
 use crate::copy::ROW;
-use crate::gather::begins_with;
+use crate::gather::{MAX_FRAME, SHORTEST_FRAME, begins_with};
 use crate::guest::{GuestMemory, Space};
 use crate::virtqueue::RingFault;
 use crate::virtqueue::ring::{Head, RUN, Ring, WRITE, plain, walk};
@@ -123,6 +123,12 @@ impl<R: Ring> Transmit<R> {
         (word & ASKS == 0 && frame.len() <= self.longest && begins_with(frame, addresses)).then_some(frame.len())
     }
 
+    /// The length of the frame in a chain of so many bytes; 0 for what no frame is as long as. A client says it, and it is counted.
+    fn frame_bytes(&self, chain: u64) -> u64 {
+        let len = chain.saturating_sub(self.header as u64);
+        if (SHORTEST_FRAME as u64..=MAX_FRAME as u64).contains(&len) { len } else { 0 }
+    }
+
     fn skip(
         &mut self,
         guest: &GuestMemory,
@@ -143,8 +149,7 @@ impl<R: Ring> Transmit<R> {
                 if plain > 0 {
                     let (row, behind) = rest.split_at(plain);
                     self.taken.extend(row.iter().map(|head| self.ring.alone(head)));
-                    let len = |head: &Head| u64::from(head.first.len()).saturating_sub(self.header as u64);
-                    discarded.bytes += row.iter().map(len).sum::<u64>();
+                    discarded.bytes += row.iter().map(|head| self.frame_bytes(head.first.len().into())).sum::<u64>();
                     discarded.frames += plain as u64;
                     *at = self.ring.past(*at, plain);
                     rest = behind;
@@ -162,7 +167,7 @@ impl<R: Ring> Transmit<R> {
                 *at = self.ring.after(*at, chain.slots);
                 self.taken.push(chain);
                 discarded.frames += 1;
-                discarded.bytes += len.saturating_sub(self.header as u64);
+                discarded.bytes += self.frame_bytes(len);
                 if steps >= MOST_STEPS {
                     return Ok(());
                 }

@@ -101,19 +101,25 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let names = [from.name(), to.name()];
     // Compiled for each kind: this loop is to be faster than any switch.
     match (near, far) {
-        (AnyPort::Process(near), AnyPort::Process(far)) => go(names, [near, far], check, &args, stop),
-        (AnyPort::Split(near), AnyPort::Split(far)) => go(names, [near, far], check, &args, stop),
-        (AnyPort::Packed(near), AnyPort::Packed(far)) => go(names, [near, far], check, &args, stop),
-        (AnyPort::E1000(near), AnyPort::E1000(far)) => go(names, [near, far], check, &args, stop),
-        (near, far) => go(names, [near, far], check, &args, stop),
+        (AnyPort::Process(near), AnyPort::Process(far)) => go(names, [near, far], check, (&args, context), stop),
+        (AnyPort::Split(near), AnyPort::Split(far)) => go(names, [near, far], check, (&args, context), stop),
+        (AnyPort::Packed(near), AnyPort::Packed(far)) => go(names, [near, far], check, (&args, context), stop),
+        (AnyPort::E1000(near), AnyPort::E1000(far)) => go(names, [near, far], check, (&args, context), stop),
+        (near, far) => go(names, [near, far], check, (&args, context), stop),
     }
 }
 
-fn go<E: Attached>(names: [String; 2], ports: [E; 2], check: Check, args: &Args, stop: &Stop) -> Result<(), Trouble> {
+fn go<E: Attached>(
+    names: [String; 2],
+    ports: [E; 2],
+    check: Check,
+    (args, context): (&Args, &Context),
+    stop: &Stop,
+) -> Result<(), Trouble> {
     let traffic = Traffic { size: args.size, flows: args.flows, both: args.both, check };
     let fill = if args.fill == Fill::Once { PumpFill::Once } else { PumpFill::Each };
     let options = PumpOptions { tx_batch: args.batch as usize, rx_batch: ALL, fill };
-    let mut looped = Loop::new(names, ports, &traffic, options)?;
+    let mut looped = Loop::new(names, ports, &traffic, options, context)?;
     let connections = std::mem::take(&mut looped.connections);
     let duration = args.duration.unwrap_or(Duration::MAX);
     let result = supervised(stop, &connections, |watch| looped.run(duration, watch))?;
@@ -157,17 +163,23 @@ impl Loop<ProcessEndpoint> {
         let near = port::attach(names[0], context, shape)?;
         let far = port::attach(names[1], context, shape)?;
         let options = PumpOptions { rx_batch: ALL, ..PumpOptions::default() };
-        Loop::new(names.map(str::to_owned), [near, far], traffic, options)
+        Loop::new(names.map(str::to_owned), [near, far], traffic, options, context)
     }
 }
 
 impl<E: Attached> Loop<E> {
-    fn new(names: [String; 2], ports: [E; 2], traffic: &Traffic, options: PumpOptions) -> Result<Self, Trouble> {
+    fn new(
+        names: [String; 2],
+        ports: [E; 2],
+        traffic: &Traffic,
+        options: PumpOptions,
+        context: &Context,
+    ) -> Result<Self, Trouble> {
         let [mut near, mut far] = ports;
         let [near_name, far_name] = &names;
         let connections = vec![near.connection()?, far.connection()?];
-        let near_mac = port::address(None, &mut near, near_name);
-        let far_mac = port::address(None, &mut far, far_name);
+        let near_mac = port::address(None, &mut near, near_name, context);
+        let far_mac = port::address(None, &mut far, far_name, context);
         introduce((far_name, &mut far, far_mac), (near_name, &mut near, near_mac))?;
         introduce((near_name, &mut near, near_mac), (far_name, &mut far, far_mac))?;
 

@@ -6,7 +6,7 @@ use ringway_control::config::units;
 use ringway_traffic::{FrameSpec, Limits, Mac, PingOptions, ping};
 
 use super::attached::Attached;
-use super::port::{self, PortArgs};
+use super::port::{self, Destination, PortArgs};
 use super::supervise::{Stop, supervised};
 use super::{Trouble, report};
 use crate::commands::Context;
@@ -24,7 +24,7 @@ pub struct Args {
     port: Option<String>,
     /// Where to: an address, broadcast, or SWITCH:PORT for the address that gen uses there
     #[arg(long, value_name = "MAC", default_value = "broadcast", value_parser = port::destination)]
-    dst: Mac,
+    dst: Destination,
     /// Where from [default: the address bound to the port, else one made from its name]
     #[arg(long, value_name = "MAC")]
     src: Option<Mac>,
@@ -56,8 +56,9 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let target = args.common.target(args.port.as_deref())?;
     args.common.holds(&[target], args.size)?;
     let mut endpoint = args.common.attach(target, context)?;
-    let source = port::address(args.src, &mut endpoint, &target.name());
-    let spec = FrameSpec { size: args.size, source, destinations: vec![args.dst], ..FrameSpec::default() };
+    let source = port::address(args.src, &mut endpoint, &target.name(), context);
+    let dst = args.dst.resolve(context);
+    let spec = FrameSpec { size: args.size, source, destinations: vec![dst], ..FrameSpec::default() };
     // The only errors ping could find in it later, found where they are the user's.
     ringway_traffic::Frames::new(&spec).map_err(|error| Trouble::Usage(error.to_string()))?;
     let options = PingOptions {
@@ -70,7 +71,7 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let times = supervised(stop, &[connection], |watch| ping(&mut endpoint, &spec, &options, watch))?;
     report(&times, endpoint.driver(), args.common.json);
     if times.sent > 0 && times.received == 0 {
-        return Err(Trouble::Failed(format!("nobody answers at {}: is \"ringway gen pong\" running?", args.dst)));
+        return Err(Trouble::Failed(format!("nobody answers at {dst}: is \"ringway gen pong\" running?")));
     }
     Ok(())
 }

@@ -45,7 +45,7 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
         limits: Limits { frames: args.count, duration: args.duration },
         batch: args.batch as usize,
         patience: args.common.patience(),
-        mac: port::address(args.src, &mut endpoint, &target.name()),
+        mac: port::address(args.src, &mut endpoint, &target.name(), context),
     };
     let connection = endpoint.connection()?;
     let returned = supervised(stop, &[connection], |watch| pong(&mut endpoint, &options, watch))?;

@@ -67,7 +67,7 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let target = args.common.target(args.port.as_deref())?;
     let mut endpoint = args.common.attach(target, context)?;
     if args.announce {
-        let source = port::address(args.src, &mut endpoint, &target.name());
+        let source = port::address(args.src, &mut endpoint, &target.name(), context);
         let frame = frames::introduction(source, Mac::BROADCAST)?;
         endpoint.tx_push(frame.len(), |place| place.copy_from_slice(&frame));
         endpoint.tx_flush();

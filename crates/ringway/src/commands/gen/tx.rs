@@ -10,7 +10,7 @@ use ringway_traffic::{
 use super::attached::Attached;
 use super::frames::{Mix, Sizes};
 use super::once::Once;
-use super::port::{self, PortArgs};
+use super::port::{self, Destination, PortArgs};
 use super::supervise::{Stop, supervised};
 use super::{Trouble, report};
 use crate::commands::{Context, complain};
@@ -39,7 +39,7 @@ pub struct Args {
     flows: usize,
     /// Where to: an address, broadcast, or SWITCH:PORT for the address that gen uses there; several are used by turns
     #[arg(long, value_name = "MAC", default_value = "broadcast", value_parser = port::destination)]
-    dst: Vec<Mac>,
+    dst: Vec<Destination>,
     /// Where from [default: the address bound to the port, else one made from its name]
     #[arg(long, value_name = "MAC")]
     src: Option<Mac>,
@@ -108,8 +108,8 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let sent = if let Some(mut replay) = replay {
         send(&mut endpoint, &mut replay, &options, stop)?
     } else {
-        let source = port::address(args.src, &mut endpoint, &target.name());
-        let destinations = args.dst.clone();
+        let source = port::address(args.src, &mut endpoint, &target.name(), context);
+        let destinations = args.dst.iter().map(|dst| dst.resolve(context)).collect();
         let spec = FrameSpec { source, destinations, flows: args.flows, ..FrameSpec::default() };
         let mut frames = Mix::new(&spec, &args.size)?;
         match args.fill {

@@ -11,12 +11,14 @@ use crate::e1000::rings::descriptor::Words;
 use crate::e1000::rings::fault::RingFault;
 use crate::e1000::rings::format::{NO_SUMS, Status};
 use crate::e1000::rings::traffic::Group;
-use crate::guest::{GuestMemory, Space};
+use crate::guest::{GuestMemory, Space, count_work};
 
 /// Most descriptors of a frame: 16 KiB in buffers of 256 bytes, and some more.
 const LONGEST: usize = 80;
-/// Most pieces of memory that its buffers are in.
-const PIECES: usize = 4 * LONGEST;
+/// Most pieces of memory that its buffers are in, and most of these that there are because a buffer lies in several regions: no guest
+/// has regions so small that a frame is in more.
+const PIECES: usize = 4 * LONGEST + ACROSS;
+const ACROSS: usize = 40;
 /// Bytes of a tag, and where it is.
 const TAG: usize = 4;
 const ADDRESSES: usize = 12;
@@ -57,23 +59,24 @@ impl Receive {
             return Ok(false);
         }
 
-        let mut pieces = Places { views: [View::private(&mut []); PIECES], count: 0, more: false };
-        let (mut at, mut left) = (self.head, total);
+        let mut pieces = Places { views: [View::private(&mut []); PIECES], count: 0 };
+        let (mut at, mut left, mut across) = (self.head, total, 0);
         for _ in 0..slots {
             let parts = self.format.parts(left.min(room));
             let second = self.table.after(at, step - 1) as usize;
             let places = [&words[at as usize][0], &words[at as usize][1], &words[second][0], &words[second][1]];
             for (word, part) in places.into_iter().zip(parts).filter(|(_, part)| *part > 0) {
                 let (address, len) = (u64::from_le(word.load(Ordering::Relaxed)), part as u32);
-                let there = match space.view(address, len) {
-                    Some(view) => {
-                        pieces.add(view);
-                        true
+                count_work(1);
+                if let Some(view) = space.view(address, len) {
+                    pieces.add(view);
+                    continue;
+                }
+                for view in writable.pieces(address, len).ok_or(RingFault::BadAddress { address, len })? {
+                    across += 1;
+                    if across > ACROSS || !pieces.add(view) {
+                        return Err(RingFault::BadAddress { address, len });
                     }
-                    None => writable.pieces(address, len, |view| pieces.add(view)),
-                };
-                if !there || pieces.more {
-                    return Err(RingFault::BadAddress { address, len });
                 }
             }
             (at, left) = (self.table.after(at, step), left - left.min(room));
@@ -124,19 +127,14 @@ impl Receive {
 struct Places<'m> {
     views: [View<'m>; PIECES],
     count: usize,
-    /// There were more.
-    more: bool,
 }
 
 impl<'m> Places<'m> {
-    fn add(&mut self, view: View<'m>) {
-        match self.views.get_mut(self.count) {
-            Some(place) => {
-                *place = view;
-                self.count += 1;
-            }
-            None => self.more = true,
-        }
+    /// False: there is no place for it.
+    fn add(&mut self, view: View<'m>) -> bool {
+        let place = self.views.get_mut(self.count).map(|place| *place = view);
+        self.count += usize::from(place.is_some());
+        place.is_some()
     }
 
     /// Copies all there is, and zeroes behind it.

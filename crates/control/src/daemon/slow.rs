@@ -1,0 +1,50 @@
+//! Ports that take pollers too much time.
+
+use std::time::Duration;
+
+use ringway_engine::SlowReading;
+
+use super::Daemon;
+use crate::api::types::SlowStatus;
+
+/// The name in `faults`.
+const SLOW_CLIENT: &str = "slow_client";
+
+impl Daemon {
+    /// Notes which ports became slow: they keep their places and are served less.
+    pub fn note_slow(&mut self) {
+        let newly = self.switches.iter().flat_map(|(switch, s)| {
+            let newly = s.ports().iter().filter_map(|(name, live)| Some((name.clone(), live.source.newly_slow()?)));
+            newly.map(move |(name, reading)| ((switch.clone(), name), reading))
+        });
+        let newly: Vec<_> = newly.collect();
+        for (key, reading) in newly {
+            let detail = detail(&reading);
+            if let Some(line) = self.line(&key, &format!(" is served less: {detail}")) {
+                tracing::warn!("{line}");
+            }
+            self.note_fault(&key, SLOW_CLIENT, detail, None);
+        }
+    }
+}
+
+fn detail(reading: &SlowReading) -> String {
+    let longest = Duration::from_nanos(reading.longest_ns);
+    format!(
+        "serving it takes too long, {} times up to now, at most {longest:.1?} beyond what it may: page faults in its memory, or \
+         frames in very many pieces",
+        reading.charged_visits
+    )
+}
+
+/// What the API says of a port, if it ever took too long.
+pub(super) fn slow_status(reading: &SlowReading) -> Option<SlowStatus> {
+    (reading.charged_visits > 0).then(|| SlowStatus {
+        slow: reading.slow,
+        quarantined: reading.quarantined,
+        times: reading.times,
+        visits: reading.charged_visits,
+        seconds: Duration::from_nanos(reading.charged_ns).as_secs_f64(),
+        longest: Duration::from_nanos(reading.longest_ns).as_secs_f64(),
+    })
+}

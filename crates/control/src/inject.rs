@@ -1,0 +1,205 @@
+//! Failures that tests ask for: compiled in by the feature `inject` alone, which no build but that of tests has.
+//!
+//! The variable `RINGWAY_INJECT` names a directory. A file in it is named like a point of the daemon and says what is to happen
+//! there: `panic` (once), `panics` (each time), `stall` (until the file is gone) or `return`.
+
+#[cfg(feature = "inject")]
+pub use with::{at, sides};
+#[cfg(not(feature = "inject"))]
+pub use without::{at, sides};
+
+/// What goes through a point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// On.
+    Pass,
+    /// The function returns at once.
+    #[cfg_attr(not(feature = "inject"), expect(dead_code, reason = "only injected failures return"))]
+    Return,
+}
+
+#[cfg(not(feature = "inject"))]
+mod without {
+    use ringway_ports::Sides;
+
+    use super::Point;
+
+    /// Nothing happens.
+    #[inline(always)]
+    pub fn at(_point: &str) -> Point {
+        Point::Pass
+    }
+
+    /// The sides as they are.
+    #[inline(always)]
+    pub fn sides(_label: &str, sides: Sides) -> Sides {
+        sides
+    }
+}
+
+#[cfg(feature = "inject")]
+mod with {
+    use std::path::PathBuf;
+    use std::sync::OnceLock;
+    use std::time::Duration;
+
+    use ringway_ports::Sides;
+    use ringway_switch::{
+        Accepts, Asked, Batch, Bell, Counters, Discarded, Frames, Input, Moderation, News, Output, PortFault,
+    };
+
+    use super::Point;
+
+    fn directory() -> Option<&'static PathBuf> {
+        static DIRECTORY: OnceLock<Option<PathBuf>> = OnceLock::new();
+        DIRECTORY.get_or_init(|| std::env::var_os("RINGWAY_INJECT").map(PathBuf::from)).as_ref()
+    }
+
+    /// Fails as the file of this name says, if there is one.
+    pub fn at(point: &str) -> Point {
+        let Some(file) = directory().map(|directory| directory.join(point)) else { return Point::Pass };
+        let Ok(what) = std::fs::read_to_string(&file) else { return Point::Pass };
+        match what.trim() {
+            "panic" => {
+                let _ = std::fs::remove_file(&file);
+                panic!("injected at {point}")
+            }
+            "panics" => panic!("injected at {point}"),
+            "return" => return Point::Return,
+            "stall" => {
+                while file.exists() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+            _ => {}
+        }
+        Point::Pass
+    }
+
+    /// Sides with the points `LABEL.collect`, `LABEL.release`, `LABEL.discard`, `LABEL.deliver` and `LABEL.ring`, where a
+    /// directory is named.
+    pub fn sides(label: &str, sides: Sides) -> Sides {
+        if directory().is_none() {
+            return sides;
+        }
+        let point = |step: &str| format!("{label}.{step}");
+        let input = Fails { inner: sides.input, points: ["collect", "release", "discard"].map(point) };
+        let output = Fails { inner: sides.output, points: [point("deliver"), String::new(), String::new()] };
+        let bell = Fails { inner: sides.bell, points: [point("ring"), String::new(), String::new()] };
+        Sides { input: Box::new(input), output: Box::new(output), bell: Box::new(bell), signal: sides.signal }
+    }
+
+    struct Fails<T> {
+        inner: T,
+        points: [String; 3],
+    }
+
+    impl Input for Fails<Box<dyn Input>> {
+        fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+            let taken = self.inner.collect(batch);
+            at(&self.points[0]);
+            taken
+        }
+
+        fn release(&mut self) {
+            at(&self.points[1]);
+            self.inner.release();
+        }
+
+        fn keeps(&self) -> bool {
+            self.inner.keeps()
+        }
+
+        fn keep(&mut self, frames: usize) {
+            self.inner.keep(frames);
+        }
+
+        fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
+            at(&self.points[2]);
+            self.inner.discard(most)
+        }
+
+        fn discard_like(&mut self, addresses: &[u8; 12], most: usize) -> Result<Discarded, PortFault> {
+            at(&self.points[2]);
+            self.inner.discard_like(addresses, most)
+        }
+
+        fn discards_like(&self) -> bool {
+            self.inner.discards_like()
+        }
+
+        fn pending(&mut self) -> bool {
+            self.inner.pending()
+        }
+
+        fn has_frames(&mut self) -> bool {
+            self.inner.has_frames()
+        }
+
+        fn arm(&mut self) -> bool {
+            self.inner.arm()
+        }
+
+        fn disarm(&mut self) {
+            self.inner.disarm();
+        }
+
+        fn has_news(&mut self) -> bool {
+            self.inner.has_news()
+        }
+
+        fn arm_for_news(&mut self) -> bool {
+            self.inner.arm_for_news()
+        }
+
+        fn needs_looks(&mut self) -> bool {
+            self.inner.needs_looks()
+        }
+    }
+
+    impl Output for Fails<Box<dyn Output>> {
+        fn accepts(&self) -> Accepts {
+            self.inner.accepts()
+        }
+
+        fn queues(&mut self, frames: Frames<'_, '_>) -> Option<&[u8]> {
+            self.inner.queues(frames)
+        }
+
+        fn room(&mut self, frames: Frames<'_, '_>) -> Option<(usize, usize)> {
+            self.inner.room(frames)
+        }
+
+        fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
+            at(&self.points[0]);
+            self.inner.deliver(frames, counters)
+        }
+
+        fn names_losses(&self) -> bool {
+            self.inner.names_losses()
+        }
+
+        fn count_late(&mut self, counters: &Counters) {
+            self.inner.count_late(counters);
+        }
+    }
+
+    impl Bell for Fails<Box<dyn Bell>> {
+        fn ring(&self, news: News) -> Asked {
+            at(&self.points[0]);
+            self.inner.ring(news)
+        }
+
+        fn ring_due(&self, news: News, due: u64) -> Asked {
+            self.inner.ring_due(news, due)
+        }
+
+        fn moderate(&self, moderation: Moderation) -> bool {
+            self.inner.moderate(moderation)
+        }
+
+        fn is_blocked(&self) -> bool {
+            self.inner.is_blocked()
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Calls to eventfds that do what a hostile client would have them do.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+
+use super::kernel::Kernel;
+use super::watched::Watched;
+use super::*;
+
+fn new_eventfd() -> OwnedFd {
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd")
+}
+
+/// Takes its counter.
+fn count(eventfd: &OwnedFd) -> u64 {
+    let mut count = [0; 8];
+    rustix::io::read(eventfd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
+}
+
+/// Makes it blocking and full: write(2) waits for a reader from now on.
+fn make_full(eventfd: &OwnedFd) {
+    count(eventfd);
+    rustix::io::write(eventfd, &(u64::MAX - 1).to_ne_bytes()).expect("the counter takes this much");
+    fcntl_setfl(eventfd, OFlags::empty()).expect("flags");
+}
+
+fn callers() -> [Caller; 2] {
+    let kernel = Way::Kernel(Kernel::new().expect("this kernel signals eventfds"));
+    let watched = Way::Watched(Watched::new().expect("a timer"));
+    [kernel, watched].map(|way| Caller { way, ..Caller::default() })
+}
+
+#[test]
+fn each_call_adds_one() {
+    let eventfd = new_eventfd();
+    for mut caller in callers() {
+        for _ in 0..10_000 {
+            assert_eq!(caller.call(eventfd.as_fd()), Called::Done);
+        }
+        assert_eq!((count(&eventfd), caller.made), (10_000, 10_000));
+    }
+}
+
+#[test]
+fn the_kernel_signals_a_blocking_full_eventfd_without_waiting() {
+    let (eventfd, [mut kernel, _]) = (new_eventfd(), callers());
+    make_full(&eventfd);
+    for _ in 0..1000 {
+        assert_eq!(kernel.call(eventfd.as_fd()), Called::Done);
+    }
+    assert_eq!(count(&eventfd), u64::MAX, "a write would never get there");
+}
+
+#[test]
+fn a_write_that_waits_is_interrupted() {
+    let (eventfd, [_, mut watched]) = (new_eventfd(), callers());
+    make_full(&eventfd);
+    for _ in 0..3 {
+        assert_eq!(watched.call(eventfd.as_fd()), Called::Blocked);
+    }
+    assert_eq!(count(&eventfd), u64::MAX - 1);
+    assert_eq!(watched.call(eventfd.as_fd()), Called::Done);
+}
+
+#[test]
+fn a_client_that_fills_its_eventfd_again_and_again_holds_nobody_up() {
+    let (eventfd, stop) = (Arc::new(new_eventfd()), Arc::new(AtomicBool::new(false)));
+    let (theirs, until) = (Arc::clone(&eventfd), Arc::clone(&stop));
+    let client = std::thread::spawn(move || {
+        while !until.load(Ordering::Relaxed) {
+            let _ = fcntl_setfl(&*theirs, OFlags::NONBLOCK);
+            let _ = rustix::io::write(&*theirs, &(u64::MAX - 1).to_ne_bytes());
+            let _ = fcntl_setfl(&*theirs, OFlags::empty());
+        }
+    });
+    for _ in 0..20_000 {
+        assert_eq!(call(eventfd.as_fd()), Called::Done);
+    }
+    stop.store(true, Ordering::Relaxed);
+    // It may be inside a write of its own that waits for a reader. Nobody else reads, so that what can be read now does not wait.
+    while !client.is_finished() {
+        let mut fds = [PollFd::new(&*eventfd, PollFlags::IN)];
+        if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+            count(&eventfd);
+        }
+    }
+    client.join().expect("the client");
+}
+
+#[test]
+fn another_descriptor_than_an_eventfd_is_not_waited_for() {
+    let (_read, write) = rustix::pipe::pipe().expect("a pipe");
+    let [mut kernel, _] = callers();
+    // 64 KiB and more.
+    let called: Vec<_> =
+        (0..10_000).map(|_| kernel.call(write.as_fd())).take_while(|called| *called == Called::Done).collect();
+    assert!(called.len() < 10_000, "it is full at some time, and the write was interrupted");
+}
+
+#[test]
+fn contexts_of_ended_threads_are_used_again() {
+    let eventfd = new_eventfd();
+    // More than the system would give (fs.aio-max-nr).
+    for _ in 0..200 {
+        let theirs = eventfd.try_clone().expect("a descriptor");
+        let thread = std::thread::spawn(move || {
+            let called = call(theirs.as_fd());
+            let kernel = CALLER.with(|caller| matches!(caller.borrow().way, Way::Kernel(_)));
+            (called, kernel)
+        });
+        assert_eq!(thread.join().expect("a thread"), (Called::Done, true));
+    }
+    assert_eq!(count(&eventfd), 200);
+}
+
+#[test]
+fn an_eventfd_with_very_many_waiters_is_not_called_again_and_again() {
+    use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+    let eventfd = new_eventfd();
+    let copies: Vec<OwnedFd> = (0..200).map(|_| eventfd.try_clone().expect("a descriptor")).collect();
+    let waiters: Vec<OwnedFd> = (0..200).map(|_| epoll::create(CreateFlags::CLOEXEC).expect("an epoll")).collect();
+    for waiter in &waiters {
+        for copy in &copies {
+            epoll::add(waiter, copy, EventData::new_u64(0), EventFlags::IN | EventFlags::ET).expect("a waiter");
+        }
+    }
+    // 40,000 waiters take a millisecond and more.
+    for mut caller in callers() {
+        let called = (0..10).map(|_| caller.call(eventfd.as_fd()));
+        assert_eq!(
+            called.filter(|called| *called == Called::Blocked).count(),
+            2,
+            "three more are measured after the first"
+        );
+    }
+    drop(waiters);
+    for mut caller in callers() {
+        assert_eq!(caller.call(eventfd.as_fd()), Called::Done);
+    }
+}

@@ -1,0 +1,128 @@
+//! What a panic costs: the port that was served, never the thread that served it.
+//!
+//! A thread that serves clients calls [`guard_thread`] once, and runs each step that belongs to one client inside [`contain`].
+//! The hook notes where a panic began ([`Place`]) and prints nothing: a log that nobody reads must not hold a poller up. Whoever
+//! caught the panic tells the control thread, which logs it with the port's name. A panic of such a thread that nothing contains
+//! ends the process ([`fatal`]), so that a service manager starts it again.
+
+use std::panic::PanicHookInfo;
+use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use ringway_switch::{Place, contain};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// The status of a process that cannot go on because of a defect (EX_SOFTWARE, sysexits.h).
+pub const INTERNAL_ERROR: i32 = 70;
+/// How long [`fatal`] waits for somebody to read what is in the way of its message.
+const SAY_WITHIN: Duration = Duration::from_millis(100);
+/// Panics of a thread's own that it survives within this time.
+const MOST_STRIKES: usize = 3;
+const STRIKES_WITHIN: Duration = Duration::from_secs(60);
+/// Lines that are written of panics that cost nobody anything.
+const MOST_SAID: usize = 32;
+
+/// Has panics of the calling thread noted instead of printed, as it contains them.
+pub fn guard_thread() {
+    install_hook();
+    ringway_switch::guard_thread();
+}
+
+/// Has panics of guarded threads noted; those of others go where they went before. Done once per process.
+fn install_hook() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if ringway_switch::is_guarded() {
+                ringway_switch::note_panic(note(info));
+            } else {
+                before(info);
+            }
+        }));
+    });
+}
+
+fn note(info: &PanicHookInfo<'_>) -> Place {
+    let Some(at) = info.location() else { return Place::UNKNOWN };
+    Place::note(at.file(), at.line(), info.payload_as_str().unwrap_or("no message"))
+}
+
+/// A thread's own panics, which nobody else can be blamed for. One that comes again and again ends the process.
+#[derive(Debug, Default)]
+pub struct Strikes(Vec<Instant>);
+
+impl Strikes {
+    /// Another one. True when there were too many.
+    #[must_use]
+    pub fn strike(&mut self) -> bool {
+        self.0.retain(|at| at.elapsed() < STRIKES_WITHIN);
+        self.0.push(Instant::now());
+        self.0.len() > MOST_STRIKES
+    }
+}
+
+/// Says something on standard error, at most so often, if somebody reads it at once.
+pub fn say_rarely(message: &str) {
+    static SAID: AtomicUsize = AtomicUsize::new(0);
+    if SAID.fetch_add(1, Ordering::Relaxed) < MOST_SAID {
+        say(message, Duration::ZERO);
+    }
+}
+
+/// Runs a guarded thread to its end. When that is a panic, the process ends: a daemon without one of its threads only looks
+/// alive.
+pub fn run_or_die(thread: &str, run: impl FnOnce()) {
+    guard_thread();
+    if let Err(place) = contain(run) {
+        fatal(&format!("a defect of Ringway, please report it: the thread \"{thread}\" failed at {place}"));
+    }
+}
+
+/// Says why in one line on standard error and ends the process at once, with status 70. Waits for nobody: neither for other
+/// threads nor for a reader of standard error.
+pub fn fatal(message: &str) -> ! {
+    say(message, SAY_WITHIN);
+    // SAFETY: ends the process without running anything of it: exit handlers could wait for threads that are stuck.
+    unsafe { libc::_exit(INTERNAL_ERROR) }
+}
+
+/// Writes one line to standard error if there is room for it in time.
+fn say(message: &str, within: Duration) {
+    let stderr = std::io::stderr();
+    let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
+    let within = Timespec { tv_sec: 0, tv_nsec: within.subsec_nanos().into() };
+    if poll(&mut fds, Some(&within)).is_ok_and(|ready| ready > 0) {
+        // So few bytes fit where there is room at all (PIPE_BUF, pipe(7)).
+        let line: String = message.chars().map(|c| if c == '\n' { ' ' } else { c }).take(1000).collect();
+        let _ = rustix::io::write(&stderr, format!("ringway: {line}\n").as_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_caught_with_its_place_whatever_was_thrown() {
+        struct Trap;
+        impl Drop for Trap {
+            fn drop(&mut self) {
+                panic!("dropped");
+            }
+        }
+        std::thread::spawn(|| {
+            guard_thread();
+            assert_eq!(contain(|| 7), Ok(7));
+            let place = contain(|| panic!("number {}", 1)).map(|()| 0).expect_err("a panic");
+            assert!(place.to_string().contains("contain.rs:"), "{place}");
+            assert!(place.to_string().ends_with("(number 1)"), "{place}");
+            assert!(contain(|| std::panic::panic_any(Trap)).is_err());
+            // Nothing is left of the last one.
+            assert_eq!(contain(|| std::panic::resume_unwind(Box::new(1))), Err::<(), _>(Place::UNKNOWN));
+        })
+        .join()
+        .expect("everything was contained");
+    }
+}

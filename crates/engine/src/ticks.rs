@@ -1,0 +1,145 @@
+//! The processor's time-stamp counter: a reading costs half as much as one of the clock, and need not be exact.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// How long the counter is compared with the clock.
+const COMPARED: Duration = Duration::from_micros(200);
+/// Readings that take longer are trapped by a hypervisor: then the clock is as good.
+const SLOWEST_NS: u64 = 100;
+
+/// Which counter there is, and how its readings become nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ticks {
+    counter: Counter,
+    /// Nanoseconds of 2^20 ticks.
+    scale: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counter {
+    Processor,
+    Clock,
+}
+
+impl Ticks {
+    /// This machine's.
+    pub(crate) fn of_this_machine() -> Ticks {
+        static MACHINE: OnceLock<Ticks> = OnceLock::new();
+        *MACHINE.get_or_init(|| compare().unwrap_or(Ticks { counter: Counter::Clock, scale: 1 << 20 }))
+    }
+
+    /// A reading, in ticks.
+    #[inline(always)]
+    pub(crate) fn read(self) -> u64 {
+        match self.counter {
+            Counter::Processor => counter(),
+            Counter::Clock => crate::clock::nanoseconds(),
+        }
+    }
+
+    /// How many ticks these nanoseconds are.
+    pub(crate) fn of_nanoseconds(self, nanoseconds: u64) -> u64 {
+        ((u128::from(nanoseconds) << 20) / u128::from(self.scale.max(1))) as u64
+    }
+
+    /// How many nanoseconds these ticks are. Counters of two processors may differ a little: what seems to be before is 0.
+    pub(crate) fn nanoseconds(self, ticks: u64) -> u64 {
+        if ticks > i64::MAX as u64 {
+            return 0;
+        }
+        ((u128::from(ticks) * u128::from(self.scale)) >> 20).min(u128::from(u64::MAX)) as u64
+    }
+}
+
+/// None: there is no counter that runs at one pace and is cheap to read.
+fn compare() -> Option<Ticks> {
+    if !has_steady_counter() {
+        return None;
+    }
+    let (start, first) = (Instant::now(), counter());
+    let mut readings = 0u64;
+    let mut last = first;
+    while start.elapsed() < COMPARED {
+        for _ in 0..16 {
+            last = counter();
+        }
+        readings += 16;
+    }
+    let nanoseconds = start.elapsed().as_nanos() as u64;
+    let ticks = last.checked_sub(first).filter(|&ticks| ticks > 0)?;
+    let scale = (u128::from(nanoseconds) << 20) / u128::from(ticks);
+    // A thread that waited for its processor meanwhile may find the counter slow; the clock is not much slower.
+    let is_cheap = nanoseconds / readings.max(1) <= SLOWEST_NS;
+    is_cheap.then_some(Ticks { counter: Counter::Processor, scale: u64::try_from(scale).ok()?.max(1) })
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_steady_counter() -> bool {
+    use std::arch::x86_64::__cpuid;
+    // Invariant TSC: CPUID 0x8000_0007, EDX bit 8 (Intel SDM volume 3, 18.17.1).
+    const LEAF: u32 = 0x8000_0007;
+    __cpuid(0x8000_0000).eax >= LEAF && __cpuid(LEAF).edx & 1 << 8 != 0
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn counter() -> u64 {
+    // SAFETY: every x86-64 processor has the instruction, and it reads nothing but the counter.
+    unsafe { std::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(target_arch = "aarch64")]
+fn has_steady_counter() -> bool {
+    true
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn counter() -> u64 {
+    let ticks: u64;
+    // SAFETY: reads the virtual counter, which Linux lets every process read; touches neither memory nor stack.
+    unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
+    ticks
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn has_steady_counter() -> bool {
+    false
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn counter() -> u64 {
+    crate::clock::nanoseconds()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_become_nanoseconds_and_back() {
+        let ticks = Ticks { counter: Counter::Processor, scale: (1 << 20) / 3 };
+        assert_eq!(ticks.nanoseconds(3_000_000), 999_999);
+        assert!(ticks.of_nanoseconds(1_000_000).abs_diff(3_000_000) < 10);
+        assert_eq!(ticks.nanoseconds(5u64.wrapping_sub(6)), 0, "a counter that seems to go back");
+        assert_eq!(Ticks { counter: Counter::Clock, scale: 1 << 20 }.nanoseconds(77), 77);
+    }
+
+    #[test]
+    fn the_counter_keeps_the_clocks_pace() {
+        let ticks = Ticks::of_this_machine();
+        let mut last = 0.0;
+        // Between the readings of the two the thread may have to wait for its processor.
+        for _ in 0..100 {
+            let (start, first) = (Instant::now(), ticks.read());
+            while start.elapsed() < Duration::from_millis(5) {}
+            let (counted, passed) = (ticks.nanoseconds(ticks.read() - first), start.elapsed());
+            last = counted as f64 / passed.as_nanos() as f64;
+            if (0.95..1.05).contains(&last) {
+                return;
+            }
+        }
+        panic!("{last}");
+    }
+}

@@ -1,0 +1,62 @@
+//! Ports that are asked for kicks when a poller is about to sleep, and others that have frames at that moment.
+
+#![cfg(not(loom))]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ringway_engine::{Engine, EngineSettings, Idle};
+use support::{Lan, lock};
+
+/// Rounds without frames after which a port is parked, and more.
+const PARKED: u64 = 1000;
+
+#[test]
+fn a_port_whose_kick_is_taken_while_another_keeps_the_poller_awake_is_asked_again() {
+    let engine = Engine::start(&EngineSettings { idle: Idle::Sleep, ..EngineSettings::default() }).expect("a poller");
+    // Port 0 is a device: its poller takes events while it is awake.
+    let lan = Lan::with_devices(3, usize::MAX, 1);
+    engine.publish(lan.topology(|_| 0, |_| 1));
+    let [busy, parked] = [&lan.stations[1], &lan.stations[2]];
+    for round in 0..20 {
+        // Others are busy until it is parked, without being asked for a kick.
+        *lock(&busy.floods) = Some(2);
+        busy.send(2, u64::MAX - 1);
+        parked.send(1, round);
+        support::wait_until("the frame of the port that is to be parked arrives", || {
+            parked.take();
+            busy.take().iter().any(|frame| frame.number == round)
+        });
+        let batches = busy.batches.load(Ordering::Relaxed);
+        support::wait_until("it is parked", || {
+            parked.take();
+            busy.batches.load(Ordering::Relaxed) > batches + PARKED
+        });
+        // When it is asked for a kick it has a frame, and so has the other, which was asked just before and kicks.
+        let [from, to] = [Arc::clone(busy), Arc::clone(parked)];
+        *lock(&parked.on_arm) = Some(Box::new(move || {
+            from.send(2, u64::MAX);
+            to.send(1, u64::MAX);
+            // Until the poller looks for events again.
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_micros(100) {}
+        }));
+        *lock(&busy.floods) = None;
+        support::wait_until("both frames arrive", || busy.take().iter().any(|frame| frame.number == u64::MAX));
+        support::wait_until("the poller sleeps", || {
+            let sleeps = engine.readings()[0].sleeps;
+            std::thread::sleep(Duration::from_millis(2));
+            engine.readings()[0].sleeps == sleeps
+        });
+        parked.take();
+        busy.send(2, round);
+        let mut arrived = false;
+        support::wait_until("the next frame of the port that was asked arrives, too", || {
+            arrived |= parked.take().iter().any(|frame| frame.number == round);
+            arrived
+        });
+    }
+}

@@ -1,0 +1,257 @@
+//! A poller's time: a port that takes too much of it is found out, and the others have theirs.
+
+#![cfg(not(loom))]
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ringway_engine::{Engine, EngineSettings, Idle};
+use ringway_switch::{DropReason, PortFault, Role};
+use support::{DEADLINE, Lan, Station, Step};
+
+const STALL: u64 = 5_000_000;
+/// Frames that bystanders exchange while another is watched.
+const FRAMES: u64 = 200;
+
+/// Two bystanders exchange frames, one at a time: each arrives.
+fn exchange(lan: &Lan, pair: [usize; 2], frames: u64) {
+    let [from, to] = pair.map(|n| &lan.stations[n]);
+    for number in 0..frames {
+        from.send(to.number, number);
+        let (received, _) = to.receive(DEADLINE).expect("bystanders' frames arrive");
+        let numbers: Vec<u64> =
+            received.iter().filter(|frame| frame.from == from.number).map(|frame| frame.number).collect();
+        assert_eq!(numbers, [number]);
+    }
+}
+
+/// Sends from `from` to `to` whenever all was taken, until it is told to stop.
+fn keep_sending(from: &Station, to: &Station, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        if from.unsent() == 0 {
+            from.send(to.number, u64::MAX);
+        }
+        to.take();
+        std::thread::yield_now();
+    }
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Station 0 costs its poller time while stations 1 and 2 exchange frames, until it is slow; then it behaves, until it is not.
+fn one_goes_too_far(idle: Idle, misbehave: impl Fn(&Station, bool), ways: [usize; 2]) -> Lan {
+    let engine = Engine::start(&EngineSettings { idle, ..EngineSettings::default() }).expect("a poller");
+    let lan = Lan::new(4, usize::MAX);
+    engine.publish(lan.topology(|_| 0, |_| 1));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
+        let [from, to] = ways.map(|n| &lan.stations[n]);
+        scope.spawn(|| keep_sending(from, to, &stop));
+        misbehave(&lan.stations[0], true);
+        support::wait_until("it is slow", || {
+            exchange(&lan, [1, 2], 1);
+            lan.slow(0).slow
+        });
+        exchange(&lan, [1, 2], FRAMES);
+        misbehave(&lan.stations[0], false);
+        support::wait_until("it is forgiven", || {
+            std::thread::sleep(Duration::from_millis(10));
+            let slow = lan.slow(0);
+            !slow.slow && !slow.quarantined
+        });
+        // Both ways work again, and who was slow is heard of.
+        let sent = from.port.counters().in_frames();
+        support::wait_until("it sends again", || from.port.counters().in_frames() > sent + 10);
+    });
+    for bystander in [1, 2] {
+        assert_eq!(lan.slow(bystander).times, 0, "a bystander is charged: {:?}", lan.slow(bystander));
+        assert_eq!(lan.stations[bystander].port.counters().read().drops().count(), 0);
+    }
+    lan
+}
+
+#[test]
+fn a_port_whose_memory_stalls_the_poller_when_frames_are_taken_is_slow_and_forgiven_when_it_behaves() {
+    for idle in [Idle::Spin, Idle::Sleep] {
+        let stall = |station: &Station, on| station.costs[0].stall.store(if on { STALL } else { 0 }, Ordering::Relaxed);
+        let lan = one_goes_too_far(idle, stall, [0, 3]);
+        let slow = lan.slow(0);
+        assert!(slow.times == 1 && slow.longest_ns >= STALL / 2, "{slow:?}");
+        assert_eq!(lan.slow(3).times, 0, "who is only sent to");
+    }
+}
+
+#[test]
+fn a_port_whose_memory_stalls_the_poller_when_frames_are_given_to_it_is_slow_and_its_senders_are_not() {
+    let stall = |station: &Station, on| station.costs[1].stall.store(if on { STALL } else { 0 }, Ordering::Relaxed);
+    let lan = one_goes_too_far(Idle::Sleep, stall, [3, 0]);
+    assert_eq!(lan.slow(3).times, 0, "who only sends to it: {:?}", lan.slow(3));
+    let counters = lan.stations[0].port.counters().read();
+    let lost = counters.dropped(DropReason::ReceiverSlow);
+    let sent = lan.stations[3].port.counters().in_frames();
+    assert_eq!(counters.out_frames + lost, sent, "each frame was given or counted");
+}
+
+#[test]
+fn a_port_whose_memory_stalls_the_poller_when_it_is_asked_for_a_kick_is_slow_too() {
+    let stall = |station: &Station, on| station.asking.stall.store(if on { STALL } else { 0 }, Ordering::Relaxed);
+    let lan = one_goes_too_far(Idle::Sleep, stall, [0, 3]);
+    assert_eq!(lan.slow(3).times, 0, "who is only sent to: {:?}", lan.slow(3));
+}
+
+#[test]
+fn a_port_whose_frames_take_long_to_compute_is_slow_but_served_by_its_own_poller() {
+    let work = |station: &Station, on| station.costs[0].work.store(if on { 2_000_000 } else { 0 }, Ordering::Relaxed);
+    let lan = one_goes_too_far(Idle::Spin, work, [0, 3]);
+    assert!(lan.slow(0).charged_visits >= 3, "{:?}", lan.slow(0));
+}
+
+/// Station 0's memory stalls whoever touches it, for seconds on end; the others' poller is not held up by that.
+fn is_kept_apart(way: usize) {
+    const LONG: u64 = 300_000_000;
+    let engine = Engine::start(&EngineSettings { idle: Idle::Sleep, ..EngineSettings::default() }).expect("a poller");
+    let lan = Lan::new(4, usize::MAX);
+    engine.publish(lan.topology(|_| 0, |_| 1));
+    let stop = AtomicBool::new(false);
+    let [from, to] = if way == 0 { [0, 3] } else { [3, 0] }.map(|n: usize| &lan.stations[n]);
+    std::thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
+        scope.spawn(|| keep_sending(from, to, &stop));
+        lan.stations[0].costs[way].stall.store(LONG, Ordering::Relaxed);
+        support::wait_until("it is in quarantine", || {
+            exchange(&lan, [1, 2], 1);
+            lan.slow(0).quarantined
+        });
+        let served = lan.stations[0].costs[way].paid.load(Ordering::Relaxed);
+        support::wait_until("its own thread serves it", || {
+            lan.stations[0].costs[way].paid.load(Ordering::Relaxed) > served
+        });
+        // The thread is inside the port's memory: the others go on, also if they send to everybody.
+        let mut exchanged = 0;
+        for _ in 0..3 {
+            let cost = &lan.stations[0].costs[way];
+            support::wait_until("it stalls", || cost.is_paying());
+            let paid = cost.paid.load(Ordering::Relaxed);
+            // A change does not wait for that thread either.
+            engine.publish(lan.topology(|_| 0, |_| 1));
+            support::wait_until("pollers have the change", || engine.is_taken_over());
+            assert!(!engine.is_settled() || cost.paid.load(Ordering::Relaxed) > paid);
+            while cost.is_paying() && cost.paid.load(Ordering::Relaxed) == paid {
+                exchange(&lan, [1, 2], 1);
+                exchanged += 1;
+            }
+        }
+        assert!(exchanged > 30, "others wait for it: they exchanged {exchanged} frames in three stalls");
+        lan.stations[0].costs[way].stall.store(0, Ordering::Relaxed);
+        let began = Instant::now();
+        support::wait_until("it is released", || {
+            exchange(&lan, [1, 2], 1);
+            !lan.slow(0).quarantined
+        });
+        assert!(began.elapsed() > Duration::from_secs(5), "it behaved for a while");
+    });
+    support::wait_until("all is served again", || from.unsent() == 0);
+    support::wait_until("pollers have adopted", || engine.is_settled());
+    for bystander in 1..4 {
+        assert_eq!(lan.slow(bystander).times, 0, "station {bystander} is charged: {:?}", lan.slow(bystander));
+    }
+    let counters = |n: usize| lan.stations[n].port.counters().read();
+    assert_eq!(counters(1).drops().chain(counters(2).drops()).count(), 0);
+    // What it sends, and what it is sent, arrives or is counted.
+    let (sent, got) = (counters(from.number.into()).in_frames, counters(to.number.into()));
+    support::wait_until("each frame was given or counted", || {
+        let got = counters(to.number.into());
+        got.out_frames + got.dropped(DropReason::ReceiverSlow) == sent
+    });
+    assert!(got.out_frames > 0);
+    [from, to].iter().for_each(|station| drop(station.take()));
+    exchange(&lan, [0, 3], 10);
+    exchange(&lan, [3, 0], 10);
+}
+
+#[test]
+fn a_port_that_stalls_when_frames_are_taken_from_it_is_served_by_a_thread_of_its_own_until_it_behaves() {
+    is_kept_apart(0);
+}
+
+#[test]
+fn a_port_that_stalls_when_frames_are_given_to_it_is_served_by_a_thread_of_its_own_until_it_behaves() {
+    is_kept_apart(1);
+}
+
+#[test]
+fn an_engine_that_ends_with_a_port_in_quarantine_leaves_it_to_the_next() {
+    let lan = Lan::new(4, usize::MAX);
+    let start = || {
+        let engine = Engine::start(&EngineSettings { idle: Idle::Sleep, ..EngineSettings::default() });
+        let engine = engine.expect("a poller");
+        engine.publish(lan.topology(|_| 0, |_| 1));
+        engine
+    };
+    let engine = start();
+    lan.stations[0].costs[1].stall.store(STALL, Ordering::Relaxed);
+    let mut number = 0;
+    support::wait_until("it is in quarantine", || {
+        if lan.stations[3].unsent() == 0 {
+            lan.stations[3].send(0, number);
+            number += 1;
+        }
+        lan.slow(0).quarantined
+    });
+    (0..5).for_each(|more| lan.stations[3].send(0, number + more));
+    drop(engine);
+    lan.stations[0].costs[1].stall.store(0, Ordering::Relaxed);
+    lan.stations[0].take();
+    let _engine = start();
+    exchange(&lan, [1, 2], 10);
+    support::wait_until("it hears again", || {
+        lan.stations[3].send(0, 0);
+        !lan.stations[0].take().is_empty()
+    });
+    lan.stations[0].send(3, 0);
+    support::wait_until("it is heard again", || !lan.stations[3].take().is_empty());
+}
+
+#[test]
+fn a_port_in_quarantine_is_not_blamed_for_frames_that_others_left_for_it() {
+    let engine = Engine::start(&EngineSettings { idle: Idle::Sleep, ..EngineSettings::default() }).expect("a poller");
+    let lan = Lan::new(4, usize::MAX);
+    engine.publish(lan.topology(|_| 0, |_| 1));
+    let [victim, sender] = [0, 3].map(|n: usize| &lan.stations[n]);
+    victim.costs[1].stall.store(STALL, Ordering::Relaxed);
+    let mut number = 0;
+    let mut send = || {
+        if sender.unsent() == 0 {
+            sender.send(0, number);
+            number += 1;
+        }
+    };
+    support::wait_until("it is in quarantine", || {
+        send();
+        lan.slow(0).quarantined
+    });
+    // Whatever its poller had begun is done.
+    exchange(&lan, [1, 2], 1);
+    victim.trap(Step::Deliver);
+    support::wait_until("it has a fault", || {
+        send();
+        victim.port.fault().is_some()
+    });
+    let Some(PortFault::InternalError(defect)) = victim.port.fault() else { panic!("{:?}", victim.port.fault()) };
+    assert_eq!(defect.role, Role::Receiver);
+    assert_eq!(sender.port.fault(), None, "it left frames, and no more");
+    exchange(&lan, [1, 2], 10);
+    support::wait_until("each frame is in a counter", || {
+        let (sent, got) = (sender.port.counters().read().in_frames, victim.port.counters().read());
+        sender.unsent() == 0 && got.out_frames + got.drops().map(|(_, count)| count).sum::<u64>() == sent
+    });
+}

@@ -1,0 +1,413 @@
+//! What a defect costs: the port that was served.
+
+#![cfg(not(loom))]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ringway_engine::{Engine, EngineSettings, Idle, Topology};
+use ringway_switch::policy::{Bucket, Egress, Excess, Limit, Rates};
+use ringway_switch::{Batch, DropReason, Forward, MacMap, Member, Policy, PortFault, Role, Switch};
+use support::{DEADLINE, Lan, Station, Step, lock};
+
+#[test]
+fn a_poller_that_does_not_go_round_is_named_and_one_that_sleeps_is_not() {
+    for idle in [Idle::Spin, Idle::Sleep] {
+        let settings = EngineSettings { cores: support::cpus(2), idle, ..EngineSettings::default() };
+        let engine = Engine::start(&settings).expect("pollers");
+        let lan = Lan::new(2, usize::MAX);
+        engine.publish(lan.topology(usize::from, |_| 1));
+        support::wait_until("pollers have adopted", || engine.is_settled());
+        assert_eq!(engine.stuck_pollers(), [], "nobody has asked yet");
+        support::wait_until("both go round", || engine.stuck_pollers().is_empty());
+        let held = lock(&lan.stations[1].hold);
+        lan.stations[1].send(0, 0);
+        support::wait_until("one is held up", || lan.stations[1].is_being_taken());
+        support::wait_until("it is named alone", || engine.stuck_pollers() == [1]);
+        drop(held);
+        support::wait_until("both go round again", || engine.stuck_pollers().is_empty());
+    }
+}
+
+/// What makes a poller come to a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scene {
+    Plain,
+    /// The source may send next to nothing: more is dropped, or waits.
+    SourceDrops,
+    SourceWaits,
+    /// The receiver may be given next to nothing.
+    ReceiverDrops,
+    ReceiverWaits,
+    /// The receiver has no room.
+    ReceiverFull,
+    /// The receiver's bell names a time.
+    ReceiverLater,
+    /// The source is given what others left for it.
+    SourceIsGiven,
+    /// The same, and it has no frames that may pass.
+    SourceWaitsAndIsGiven,
+}
+
+/// Whose a step is, and so who loses its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Source,
+    /// The source, for what others chose.
+    Given,
+    /// The receiver while it is given frames: source and receiver.
+    Filling,
+    /// The receiver's bell, when everything else is done.
+    Bell,
+}
+
+use Scene::*;
+use Whose::*;
+
+const STEPS: &[(Step, Whose, Scene)] = &[
+    (Step::Collect, Source, Plain),
+    (Step::Collected, Source, Plain),
+    (Step::Release, Source, Plain),
+    (Step::Keeps, Source, ReceiverWaits),
+    (Step::Keep, Source, ReceiverWaits),
+    (Step::Discard, Source, SourceDrops),
+    (Step::DiscardsLike, Source, ReceiverDrops),
+    (Step::DiscardLike, Source, ReceiverDrops),
+    (Step::Pending, Source, Plain),
+    (Step::HasFrames, Source, SourceWaits),
+    (Step::Arm, Source, Plain),
+    (Step::Disarm, Source, Plain),
+    (Step::HasNews, Source, SourceWaits),
+    (Step::ArmForNews, Source, SourceWaits),
+    (Step::NeedsLooks, Source, Plain),
+    (Step::CountLate, Source, SourceWaits),
+    (Step::RingRoom, Source, Plain),
+    (Step::RingRoom, Given, SourceIsGiven),
+    (Step::RingRoom, Given, SourceWaitsAndIsGiven),
+    (Step::Queues, Filling, ReceiverFull),
+    (Step::Room, Filling, ReceiverFull),
+    (Step::Deliver, Filling, Plain),
+    (Step::Delivering, Filling, Plain),
+    (Step::Delivered, Filling, Plain),
+    (Step::RingFrames, Bell, Plain),
+    (Step::RingDue, Bell, ReceiverLater),
+];
+
+/// The ports of these tests: a source, the first receiver of its frames, and the one that panics; then another such source and
+/// receiver; then two that have nothing to do with any of this.
+const FIRST: [u16; 3] = [0, 1, 2];
+const SECOND: [u16; 2] = [3, 4];
+const BYSTANDERS: [u16; 2] = [5, 6];
+
+fn policy(scene: Scene, port: u16) -> Option<Policy> {
+    let limit = |excess| {
+        let mut limit = Limit::new(Rates { bits: None, frames: Some(Bucket::new(10, 2)) });
+        limit.excess = excess;
+        limit
+    };
+    let ingress = |excess| Some(Policy { ingress: Some(Arc::new(limit(excess))), ..Policy::default() });
+    let egress = |excess| Some(Policy { egress: Some(Arc::new(Egress::new(limit(excess)))), ..Policy::default() });
+    match (scene, port) {
+        (SourceDrops, 0 | 3) => ingress(Excess::Drop),
+        (SourceWaits | SourceWaitsAndIsGiven, 0 | 3) => ingress(Excess::Wait),
+        (ReceiverDrops, 2 | 4) => egress(Excess::Drop),
+        (ReceiverWaits, 2 | 4) => egress(Excess::Wait),
+        _ => None,
+    }
+}
+
+/// Leaves a poller the time to fall asleep.
+fn pause() {
+    std::thread::park_timeout(Duration::from_micros(500));
+}
+
+/// Sends from one station to others until one of these has a fault.
+fn drive(lan: &Lan, from: u16, to: &[u16], scene: Scene, what: &str) {
+    let from = &lan.stations[usize::from(from)];
+    let faulty = |port: &u16| lan.stations[usize::from(*port)].port.fault().is_some();
+    // A batch whose frames all go to one port, where that matters.
+    let to = if scene == ReceiverDrops { &to[to.len() - 1..] } else { to };
+    let began = std::time::Instant::now();
+    while !to.iter().any(faulty) && !faulty(&from.number) {
+        assert!(began.elapsed() < DEADLINE, "nobody has a fault: {what}");
+        if from.unsent() < 64 {
+            from.send_together(to.iter().cycle().take(4 * to.len()).map(|&to| (to, 0)));
+        }
+        from.tell_news();
+        pause();
+    }
+}
+
+/// Why a port lost its place to this step.
+fn blamed(station: &Station, step: Step) -> Option<Role> {
+    let fault = station.port.fault()?;
+    assert!(!station.is_trapped(step) || fault.name() == "internal_error");
+    let text = fault.to_string();
+    assert_eq!(fault.name(), "internal_error", "{text}");
+    assert!(text.contains("support/mod.rs:") && text.contains("(injected: "), "{text}");
+    assert!(text.contains("a defect of Ringway"), "{text}");
+    match fault {
+        PortFault::InternalError(defect) => Some(defect.role),
+        _ => None,
+    }
+}
+
+/// Ends the other threads of a test, also of one that fails.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn check_step(step: Step, whose: Whose, scene: Scene, idle: Idle, pollers: usize) {
+    let what = format!("{step:?}, {scene:?}, {idle:?}, {pollers} pollers");
+    let settings = EngineSettings { cores: support::cpus(pollers), idle, ..EngineSettings::default() };
+    let engine = Engine::start(&settings).expect("pollers");
+    let lan = Lan::with_policies(7, usize::MAX, 0, |port| policy(scene, port));
+    let station = |port: u16| &lan.stations[usize::from(port)];
+    for victim in [FIRST[0], FIRST[2], SECOND[0], SECOND[1]].map(station) {
+        victim.keeps.store(scene == ReceiverWaits, Ordering::Relaxed);
+        victim.discards_like.store(true, Ordering::Relaxed);
+        let is_given = matches!(scene, SourceIsGiven | SourceWaitsAndIsGiven);
+        victim.gives_left.store(is_given, Ordering::Relaxed);
+    }
+    for receiver in [FIRST[2], SECOND[1]].map(station) {
+        receiver.rings_later.store(scene == ReceiverLater, Ordering::Relaxed);
+        if scene == ReceiverFull {
+            receiver.room.store(3, Ordering::Relaxed);
+        }
+    }
+    // Both will panic, one right after the other.
+    let (first, second) = if matches!(whose, Source | Given) { (FIRST[0], SECOND[0]) } else { (FIRST[2], SECOND[1]) };
+    [first, second].iter().for_each(|&port| station(port).trap(step));
+    // Ports of one switch on every poller.
+    engine.publish(lan.topology(|port| usize::from(port) % pollers, |_| 1));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let bystanders = scope.spawn(|| {
+            let (from, to) = (station(BYSTANDERS[0]), station(BYSTANDERS[1]));
+            let (mut sent, mut next) = (0, 0);
+            while !done.load(Ordering::Relaxed) || sent < 200 {
+                from.send(to.number, sent);
+                sent += 1;
+                if sent % 16 == 0 {
+                    pause();
+                }
+                while next < sent {
+                    let (received, _) = to.receive(DEADLINE).expect("a call: bystanders go on");
+                    for frame in received {
+                        assert_eq!((frame.from, frame.number), (from.number, next), "{what}");
+                        next += 1;
+                    }
+                }
+            }
+            let counters = [from, to].map(|station| station.port.counters().read());
+            assert_eq!((counters[0].in_frames, counters[1].out_frames), (sent, sent), "{what}");
+            assert_eq!(counters.map(|counters| counters.drops().count()), [0, 0], "{what}");
+        });
+        let end = SetOnDrop(&done);
+        // Nothing is read at the port that has no room.
+        let reader = (scene != ReceiverFull).then(|| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    for receiver in [FIRST[2], SECOND[1]].map(station) {
+                        receiver.ask();
+                        drop(receiver.take());
+                    }
+                    std::thread::yield_now();
+                }
+            })
+        });
+        let healthy = scope.spawn(|| {
+            let mut count = 0;
+            while let Some((received, _)) = station(FIRST[1]).receive(Duration::from_millis(1)).or_else(|| {
+                let all = done.load(Ordering::Relaxed) && count == station(FIRST[1]).port.counters().read().out_frames;
+                (!all).then(|| (Vec::new(), false))
+            }) {
+                count += received.len() as u64;
+            }
+        });
+        drive(&lan, FIRST[0], &FIRST[1..], scene, &what);
+        drive(&lan, SECOND[0], &SECOND[1..], scene, &what);
+        for (source, receiver) in [(FIRST[0], FIRST[2]), (SECOND[0], SECOND[1])] {
+            let roles = || [source, receiver].map(|port| blamed(station(port), step));
+            let expected = match whose {
+                Source => [Some(Role::Source), None],
+                Given => [Some(Role::Receiver), None],
+                Filling => [Some(Role::Sender), Some(Role::Receiver)],
+                Bell => [None, Some(Role::Receiver)],
+            };
+            support::wait_until(&format!("those and only those are blamed: {what}"), || roles() == expected);
+        }
+        support::wait_until("somebody is told", || {
+            rustix::io::read(engine.faults(), &mut [0; 8]).is_ok() || engine.stuck_pollers().len() > pollers
+        });
+        support::wait_until("the pollers go round", || engine.stuck_pollers().is_empty());
+        drop(end);
+        bystanders.join().expect("bystanders");
+        healthy.join().expect("every frame is told of");
+        if let Some(reader) = reader {
+            reader.join().expect("a reader");
+        }
+    });
+    // The sources' inputs are gone, unused since; every frame that was taken is accounted for.
+    let port = |port: u16| station(port).port.counters().read();
+    drop(engine);
+    for station in &lan.stations {
+        assert_eq!(station.used_broken.load(Ordering::SeqCst), 0, "port {}: {what}", station.number);
+        let is_gone = whose != Bell && [FIRST[0], SECOND[0]].contains(&station.number);
+        assert_eq!(station.drops.load(Ordering::SeqCst), u64::from(is_gone), "port {}: {what}", station.number);
+    }
+    for ports in [&FIRST[..], &SECOND[..]] {
+        let all: Vec<_> = ports.iter().map(|&number| port(number)).collect();
+        let out: u64 = all[1..].iter().map(|port| port.out_frames).sum();
+        let lost: u64 = all.iter().flat_map(|port| port.drops().map(|(_, count)| count).collect::<Vec<_>>()).sum();
+        assert_eq!(all[0].in_frames, out + lost, "{what}: {all:?}");
+    }
+}
+
+#[test]
+fn a_panic_at_any_step_costs_the_port_and_whom_it_filled_and_others_go_on() {
+    for &(step, whose, scene) in STEPS {
+        for idle in [Idle::Sleep, Idle::Spin, Idle::Adaptive(Duration::from_micros(50))] {
+            // One that never sleeps asks for no kick.
+            if idle == Idle::Spin && matches!(step, Step::Arm | Step::Disarm | Step::NeedsLooks | Step::ArmForNews) {
+                continue;
+            }
+            for pollers in 1..=2 {
+                check_step(step, whose, scene, idle, pollers);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_input_that_panics_as_it_is_dropped_costs_nobody_else_anything() {
+    let engine = Engine::start(&EngineSettings::default()).expect("a poller");
+    let (lan, other) = (Lan::new(2, usize::MAX), Lan::new(2, usize::MAX));
+    let both =
+        |lans: &[&Lan]| Topology { ports: lans.iter().flat_map(|lan| lan.topology(|_| 0, |_| 1).ports).collect() };
+    let station = Arc::clone(&lan.stations[0]);
+    // After a panic, and as the port goes.
+    station.trap(Step::Collect);
+    station.trap(Step::InputDropped);
+    engine.publish(both(&[&lan, &other]));
+    station.send(1, 0);
+    support::wait_until("its input is dropped", || station.drops.load(Ordering::SeqCst) == 1);
+    support::wait_until("it has a fault", || blamed(&station, Step::Collect) == Some(Role::Source));
+    let last = Arc::clone(&lan.stations[1]);
+    last.trap(Step::InputDropped);
+    engine.publish(both(&[&other]));
+    drop(lan);
+    support::wait_until("its input is dropped", || last.drops.load(Ordering::SeqCst) == 1);
+    other.stations[0].send(1, 7);
+    assert_eq!(other.stations[1].receive(DEADLINE).expect("a call").0[0].number, 7);
+}
+
+/// Decides as another does, and panics as it is told.
+struct Trapped {
+    map: MacMap,
+    forwards: Arc<AtomicBool>,
+    drops: Arc<AtomicBool>,
+}
+
+impl Forward for Trapped {
+    fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
+        if self.forwards.swap(false, Ordering::SeqCst) {
+            panic!("injected: forward");
+        }
+        self.map.forward(batch, from, switch, now);
+    }
+}
+
+impl Drop for Trapped {
+    fn drop(&mut self) {
+        if self.drops.swap(false, Ordering::SeqCst) {
+            panic!("injected: drop");
+        }
+    }
+}
+
+fn trapped() -> (Lan, [Arc<AtomicBool>; 2]) {
+    let [forwards, drops] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let traps = [Arc::clone(&forwards), Arc::clone(&drops)];
+    (Lan::forwarded(2, usize::MAX, 0, |_| None, |map| Box::new(Trapped { map, forwards, drops })), traps)
+}
+
+#[test]
+fn a_panic_of_what_decides_where_frames_go_costs_their_source() {
+    let engine = Engine::start(&EngineSettings::default()).expect("a poller");
+    let (lan, [forwards, _]) = trapped();
+    engine.publish(lan.topology(|_| 0, |_| 1));
+    lan.stations[0].send(1, 0);
+    assert!(lan.stations[1].receive(DEADLINE).is_some());
+    forwards.store(true, Ordering::SeqCst);
+    lan.stations[0].send(1, 1);
+    support::wait_until("it has a fault", || lan.stations[0].port.fault().is_some());
+    assert_eq!(lan.stations[1].port.fault(), None);
+    lan.stations[1].send(0, 0);
+    support::wait_until("a port that was retired is given nothing", || {
+        lan.stations[0].port.counters().read().dropped(DropReason::InternalError) == 1
+    });
+}
+
+/// Has the poller itself panic, `times` times in a row.
+fn panics_of_its_own(times: usize) {
+    let engine = Engine::start(&EngineSettings::default()).expect("a poller");
+    for time in 0..times as u64 {
+        let lan = Lan::new(2, usize::MAX);
+        engine.upset();
+        engine.publish(lan.topology(|_| 0, |_| 1));
+        support::wait_until("the poller has adopted", || engine.is_settled());
+        lan.stations[0].send(1, time);
+        assert_eq!(lan.stations[1].receive(DEADLINE).expect("a call").0[0].number, time);
+    }
+}
+
+#[test]
+fn a_panic_while_what_is_served_no_more_is_released_is_nobodys() {
+    let engine = Engine::start(&EngineSettings::default()).expect("a poller");
+    for _ in 0..20 {
+        let (lan, [_, drops]) = trapped();
+        engine.publish(lan.topology(|_| 0, |_| 1));
+        support::wait_until("the poller has adopted", || engine.is_settled());
+        drops.store(true, Ordering::SeqCst);
+        drop(lan);
+        engine.publish(Topology::default());
+        support::wait_until("it is released", || engine.is_released());
+        assert!(!drops.load(Ordering::SeqCst));
+    }
+}
+
+#[test]
+fn a_poller_survives_a_panic_of_its_own() {
+    panics_of_its_own(1);
+}
+
+const CHILD: &str = "RINGWAY_TEST_CHILD";
+
+/// What a process says on standard error that runs only this test, as it ends with this status.
+fn run_alone(test: &str) -> (Option<i32>, String) {
+    let program = std::env::current_exe().expect("this program");
+    let output = std::process::Command::new(program).args([test, "--exact", "--nocapture"]).env(CHILD, "1").output();
+    let output = output.expect("a child");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_poller_that_panics_again_and_again_ends_the_process() {
+    if std::env::var_os(CHILD).is_some() {
+        panics_of_its_own(10);
+        return;
+    }
+    let (status, said) = run_alone("a_poller_that_panics_again_and_again_ends_the_process");
+    assert_eq!(status, Some(ringway_engine::INTERNAL_ERROR), "{said}");
+    let line = said.lines().last().expect("a message");
+    assert!(line.starts_with("ringway: a defect of Ringway, please report it: poller0 itself failed at "), "{said}");
+    assert!(line.contains("poller.rs:") && line.contains("(injected: poller)"), "{said}");
+}

@@ -1,0 +1,49 @@
+//! Who releases what is served no more.
+
+#![cfg(not(loom))]
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use ringway_engine::{Engine, EngineSettings, Idle, Topology};
+use ringway_switch::{Batch, Forward, MacMap, Member, Switch};
+use support::{Lan, lock};
+
+/// Notes the thread that drops it.
+struct Witness {
+    map: MacMap,
+    threads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Forward for Witness {
+    fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
+        self.map.forward(batch, from, switch, now);
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        let thread = std::thread::current();
+        lock(&self.threads).push(thread.name().unwrap_or("unknown").to_owned());
+    }
+}
+
+#[test]
+fn neither_pollers_nor_whoever_publishes_release_ports_that_have_gone() {
+    for idle in [Idle::Spin, Idle::Sleep] {
+        let settings = EngineSettings { cores: support::cpus(3), idle, ..EngineSettings::default() };
+        let engine = Engine::start(&settings).expect("pollers");
+        let threads = Arc::default();
+        for _ in 0..50 {
+            let witness = |map| -> Box<dyn Forward> { Box::new(Witness { map, threads: Arc::clone(&threads) }) };
+            let lan = Lan::forwarded(3, usize::MAX, 0, |_| None, witness);
+            engine.publish(lan.topology(usize::from, |_| 1));
+            support::wait_until("pollers have adopted", || engine.is_settled());
+            drop(lan);
+            engine.publish(Topology::default());
+            support::wait_until("it is released", || engine.is_released());
+        }
+        assert_eq!(*lock(&threads), ["reaper"; 50]);
+    }
+}

@@ -1,0 +1,244 @@
+//! How much memory others may give this process.
+//!
+//! A mapping of a client's file costs address space, a place in the guard and one of the process's mappings, which are all
+//! shared with everybody else. A [`Quota`] bounds both per port; all ports together are bounded by [`Quota::total`]. What
+//! was claimed is given back with the mapping.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::guard::PLACES;
+use crate::holes::{self, Holes};
+
+/// What a quota allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of address space.
+    pub bytes: u64,
+    /// Mappings.
+    pub mappings: u64,
+    /// Bytes of pages that were not there. Of a port: which are made within an hour where they are written, and one part of 64 of
+    /// that where they are read. Of all ports: which were made in mappings that there are.
+    pub holes: u64,
+}
+
+impl Limits {
+    /// Of one port: more than the largest guests that we know have.
+    pub const PORT: Limits = Limits { bytes: 2 << 40, mappings: 512, holes: 4 << 30 };
+    /// None at all, of one port.
+    pub const ANY: Limits = Limits { bytes: u64::MAX, mappings: u64::MAX, holes: u64::MAX };
+    /// Of all ports: half of the address space of a process, and as many mappings as leave places of the guard for the memory
+    /// that the process makes itself.
+    pub const TOTAL: Limits = Limits { bytes: 64 << 40, mappings: PLACES as u64 * 3 / 4, holes: u64::MAX };
+}
+
+/// A quota that is used up. The text is for users.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OverQuota {
+    /// Of all ports together, not of one.
+    pub total: bool,
+    /// Bytes that were wanted.
+    pub wanted: u64,
+    /// What is allowed.
+    pub limits: Limits,
+    /// What is claimed already.
+    pub bytes: u64,
+    /// Mappings that there are already.
+    pub mappings: u64,
+}
+
+impl std::error::Error for OverQuota {}
+
+impl fmt::Display for OverQuota {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OverQuota { total, wanted, limits, bytes, mappings } = self;
+        let (whose, key) = match total {
+            true => ("of all ports together", "[memory]"),
+            false => ("of this port", "the port's memory"),
+        };
+        write!(
+            f,
+            "{wanted:#x} bytes more of memory are too much: the mappings {whose} have {bytes:#x} of at most {:#x} bytes, \
+             and are {mappings} of at most {} (size and mappings of {key})",
+            limits.bytes, limits.mappings
+        )
+    }
+}
+
+/// A bound, and what is claimed of it.
+#[derive(Debug)]
+pub struct Quota {
+    most: Used,
+    used: Used,
+    holes: Holes,
+    total: Option<&'static Quota>,
+}
+
+#[derive(Debug)]
+struct Used {
+    bytes: AtomicU64,
+    mappings: AtomicU64,
+}
+
+impl Used {
+    const fn new(limits: Limits) -> Used {
+        Used { bytes: AtomicU64::new(limits.bytes), mappings: AtomicU64::new(limits.mappings) }
+    }
+
+    fn get(&self, holes: u64) -> Limits {
+        let [bytes, mappings] = [&self.bytes, &self.mappings].map(|number| number.load(Ordering::Relaxed));
+        Limits { bytes, mappings, holes }
+    }
+}
+
+static TOTAL: Quota = Quota::new(Limits::TOTAL, None);
+
+/// Whether the kernel lets this process bound the pages that are made of clients' holes: it has userfaultfd(2).
+#[must_use]
+pub fn bounds_holes() -> bool {
+    crate::holes::descriptor().is_some()
+}
+
+impl Quota {
+    const fn new(limits: Limits, total: Option<&'static Quota>) -> Quota {
+        let used = Used::new(Limits { bytes: 0, mappings: 0, holes: 0 });
+        Quota { most: Used::new(limits), used, holes: Holes::new(limits.holes), total }
+    }
+
+    /// That of all ports together.
+    #[must_use]
+    pub fn total() -> &'static Quota {
+        &TOTAL
+    }
+
+    /// One of a port, which is also a part of the total.
+    #[must_use]
+    pub fn of_port(limits: Limits) -> Arc<Quota> {
+        Arc::new(Quota::new(limits, Some(&TOTAL)))
+    }
+
+    /// Changes what may be claimed. What is claimed stays, even if it is more.
+    pub fn set_limits(&self, limits: Limits) {
+        self.most.bytes.store(limits.bytes, Ordering::Relaxed);
+        self.most.mappings.store(limits.mappings, Ordering::Relaxed);
+        self.holes.set_most(limits.holes);
+        if std::ptr::eq(self, &TOTAL) {
+            holes::set_most_of_all(limits.holes);
+        }
+    }
+
+    /// What is claimed, and the bytes of pages that were made.
+    #[must_use]
+    pub fn used(&self) -> Limits {
+        let is_total = std::ptr::eq(self, &TOTAL);
+        self.used.get(if is_total { holes::made_in_all() } else { self.holes.made() })
+    }
+
+    /// Whether a mapping was lost since this was asked last because too many of its pages were not there. The text is for users.
+    #[must_use]
+    pub fn take_too_many_holes(&self) -> Option<String> {
+        self.holes.take_refused().then(|| {
+            format!(
+                "too many pages of the front end's memory were not there when they were needed: {:#x} bytes of them are made \
+                 within an hour for frames to the guest, and one part of 64 of that for frames from it (holes of the port's \
+                 memory), and {:#x} bytes for all ports together (holes of [memory]); QEMU: prealloc=on makes them all at first",
+                self.holes.most(),
+                TOTAL.holes.most()
+            )
+        })
+    }
+
+    pub(crate) fn holes(&self) -> &Holes {
+        &self.holes
+    }
+
+    /// Claims `bytes` for one mapping.
+    ///
+    /// # Errors
+    /// They would be more than the port may have, or all ports together.
+    pub(crate) fn claim(self: &Arc<Quota>, bytes: u64) -> Result<Claim, OverQuota> {
+        self.take(bytes)?;
+        if let Some(Err(error)) = self.total.map(|total| total.take(bytes)) {
+            self.put_back(bytes);
+            return Err(error);
+        }
+        Ok(Claim { quota: Arc::clone(self), bytes })
+    }
+
+    fn take(&self, bytes: u64) -> Result<(), OverQuota> {
+        let (most, used) = (self.most.get(self.holes.most()), self.used());
+        let over = OverQuota {
+            total: self.total.is_none(),
+            wanted: bytes,
+            limits: most,
+            bytes: used.bytes,
+            mappings: used.mappings,
+        };
+        let add = |to: &AtomicU64, more: u64, most: u64| {
+            let sum = |had: u64| had.checked_add(more).filter(|&sum| sum <= most);
+            to.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).map_err(|_| over)
+        };
+        add(&self.used.bytes, bytes, most.bytes)?;
+        let added = add(&self.used.mappings, 1, most.mappings);
+        if added.is_err() {
+            self.used.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        added.map(|_| ())
+    }
+
+    fn put_back(&self, bytes: u64) {
+        self.used.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.used.mappings.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a mapping has of a quota, given back on drop.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    quota: Arc<Quota>,
+    bytes: u64,
+}
+
+impl Claim {
+    pub(crate) fn quota(&self) -> &Quota {
+        &self.quota
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.quota.put_back(self.bytes);
+        self.quota.total.inspect(|total| total.put_back(self.bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_beyond_a_limit_changes_nothing_and_a_claim_that_ends_is_given_back() {
+        let total: &'static Quota = Box::leak(Box::new(Quota::new(Limits { bytes: 100, mappings: 3, holes: 0 }, None)));
+        let port = |bytes, mappings| Arc::new(Quota::new(Limits { bytes, mappings, holes: 0 }, Some(total)));
+        let (one, other) = (port(80, 2), port(u64::MAX, 9));
+        let first = one.claim(50).expect("room");
+        assert!(!one.claim(31).expect_err("80 bytes").total);
+        assert!(!one.claim(u64::MAX).expect_err("80 bytes").total);
+        let second = one.claim(30).expect("room");
+        assert!(!one.claim(0).expect_err("2 mappings").total);
+        assert!(other.claim(21).expect_err("100 bytes").total);
+        assert!(other.claim(u64::MAX).expect_err("100 bytes").total);
+        let third = other.claim(20).expect("room");
+        assert!(other.claim(0).expect_err("3 mappings").total);
+        assert_eq!(total.used(), Limits { bytes: 100, mappings: 3, holes: 0 });
+        drop(first);
+        assert_eq!((one.used(), total.used().bytes), (Limits { bytes: 30, mappings: 1, holes: 0 }, 50));
+        let fourth = other.claim(50).expect("room");
+        drop((second, third, fourth));
+        let none = Limits { bytes: 0, mappings: 0, holes: 0 };
+        assert_eq!([one.used(), other.used(), total.used()], [none; 3]);
+        total.set_limits(none);
+        assert!(one.claim(0).expect_err("no mappings").total);
+    }
+}

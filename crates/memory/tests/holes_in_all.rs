@@ -1,0 +1,42 @@
+//! Pages that are made of clients' holes, in all mappings together. Alone in its process: the bound is the process's.
+
+use std::os::fd::AsFd;
+
+use ringway_memory::{Limits, Mapping, Quota, bounds_holes};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+const PAGE: usize = 4096;
+
+#[test]
+fn ports_together_have_no_more_pages_made_than_all_may_until_their_mappings_go() {
+    if !bounds_holes() {
+        println!("skipped: the kernel does not give userfaultfd(2) to this process");
+        return;
+    }
+    const PAGES: usize = 64;
+    Quota::total().set_limits(Limits { holes: (PAGES * PAGE) as u64, ..Limits::TOTAL });
+    let map = || {
+        let quota = Quota::of_port(Limits::PORT);
+        let file = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memory");
+        ftruncate(&file, 1 << 30).expect("memory");
+        (Mapping::given(file.as_fd(), 0, 1 << 30, &quota).expect("mapped"), quota)
+    };
+    let touch = |mapping: &Mapping, page: usize| {
+        assert!(mapping.view(page * PAGE, 1).expect("inside").write(&[1]));
+    };
+    let ((one, of_one), (other, of_other)) = (map(), map());
+    (0..PAGES / 2).for_each(|page| touch(&one, page));
+    (0..PAGES / 2).for_each(|page| touch(&other, page));
+    assert_eq!(Quota::total().used().holes, (PAGES * PAGE) as u64);
+    assert!(!one.is_lost() && !other.is_lost());
+    touch(&other, PAGES);
+    assert!(other.is_lost() && !one.is_lost());
+    assert!(of_other.take_too_many_holes().is_some() && of_one.take_too_many_holes().is_none());
+    // What was there of the other is for whoever comes next.
+    drop(other);
+    assert_eq!(Quota::total().used().holes, (PAGES / 2 * PAGE) as u64);
+    (PAGES / 2..PAGES).for_each(|page| touch(&one, page));
+    assert!(!one.is_lost());
+    drop(one);
+    assert_eq!(Quota::total().used().holes, 0);
+}

@@ -1,0 +1,174 @@
+//! Files that come with messages (SCM_RIGHTS).
+//!
+//! Whoever receives a message has to close the files that came with it, also those that nobody asked for: the kernel closes these within
+//! recv(2), or within close(2) of a socket that was not read to its end. Closing can last as long as the sender likes: the last close of a TCP
+//! socket waits for its peer (SO_LINGER), that of a file waits for its file system (FUSE). A port's own thread may wait for its own
+//! front end. A thread that serves several clients must not: its sockets refuse files, or somebody else closes them.
+
+use std::io;
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+/// SO_PASSRIGHTS (asm-generic/socket.h, Linux 6.16).
+const PASS_RIGHTS: libc::c_int = 83;
+/// Most files of one message (SCM_MAX_FD).
+const MOST: usize = 253;
+/// Threads that close files at a time.
+const MOST_CLOSING: usize = 16;
+
+/// Has the kernel refuse messages with files (EPERM for the sender), at this socket and those that it accepts from now on. False: this
+/// kernel cannot.
+pub fn refuse_files(socket: impl AsFd) -> bool {
+    let off: libc::c_int = 0;
+    // SAFETY: the option takes an int, which outlives the call.
+    let set = unsafe {
+        let (socket, len) = (socket.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
+        libc::setsockopt(socket, libc::SOL_SOCKET, PASS_RIGHTS, (&raw const off).cast(), len)
+    };
+    set == 0
+}
+
+/// Receives bytes without waiting, and whatever files come with them, which the caller has to get rid of.
+///
+/// # Safety
+/// `into` is writable for `len` bytes, and nothing else refers to them.
+pub(crate) unsafe fn receive(
+    socket: &OwnedFd,
+    into: *mut u8,
+    len: usize,
+    files: &mut Vec<OwnedFd>,
+) -> io::Result<usize> {
+    // Aligned as control messages are.
+    let mut control = [const { MaybeUninit::<u64>::uninit() }; (MOST * size_of::<libc::c_int>()).div_ceil(8) + 4];
+    let mut piece = libc::iovec { iov_base: into.cast(), iov_len: len };
+    loop {
+        // SAFETY: all zeroes is a valid msghdr: no address, no pieces, no control data.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
+        (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control) as _);
+        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        // SAFETY: the message names the caller's bytes and `control`, which are writable and outlive the call.
+        let count = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+        if let Ok(count) = usize::try_from(count) {
+            if message.msg_controllen > 0 {
+                // SAFETY: the kernel has just filled `control` and its length in.
+                unsafe { take_files(&message, files) };
+            }
+            return Ok(count);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// # Safety
+/// The kernel has filled the message in, and its files were not taken.
+#[cold]
+unsafe fn take_files(message: &libc::msghdr, files: &mut Vec<OwnedFd>) {
+    // SAFETY: the caller's. The headers are inside the control data as long as CMSG_NXTHDR says so; each says how long its data are;
+    // what the kernel put there are open descriptors that nobody else owns.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while let Some(found) = header.as_ref() {
+            if (found.cmsg_level, found.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
+                let bytes = found.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize);
+                let data = libc::CMSG_DATA(header).cast::<libc::c_int>();
+                files.extend(
+                    (0..bytes / size_of::<libc::c_int>()).map(|at| OwnedFd::from_raw_fd(data.add(at).read_unaligned())),
+                );
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+}
+
+/// What waits to be closed, and how many threads do that.
+static CLOSING: Mutex<(Vec<Vec<OwnedFd>>, usize)> = Mutex::new((Vec::new(), 0));
+
+/// Closes files on a thread that serves nobody.
+pub(crate) fn close_elsewhere(files: Vec<OwnedFd>) {
+    if files.is_empty() {
+        return;
+    }
+    let mut closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
+    closing.0.push(files);
+    if closing.1 < MOST_CLOSING {
+        let started = std::thread::Builder::new().name("closing".into()).spawn(|| {
+            loop {
+                let mut closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
+                let Some(files) = closing.0.pop() else {
+                    closing.1 -= 1;
+                    return;
+                };
+                drop(closing);
+                drop(files);
+            }
+        });
+        // Where there is no thread to be had, the next one closes them.
+        closing.1 += usize::from(started.is_ok());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+    use crate::front_end::testing::{lingering, send_files};
+
+    fn pair(kind: SocketType) -> (OwnedFd, OwnedFd) {
+        socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK, None).expect("sockets")
+    }
+
+    fn receive_some(socket: &OwnedFd) -> (io::Result<usize>, Vec<OwnedFd>) {
+        let (mut bytes, mut files) = ([0; 16], Vec::new());
+        // SAFETY: the bytes are this function's own.
+        let count = unsafe { receive(socket, bytes.as_mut_ptr(), bytes.len(), &mut files) };
+        (count, files)
+    }
+
+    #[test]
+    fn files_are_refused_where_the_kernel_can_and_bytes_are_not() {
+        for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
+            let (near, far) = pair(kind);
+            if !refuse_files(&near) {
+                return;
+            }
+            let (_read, file) = rustix::pipe::pipe().expect("a pipe");
+            assert_eq!(send_files(&far, b"a", vec![file]), Err(rustix::io::Errno::PERM));
+            assert_eq!(send_files(&far, b"ab", Vec::new()), Ok(2));
+            assert_eq!(receive_some(&near).0.expect("bytes"), 2);
+        }
+    }
+
+    #[test]
+    fn files_that_come_with_bytes_are_the_receivers_to_close() {
+        for kind in [SocketType::STREAM, SocketType::SEQPACKET] {
+            let (near, far) = pair(kind);
+            for count in [0, 1, 253] {
+                let (_read, write) = rustix::pipe::pipe().expect("a pipe");
+                let copies = (0..count).map(|_| write.try_clone().expect("a descriptor")).collect();
+                assert_eq!(send_files(&far, b"abc", copies), Ok(3));
+                let (received, files) = receive_some(&near);
+                assert_eq!((received.expect("bytes"), files.len()), (3, count));
+            }
+            assert_eq!(receive_some(&near).0.expect_err("nothing").raw_os_error(), Some(libc::EAGAIN));
+        }
+    }
+
+    #[test]
+    fn closing_what_lasts_holds_up_nobody() {
+        let (peers, files): (Vec<_>, Vec<_>) = (0..MOST_CLOSING + 4).map(|_| lingering()).map(|(a, b)| (b, a)).unzip();
+        for file in files {
+            close_elsewhere(vec![file]);
+        }
+        // Here at once; the threads wait for the peers, which go now.
+        drop(peers);
+        while CLOSING.lock().unwrap_or_else(PoisonError::into_inner).1 > 0 {
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! What the fuzz targets of front ends share.
+
+use std::os::fd::AsFd;
+use std::sync::Once;
+
+use ringway_memory::{Limits, Mapping, Quota};
+
+use super::testing::{memfd, new_eventfd};
+
+/// What the descriptors of this process are, in order. Those that it keeps from its first mapping and its
+/// first call on are among them.
+pub fn descriptors() -> Vec<String> {
+    static FIRST: Once = Once::new();
+    FIRST.call_once(|| {
+        let file = memfd(4096);
+        drop(Mapping::given(file.as_fd(), 0, 4096, &Quota::of_port(Limits::PORT)).expect("mapped"));
+        ringway_engine::call(new_eventfd().as_fd());
+    });
+    let links = std::fs::read_dir("/proc/self/fd").expect("a list").flatten();
+    let name = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned);
+    let mut names: Vec<String> = links.filter_map(name).collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,18 @@
+//! What a client's visit costs besides its frames, for tests: comparisons in searches for regions, pieces of buffers, descriptors of chains.
+
+#[cfg(test)]
+thread_local!(static WORK: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
+
+/// Counts so much of it on this thread. Nothing outside tests.
+#[inline(always)]
+pub fn count_work(amount: usize) {
+    let _ = amount;
+    #[cfg(test)]
+    WORK.set(WORK.get().saturating_add(amount));
+}
+
+/// What was counted on this thread since this was asked last.
+#[cfg(test)]
+pub fn work_done() -> usize {
+    WORK.take()
+}

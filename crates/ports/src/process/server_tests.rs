@@ -1,0 +1,65 @@
+//! A panic of the attach server's thread costs the client that was served.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use ringway_abi::attach::{Reply, Request};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
+};
+
+use super::server::{AttachServer, ClientId, Grant, Host, TRAP};
+
+/// Refuses everybody.
+struct Nobody;
+
+impl Host for Nobody {
+    fn attach(&mut self, _: ClientId, _: Request) -> Result<Grant, String> {
+        Err("nobody may".to_owned())
+    }
+
+    fn detach(&mut self, _: ClientId) {}
+}
+
+fn client(path: &std::path::Path) -> OwnedFd {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    socket
+}
+
+fn say(client: &OwnedFd, message: &[u8]) {
+    send(client, message, SendFlags::NOSIGNAL).unwrap();
+}
+
+/// What a client is told before the end of its connection.
+fn answer(client: &OwnedFd) -> String {
+    let mut message = [0; 4096];
+    let (_, len) = recv(client, &mut message[..], rustix::net::RecvFlags::empty()).unwrap();
+    match Reply::decode(&message[..len]) {
+        Ok(Reply::Refused(reason)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_panic_while_a_client_is_served_costs_that_client_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("attach.sock");
+    let server = AttachServer::start_with(&path, Box::new(Nobody), Duration::from_secs(60)).unwrap();
+    let others = client(&path);
+    // Any number of them: each costs itself.
+    for _ in 0..10 {
+        let victim = client(&path);
+        say(&victim, TRAP);
+        let told = answer(&victim);
+        assert!(told.starts_with("a defect of Ringway, please report it") && told.contains("server.rs:"), "{told}");
+        assert_eq!(
+            recv(&victim, &mut [0; 16][..], rustix::net::RecvFlags::empty()).unwrap().1,
+            0,
+            "its connection ends"
+        );
+    }
+    say(&others, b"no request");
+    assert!(!answer(&others).contains("defect"));
+    drop(server);
+}

@@ -1,0 +1,539 @@
+//! What becomes of a daemon that fails itself: it ends, or is seen to, and never only looks alive.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use ringway_client::Port;
+use ringway_traffic::{E1000Endpoint, E1000Options, Endpoint, Split, VirtioEndpoint, VirtioOptions};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use support::{Daemon, PATIENCE, Said, frame, receive, ringway, send, until, why_ended};
+
+const ALL: [u8; 6] = [0xff; 6];
+const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
+const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
+
+/// A daemon that fails where a file of its directory says so, with other variables of its environment.
+struct Failing {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Failing {
+    fn start(config: &str, variables: &[(&str, &str)]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("inject")).unwrap();
+        std::fs::write(dir.path().join("c.toml"), config).unwrap();
+        let mut command = ringway();
+        command.arg("run").arg("--config").arg(dir.path().join("c.toml"));
+        command.arg("--runtime-dir").arg(dir.path().join("run"));
+        command.env("RINGWAY_INJECT", dir.path().join("inject")).envs(variables.iter().copied());
+        let log = std::fs::File::create(dir.path().join("log")).unwrap();
+        let child = command.stdout(Stdio::null()).stderr(log).spawn().unwrap();
+        let mut failing = Self { child, dir };
+        until("it is ready", || failing.ended().is_none() && failing.run(&["status"]) == Some(0));
+        failing
+    }
+
+    fn inject(&self, point: &str, what: &str) {
+        // Whole at once.
+        let inject = self.dir.path().join("inject");
+        std::fs::write(self.dir.path().join("new"), what).unwrap();
+        std::fs::rename(self.dir.path().join("new"), inject.join(point)).unwrap();
+    }
+
+    fn heal(&self, point: &str) {
+        std::fs::remove_file(self.dir.path().join("inject").join(point)).unwrap();
+    }
+
+    fn run(&self, args: &[&str]) -> Option<i32> {
+        self.say(args).code
+    }
+
+    fn say(&self, args: &[&str]) -> Said {
+        ringway().arg("--runtime-dir").arg(self.path("run")).args(args).output().unwrap().into()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn status(&self) -> Value {
+        let said = self.say(&["status", "--json"]);
+        assert_eq!(said.code, Some(0), "{}{}", said.err, self.log());
+        serde_json::from_str(&said.out).unwrap()
+    }
+
+    fn port(&self, name: &str) -> Value {
+        let status = self.status();
+        status["ports"].as_array().unwrap().iter().find(|port| port["name"] == name).cloned().unwrap_or_default()
+    }
+
+    fn until_state(&self, name: &str, state: &str) {
+        until(&format!("{name} is {state}: {}", self.log()), || self.port(name)["state"] == state);
+    }
+
+    fn metrics(&self) -> String {
+        let mut stream = UnixStream::connect(self.path("run/control.sock")).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_raw(self.child.id().try_into().unwrap()).unwrap(), signal).unwrap();
+    }
+
+    fn attach(&self, name: &str) -> Result<Port, ringway_client::AttachError> {
+        Port::attach(self.dir.path().join("run/attach.sock"), name, ringway_client::Shape::default())
+    }
+
+    fn ended(&mut self) -> Option<Option<i32>> {
+        self.child.try_wait().unwrap().map(|status| status.code())
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap()
+    }
+
+    /// It must end by itself, with status 70 and this on stderr.
+    fn must_end(mut self, words: &str) {
+        let mut ended = None;
+        until("it ends", || {
+            ended = self.ended();
+            ended.is_some()
+        });
+        let log = self.log();
+        assert_eq!(ended, Some(Some(70)), "{log}");
+        let last = log.lines().last().unwrap_or_default();
+        assert!(last.contains("a defect of Ringway, please report it") && last.contains(words), "{log}");
+    }
+}
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_panic_while_the_daemon_is_locked_ends_it_with_status_70() {
+    let daemon = Failing::start("", &[]);
+    daemon.inject("status", "panic");
+    daemon.run(&["status"]);
+    daemon.must_end("the thread \"main\" failed at");
+}
+
+#[test]
+fn a_panic_of_the_thread_that_clients_attach_to_ends_the_daemon_with_status_70() {
+    let daemon = Failing::start("", &[]);
+    daemon.inject("attach", "panic");
+    assert!(daemon.attach("lan0:p").is_err());
+    daemon.must_end("the thread \"attach\" failed at");
+}
+
+#[test]
+fn an_api_that_ends_by_itself_ends_the_daemon_with_status_70() {
+    let daemon = Failing::start("", &[]);
+    daemon.inject("api", "return");
+    daemon.run(&["status"]);
+    daemon.must_end("the API has ended");
+}
+
+/// The service manager's socket.
+struct Manager {
+    socket: UnixDatagram,
+    _dir: tempfile::TempDir,
+}
+
+impl Manager {
+    fn bind() -> (Self, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        (Self { socket, _dir: dir }, path.to_str().unwrap().to_owned())
+    }
+
+    /// The next message that comes within this time.
+    fn hear(&self, within: Duration) -> Option<String> {
+        self.socket.set_read_timeout(Some(within)).unwrap();
+        let mut message = [0; 256];
+        let len = self.socket.recv(&mut message).ok()?;
+        Some(String::from_utf8_lossy(&message[..len]).trim().to_owned())
+    }
+
+    fn is_fed(&self) {
+        until("the watchdog is fed", || self.hear(PATIENCE).as_deref() == Some("WATCHDOG=1"));
+    }
+
+    /// Until nothing comes for twice the watchdog's time.
+    fn starves(&self) {
+        until("the watchdog is not fed any more", || self.hear(Duration::from_millis(400)).is_none());
+    }
+}
+
+#[test]
+fn the_watchdog_is_fed_while_all_pollers_and_the_control_thread_go_on_and_the_log_names_the_poller_that_does_not() {
+    let (manager, path) = Manager::bind();
+    let (usec, config) = ("200000", "[engine]\nidle = \"spin\"\n[switch.lan0]\n");
+    let daemon = Failing::start(config, &[("NOTIFY_SOCKET", &path), ("WATCHDOG_USEC", usec)]);
+    manager.is_fed();
+    let mut port = daemon.attach("lan0:a").unwrap();
+    daemon.inject("lan0:a.collect", "stall");
+    send(&mut port, &frame(ALL, A, 0));
+    manager.starves();
+    until("the log names the poller", || daemon.log().contains("poller 0 is stuck"));
+    daemon.heal("lan0:a.collect");
+    manager.is_fed();
+    until("the log says that it goes on", || daemon.log().contains("poller 0 goes on"));
+    // The control thread.
+    daemon.inject("status", "stall");
+    let mut asks = UnixStream::connect(daemon.dir.path().join("run/control.sock")).unwrap();
+    asks.write_all(b"GET /v1/status HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+    manager.starves();
+    daemon.heal("status");
+    manager.is_fed();
+    let mut answer = [0; 15];
+    asks.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+}
+
+#[test]
+fn a_poller_that_sleeps_is_no_reason_not_to_feed_the_watchdog() {
+    let (manager, path) = Manager::bind();
+    let config = "[engine]\nidle = \"sleep\"\n[switch.lan0]\n";
+    let daemon = Failing::start(config, &[("NOTIFY_SOCKET", &path), ("WATCHDOG_USEC", "200000")]);
+    (0..5).for_each(|_| manager.is_fed());
+    assert!(!daemon.log().contains("stuck"), "{}", daemon.log());
+}
+
+#[test]
+fn without_a_watchdog_nothing_is_fed() {
+    let (manager, path) = Manager::bind();
+    for usec in ["0", "", "x"] {
+        let _daemon = Failing::start("", &[("NOTIFY_SOCKET", &path), ("WATCHDOG_USEC", usec)]);
+        assert_eq!(manager.hear(PATIENCE).as_deref(), Some("READY=1"), "{usec:?}");
+    }
+    let daemon = Daemon::start("");
+    assert!(daemon.status()["pollers"][0]["stuck"] == false);
+}
+
+/// A frame from one port to another, and back. What else there is, is skipped.
+fn both_ways(a: &mut Port, b: &mut Port, number: u8) {
+    let until_it_comes = |port: &mut Port, wanted: [u8; 60]| {
+        until("the frame comes", || receive(port, PATIENCE).as_deref() == Some(&wanted[..]));
+    };
+    send(a, &frame(ALL, A, number));
+    until_it_comes(b, frame(ALL, A, number));
+    send(b, &frame(ALL, B, number));
+    until_it_comes(a, frame(ALL, B, number));
+}
+
+const PORTS: &str = "[switch.lan0]\n[port.p]\nswitch = \"lan0\"\nkind = \"process\"\n";
+
+#[test]
+fn a_port_that_has_the_switch_fail_comes_back_with_its_counters_and_the_second_time_waits_for_the_administrator() {
+    let daemon = Failing::start(PORTS, &[]);
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    // One that is configured, and one that its client made.
+    for (name, gone) in [("p", "waiting"), ("q", "")] {
+        let (label, point) = (format!("lan0:{name}"), format!("lan0:{name}.collect"));
+        for time in [1, 2] {
+            let mut port = daemon.attach(&label).expect("once is forgiven");
+            send(&mut port, &frame(A, [2, 0, 0, 0, 0, 1], 0));
+            until("it is counted", || daemon.port(name)["in"]["frames"].as_u64() >= Some(1));
+            let _ = receive(&mut a, PATIENCE);
+            daemon.inject(&point, "panic");
+            send(&mut port, &frame(A, [2, 0, 0, 0, 0, 1], 1));
+            let why = why_ended(&mut port);
+            assert!(why.contains("a defect of Ringway") && why.contains("inject.rs:"), "{why}");
+            let state = if time == 1 { gone } else { "disabled" };
+            until("it is what it is to be", || daemon.port(name)["state"].as_str().unwrap_or("") == state);
+            if name == "p" {
+                assert!(
+                    daemon.port(name)["in"]["frames"].as_u64() >= Some(time),
+                    "counters stay: {}",
+                    daemon.port(name)
+                );
+            }
+            both_ways(&mut a, &mut b, time as u8);
+        }
+        let status = daemon.status();
+        assert_eq!(
+            (&status["faults"][0]["port"], &status["faults"][0]["reason"]),
+            (&name.into(), &"internal_error".into())
+        );
+        let refused = daemon.attach(&label).expect_err("it is disabled").to_string();
+        assert!(
+            refused.contains("is disabled") && refused.contains(&format!("ringway port enable {label}")),
+            "{refused}"
+        );
+        assert!(daemon.say(&["status"]).out.contains(&format!("ringway port enable {label}")));
+        assert!(daemon.log().contains(&format!("port {label} is disabled")), "{}", daemon.log());
+    }
+    let metrics = daemon.metrics();
+    for line in [
+        "ringway_port_disabled{switch=\"lan0\",port=\"p\"} 1",
+        "ringway_port_disabled{switch=\"lan0\",port=\"a\"} 0",
+        "ringway_port_faults_total{switch=\"lan0\",port=\"p\",reason=\"internal_error\"} 2",
+        "ringway_faults_total{reason=\"internal_error\",place=\"crates/control/src/inject.rs:",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    // A reload alone does not enable it, whatever it makes of the port.
+    for config in [PORTS.to_owned(), PORTS.replace("lan0", "lan1"), format!("{PORTS}weight = 2\n")] {
+        std::fs::write(daemon.path("new.toml"), &config).unwrap();
+        std::fs::rename(daemon.path("new.toml"), daemon.path("c.toml")).unwrap();
+        let before = daemon.log();
+        daemon.signal(Signal::HUP);
+        let reloaded = if config == PORTS { "waits" } else { "changes" };
+        until(reloaded, || {
+            config == PORTS || daemon.port("p")["switch"] == if config.contains("lan1") { "lan1" } else { "lan0" }
+        });
+        assert_eq!(daemon.port("p")["state"], "disabled", "{config}: {before}");
+    }
+    assert_eq!(daemon.say(&["port", "enable", "p"]).out, "enabled port p\n");
+    assert_eq!(daemon.port("p")["state"], "waiting");
+    drop(daemon.attach("lan0:p").expect("it is enabled"));
+    assert_eq!(daemon.run(&["port", "enable", "p"]), Some(0), "it is enabled already");
+    assert_eq!(daemon.run(&["port", "enable", "nobody"]), Some(2));
+    // What is deleted is forgotten.
+    assert_eq!(daemon.run(&["port", "del", "lan0:q"]), Some(0));
+    assert_eq!(daemon.port("q"), Value::Null);
+    drop(daemon.attach("lan0:q").expect("it is another port"));
+    both_ways(&mut a, &mut b, 9);
+}
+
+fn drive(daemon: &Failing, socket: &str) -> Option<VirtioEndpoint<Split>> {
+    VirtioEndpoint::attach(&daemon.path("run").join(socket), &VirtioOptions::default()).ok()
+}
+
+fn say(guest: &mut impl Endpoint, number: u8) {
+    let sent = frame(ALL, A, number);
+    assert!(guest.tx_push(sent.len(), |bytes| bytes.copy_from_slice(&sent)));
+    guest.tx_flush();
+}
+
+#[test]
+fn a_virtual_machines_port_is_made_anew_at_once_and_the_second_time_its_socket_is_gone_until_it_is_enabled() {
+    let config = "[switch.lan0]\n[port.vm]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n";
+    let daemon = Failing::start(config, &[]);
+    let mut client = daemon.attach("lan0:client").unwrap();
+    for state in ["waiting", "disabled", "waiting"] {
+        let mut guest = None;
+        until("a front end is let in", || {
+            guest = guest.take().or_else(|| drive(&daemon, "vm.sock"));
+            guest.is_some()
+        });
+        let mut guest = guest.expect("just so");
+        say(&mut guest, 1);
+        assert_eq!(receive(&mut client, PATIENCE).as_deref(), Some(&frame(ALL, A, 1)[..]));
+        daemon.inject("lan0:vm.collect", "panic");
+        say(&mut guest, 2);
+        daemon.until_state("vm", state);
+        if state == "disabled" {
+            assert!(!daemon.path("run/vm.sock").exists());
+            assert_eq!(daemon.say(&["port", "enable", "vm"]).out, "enabled port vm\n");
+            assert_eq!(daemon.port("vm")["state"], "waiting");
+        }
+    }
+    assert!(daemon.port("vm")["in"]["frames"].as_u64() >= Some(3), "counters stay");
+}
+
+/// How long a refusal says that a client is to wait.
+fn wait_of(refusal: &str) -> Duration {
+    let ms = refusal.split("attach again in ").nth(1).and_then(|rest| rest.split(" ms").next());
+    Duration::from_millis(ms.and_then(|ms| ms.parse().ok()).unwrap_or_else(|| panic!("{refusal}")))
+}
+
+/// Clients that are refused with these words, and let in when they have waited for as long as these say. How long.
+fn attach_after<const N: usize>(daemon: &Failing, names: [&str; N], words: &str) -> ([Port; N], [Duration; N]) {
+    let began = Instant::now();
+    let waits = names.map(|name| {
+        let refusal = daemon.attach(name).expect_err("it is refused at first").to_string();
+        assert!(refusal.contains(name) && refusal.contains(words), "{refusal}");
+        wait_of(&refusal)
+    });
+    let ports = names.map(|name| attach_at_last(daemon, name));
+    // What is said is rounded up to whole milliseconds.
+    let waited = began.elapsed() + Duration::from_millis(1);
+    assert!(waits.iter().all(|wait| waited >= *wait), "{waited:?} of {waits:?}");
+    (ports, waits)
+}
+
+/// A client that tries until it is let in.
+fn attach_at_last(daemon: &Failing, name: &str) -> Port {
+    let mut port = None;
+    until("it is let in", || {
+        port = daemon.attach(name).ok();
+        port.is_some()
+    });
+    port.expect("just so")
+}
+
+#[test]
+fn a_receiver_that_comes_back_at_once_cannot_have_its_senders_disabled_and_pauses_as_they_do() {
+    let config = format!("{PORTS}[port.vm]\nswitch = \"lan0\"\nkind = \"vhost-user\"\n");
+    let daemon = Failing::start(&config, &[]);
+    // One is configured, one was made by its client; the third is to hear of nothing.
+    let mut bystanders = (daemon.attach("lan0:x").unwrap(), daemon.attach("lan0:y").unwrap());
+    let (mut sender, mut receiver) = (daemon.attach("lan0:p").unwrap(), daemon.attach("lan0:r").unwrap());
+    for pause in [1, 2, 4] {
+        daemon.inject("lan0:r.deliver", "panic");
+        send(&mut sender, &frame(ALL, A, 1));
+        let [why, whose] = [&mut receiver, &mut sender].map(why_ended);
+        assert!(why.contains("gave frames to the port"), "{why}");
+        assert!(whose.contains("gave frames of the port to another"), "{whose}");
+        daemon.until_state("p", "paused");
+        let detail = daemon.port("p")["detail"].to_string();
+        assert!(detail.contains("gave frames of the port") && detail.contains("it works again in "), "{detail}");
+        assert!(daemon.say(&["status"]).out.contains("it works again in "));
+        let (again, waits) = attach_after(&daemon, ["lan0:r", "lan0:p"], " pauses: attach again in ");
+        [receiver, sender] = again;
+        let most = Duration::from_secs(pause);
+        assert!(waits.iter().all(|wait| *wait <= most), "{waits:?} of {most:?}");
+        for name in ["p", "r"] {
+            assert!(daemon.log().contains(&format!("port lan0:{name} pauses for {pause}s")), "{}", daemon.log());
+        }
+        both_ways(&mut bystanders.0, &mut bystanders.1, pause as u8);
+    }
+    assert_eq!(daemon.port("p")["faults"]["internal_error"], 3);
+    assert_eq!(daemon.port("p")["state"], "up");
+    // A virtual machine's socket comes back by itself.
+    for pause in [1, 2] {
+        let mut guest = None;
+        until("a front end is let in", || {
+            guest = guest.take().or_else(|| drive(&daemon, "vm.sock"));
+            guest.is_some()
+        });
+        let mut guest = guest.expect("just so");
+        say(&mut guest, 1);
+        until("it is heard", || daemon.port("vm")["in"]["frames"].as_u64() >= Some(pause));
+        daemon.inject("lan0:vm.deliver", "panic");
+        let began = Instant::now();
+        send(&mut bystanders.0, &frame(ALL, A, 2));
+        why_ended(&mut bystanders.0);
+        daemon.until_state("vm", "paused");
+        assert!(!daemon.path("run/vm.sock").exists());
+        daemon.until_state("vm", "waiting");
+        assert!(began.elapsed() >= Duration::from_secs(pause), "{:?}", began.elapsed());
+        bystanders.0 = attach_at_last(&daemon, "lan0:x");
+    }
+    // An administrator need not wait.
+    assert!(daemon.metrics().contains("ringway_port_paused{switch=\"lan0\",port=\"p\"} 0"));
+    daemon.inject("lan0:p.deliver", "panic");
+    send(&mut bystanders.0, &frame(ALL, A, 3));
+    why_ended(&mut sender);
+    daemon.until_state("p", "paused");
+    assert!(daemon.metrics().contains("ringway_port_paused{switch=\"lan0\",port=\"p\"} 1"));
+    assert_eq!(daemon.say(&["port", "enable", "p"]).out, "enabled port p\n");
+    drop(daemon.attach("lan0:p").expect("its pause has ended"));
+}
+
+#[test]
+fn a_client_that_has_the_switch_fail_under_ever_new_names_is_let_in_less_and_less() {
+    let daemon = Failing::start(&format!("{PORTS}[switch.lan1]\n"), &[]);
+    let refused = "is not configured: attach again in";
+    let mut waits = Vec::new();
+    for number in 0..6 {
+        let name = format!("lan0:n{number}");
+        let mut port = if number < 4 {
+            daemon.attach(&name).expect("each name is another port")
+        } else {
+            let ([port], [wait]) = attach_after(&daemon, [&name], refused);
+            waits.push(wait);
+            port
+        };
+        daemon.inject(&format!("{name}.collect"), "panic");
+        send(&mut port, &frame(ALL, A, 0));
+        why_ended(&mut port);
+        until("it is known", || daemon.status()["faults"].as_array().is_some_and(|faults| faults.len() == number + 1));
+    }
+    assert!(waits[0] <= Duration::from_secs(1) && waits[1] <= Duration::from_secs(2), "{waits:?}");
+    let refusal = daemon.attach("lan0:n9").expect_err("refused").to_string();
+    assert!(refusal.contains(refused) && refusal.contains("when it served ports that clients made"), "{refusal}");
+    assert!(daemon.log().contains("no further ports are made on switch lan0 for 4s"), "{}", daemon.log());
+    drop(daemon.attach("lan0:p").expect("it is configured"));
+    drop(daemon.attach("lan1:n9").expect("another switch"));
+    // New switches are no way around it.
+    for number in 0..4 {
+        let name = format!("new{number}:p");
+        let mut port = daemon.attach(&name).expect("each is another switch");
+        daemon.inject(&format!("{name}.collect"), "panic");
+        send(&mut port, &frame(ALL, A, 0));
+        why_ended(&mut port);
+        until("it is known", || daemon.status()["faults"].as_array().is_some_and(|all| all.len() == number + 7));
+    }
+    let refusal = daemon.attach("new9:p").expect_err("refused").to_string();
+    assert!(refusal.contains(refused), "{refusal}");
+}
+
+#[test]
+fn a_panic_while_a_nic_is_set_or_a_front_end_closed_costs_its_port_alone() {
+    let config = "[switch.lan0]\n[port.vm]\nswitch = \"lan0\"\nkind = \"e1000\"\n";
+    let mut daemon = Failing::start(config, &[]);
+    let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
+    daemon.inject("set-nic", "panic");
+    assert_eq!(daemon.run(&["port", "set", "vm", "link=down"]), Some(0));
+    until("the port has a fault", || daemon.port("vm")["faults"]["internal_error"] == 1);
+    daemon.until_state("vm", "waiting");
+    assert_eq!(daemon.port("vm")["e1000"]["link"], "down", "it was made anew as it is to be");
+    both_ways(&mut a, &mut b, 1);
+    daemon.inject("close", "panic");
+    assert_eq!(daemon.run(&["port", "del", "vm"]), Some(0));
+    until("it is logged", || daemon.log().contains("when it closed the front end of port lan0:vm"));
+    assert_eq!(daemon.ended(), None);
+    both_ways(&mut a, &mut b, 2);
+    // Pollers that do not end have the inputs of ports: those would only look alive.
+    daemon.inject("end-pollers", "panic");
+    std::fs::write(daemon.path("c.toml"), "[engine]\nidle = \"sleep\"\n[switch.lan0]\n").unwrap();
+    daemon.signal(Signal::HUP);
+    daemon.must_end("pollers could not be ended");
+}
+
+#[test]
+fn whatever_keeps_the_ports_threads_waiting_the_daemon_answers_and_ends() {
+    for kind in ["vhost-user", "e1000"] {
+        let (manager, path) = Manager::bind();
+        let config = format!("[switch.lan0]\n[port.vm]\nswitch = \"lan0\"\nkind = \"{kind}\"\n");
+        let mut daemon = Failing::start(&config, &[("NOTIFY_SOCKET", &path), ("WATCHDOG_USEC", "200000")]);
+        let socket = daemon.path("run/vm.sock");
+        let mut client = daemon.attach("lan0:client").unwrap();
+        let mut virtio = (kind == "vhost-user").then(|| drive(&daemon, "vm.sock").unwrap());
+        let mut nic = (kind == "e1000").then(|| E1000Endpoint::attach(&socket, &E1000Options::default()).unwrap());
+        let mut talk = |number| {
+            virtio.iter_mut().for_each(|guest| say(guest, number));
+            nic.iter_mut().for_each(|guest| say(guest, number));
+        };
+        talk(1);
+        assert!(receive(&mut client, PATIENCE).is_some());
+        daemon.until_state("vm", "up");
+        // The poller has the port's ring, and does not get on: as where the guest has it touch memory that does not come.
+        daemon.inject("lan0:vm.collect", "stall");
+        talk(2);
+        until("the poller is stuck", || daemon.log().contains("poller 0 is stuck"));
+        assert_eq!(daemon.port("vm")["state"], "up", "as it was seen last");
+        if kind == "e1000" {
+            for link in ["link=down", "link=up"] {
+                assert_eq!(daemon.run(&["port", "set", "vm", link]), Some(0), "{}", daemon.log());
+            }
+        }
+        assert_eq!(daemon.status()["pollers"][0]["stuck"], true);
+        let other = daemon.attach("lan0:other").expect("clients are let in");
+        assert_eq!(daemon.run(&["port", "add", "vm2", "switch=lan0", &format!("kind={kind}")]), Some(0));
+        assert_eq!(daemon.run(&["port", "del", "vm"]), Some(0));
+        assert_eq!(daemon.port("vm"), Value::Null);
+        drop(other);
+        until("a client may go", || daemon.port("other").is_null());
+        daemon.signal(Signal::TERM);
+        until("it ends", || daemon.ended().is_some());
+        drop(manager);
+    }
+}

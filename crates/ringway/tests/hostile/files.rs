@@ -1,0 +1,82 @@
+//! Files beside messages that want none: closing them lasts as long as their sender likes (SO_LINGER).
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use ringway_abi::attach::Request;
+use ringway_client::Shape;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    connect, send, sendmsg, socket_with, sockopt,
+};
+
+use crate::scene::Scene;
+use crate::support::until;
+
+/// Sends a file whose last close waits for an hour, which is then the receiver's to do, or refused by the kernel. The peer of the
+/// file's connection.
+fn send_lingering(to: impl AsFd, bytes: &[u8]) -> TcpStream {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+    let socket = TcpStream::connect(listener.local_addr().expect("an address")).expect("a connection");
+    let (peer, _) = listener.accept().expect("a connection");
+    while send(&socket, &[0; 65_536], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).is_ok() {}
+    sockopt::set_socket_linger(&socket, Some(Duration::from_secs(3600))).expect("an option");
+    let files = [socket.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    assert!(beside.push(SendAncillaryMessage::ScmRights(&files)));
+    let sent = sendmsg(to, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL);
+    if sent.is_err() {
+        // Refused: closed here without waiting.
+        sockopt::set_socket_linger(&socket, None).expect("an option");
+    }
+    peer
+}
+
+#[test]
+fn files_beside_frames_of_a_stream_hold_up_no_poller() {
+    let scene = Scene::start_with("[switch.lan0]\n[port.evil]\nswitch = \"lan0\"\nkind = \"stream\"\n");
+    let socket = scene.daemon.runtime_dir().join("evil.sock");
+    // Read by the poller, and never read, as the connection ends first.
+    for length in [60u32, u32::MAX] {
+        let stream = UnixStream::connect(&socket).expect("a port listens");
+        until("it is served", || scene.daemon.port("evil")["state"] == "up");
+        let _ = send(&stream, &length.to_be_bytes(), SendFlags::NOSIGNAL);
+        let peers = [(); 3].map(|()| send_lingering(&stream, &[2; 60]));
+        scene.bystanders.go_on(2000);
+        drop((stream, peers));
+        until("the port waits again", || scene.daemon.port("evil")["state"] == "waiting");
+    }
+    scene.end();
+}
+
+#[test]
+fn files_beside_requests_hold_up_no_other_client() {
+    let scene = Scene::start();
+    let attach = SocketAddrUnix::new(scene.daemon.runtime_dir().join("attach.sock")).expect("a path");
+    let connection = || -> OwnedFd {
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket");
+        connect(&socket, &attach).expect("the daemon listens");
+        socket
+    };
+    let request = Request { switch: "lan0".into(), port: "evil".into(), shape: Shape::default() }.encode();
+    // With what is no request, with one, and behind one whose connection is ended for saying more.
+    let peers = [&b"x"[..], &request, &request].map(|bytes| {
+        let socket = connection();
+        let peers = [(); 3].map(|()| send_lingering(&socket, bytes));
+        let attached = scene.attach("other");
+        drop(attached);
+        until("it is gone", || scene.daemon.port("other").is_null());
+        drop(socket);
+        peers
+    });
+    scene.bystanders.go_on(500);
+    drop(peers);
+    until("all are gone", || scene.daemon.port("evil").is_null());
+    scene.end();
+}

@@ -1,0 +1,191 @@
+//! Whose time a pass takes.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use ringway_memory::Mapping;
+
+use crate::testing::{Lan, Offer, Plan, frame, mac};
+use crate::{
+    Asked, Batch, Bell, Counters, Discarded, Examined, Frames, Given, Input, Mac, Member, News, Output, Port,
+    PortFault, Spent, Time, pass,
+};
+
+thread_local! {
+    static NOW: Cell<u64> = const { Cell::new(1) };
+}
+
+fn now() -> u64 {
+    NOW.get()
+}
+
+fn spend(nanoseconds: u64) {
+    NOW.set(NOW.get() + nanoseconds);
+}
+
+/// A source whose memory takes time, and changes as soon as it was collected from.
+struct Costly<'a> {
+    offer: &'a mut Offer,
+    collect: u64,
+    release: u64,
+}
+
+impl Input for Costly<'_> {
+    fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+        spend(self.collect);
+        self.offer.collect(batch)
+    }
+
+    fn release(&mut self) {
+        spend(self.release);
+        self.offer.release();
+    }
+
+    fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
+        spend(self.collect);
+        self.offer.discard(most)
+    }
+
+    fn pending(&mut self) -> bool {
+        self.offer.pending()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.offer.arm()
+    }
+
+    fn disarm(&mut self) {}
+}
+
+/// A receiver whose memory takes time: `.0` to deliver to, `.1` to be asked whether it wants a call.
+struct CostlyTo(u64, u64);
+
+impl Output for CostlyTo {
+    fn deliver(&mut self, frames: Frames<'_, '_>, counters: &Counters) -> Result<(), PortFault> {
+        spend(self.0);
+        frames.for_each(|frame| counters.add_out(1, frame.len() as u64));
+        Ok(())
+    }
+}
+
+impl Bell for CostlyTo {
+    fn ring(&self, _: News) -> Asked {
+        spend(self.1);
+        Asked::Unwanted
+    }
+}
+
+/// A switch whose port `n` takes 100 * n ns to be delivered to, and n to be rung at.
+fn lan(ports: u16) -> Lan {
+    let change = |member: Member| {
+        let cost = u64::from(member.owner.index());
+        let costly = || Box::new(CostlyTo(100 * cost, cost));
+        Member { port: Arc::new(Port::new("p", costly(), costly())), ..member }
+    };
+    Plan { change: Box::new(change), ..Plan::new(ports) }.map()
+}
+
+#[test]
+fn each_port_is_told_what_it_took_of_a_pass() {
+    let (mut lan, area) = (lan(4), Mapping::private(Examined::AREA).expect("memory"));
+    for (to, len) in [(2, 60), (3, 1514), (2, 700)] {
+        lan.offers[0].put(&frame(mac(to), mac(0), len, 0), &[]);
+    }
+    let mut costly = Costly { offer: &mut lan.offers[0], collect: 7000, release: 50 };
+    let mut input = Examined::new(&mut costly, &area, now);
+    lan.work.examine(true);
+    let time = Time { read: now, ..Time::at_second(1) };
+    let member = lan.switch.member(0).expect("a port");
+    assert_eq!(pass(&lan.switch, member, &mut input, &mut lan.work, &time).frames, 3);
+    assert_eq!(input.spent(), Spent { nanoseconds: 7050, frames: 3, bytes: 60 + 1514 + 700 });
+    let given = |port, nanoseconds, frames, bytes| Given { port, spent: Spent { nanoseconds, frames, bytes } };
+    assert_eq!(lan.work.given(), [given(2, 202, 2, 760), given(3, 303, 1, 1514), given(0, 0, 0, 0)]);
+
+    // A visit begins anew; a pass that is not examined notes nothing.
+    lan.work.examine(true);
+    assert_eq!(lan.work.given(), []);
+    lan.work.examine(false);
+    lan.send(0, &[frame(mac(2), mac(0), 60, 0)]);
+    assert_eq!(lan.work.given(), []);
+}
+
+#[test]
+fn what_a_client_does_to_its_memory_meanwhile_does_not_reach_who_is_delivered_to() {
+    /// Changes all of the client's memory when the batch is complete.
+    struct Changing<'a, 'b>(Examined<'a>, &'b Mapping);
+    impl Input for Changing<'_, '_> {
+        fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
+            let collected = self.0.collect(batch);
+            let memory = self.1.whole();
+            assert!(memory.write(&vec![0xee; memory.len()]));
+            collected
+        }
+        fn release(&mut self) {
+            self.0.release();
+        }
+        fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
+            self.0.discard(most)
+        }
+        fn pending(&mut self) -> bool {
+            self.0.pending()
+        }
+        fn arm(&mut self) -> bool {
+            self.0.arm()
+        }
+        fn disarm(&mut self) {}
+    }
+
+    let (mut lan, area) = (Plan::new(2).map(), Mapping::private(Examined::AREA).expect("memory"));
+    // In one piece and in many; the head alone, and more.
+    let pieces: [&[usize]; 6] = [&[], &[14, 50], &[128], &[1, 1, 1, 1, 1, 1, 200], &[200, 300, 1], &[127, 2]];
+    // Short ones behind long ones, too.
+    let lengths = [60, 127, 128, 129, 700, 1514, 9000, 700, 129, 128, 60];
+    let sent: Vec<Vec<u8>> = lengths
+        .iter()
+        .flat_map(|&len| pieces.iter().map(move |pieces| (len, *pieces)))
+        .enumerate()
+        .map(|(number, (len, pieces))| {
+            let frame = frame(mac(1), mac(0), len, number as u32);
+            lan.offers[0].put(&frame, pieces);
+            frame
+        })
+        .collect();
+    let memory = Arc::clone(&lan.offers[0].memory);
+    let examined = Examined::new(&mut lan.offers[0], &area, now);
+    let mut input = Changing(examined, &memory);
+    let member = lan.switch.member(0).expect("a port");
+    let passed = pass(&lan.switch, member, &mut input, &mut lan.work, &Time::at_second(1));
+    assert_eq!(passed.frames, sent.len() as u64);
+    assert_eq!(lan.received(1), sent);
+}
+
+#[test]
+fn a_full_batch_fits_into_the_area() {
+    let area = Mapping::private(Examined::AREA).expect("memory");
+    let mut lan = Plan { bytes: 4 << 20, ..Plan::new(2) }.map();
+    for number in 0..60 {
+        lan.offers[0].put(&frame(mac(1), mac(0), 64 << 10, number), &[40_000, 10]);
+    }
+    let memory = Arc::clone(&lan.offers[0].memory);
+    let mut input = Examined::new(&mut lan.offers[0], &area, now);
+    let member = lan.switch.member(0).expect("a port");
+    let passed = pass(&lan.switch, member, &mut input, &mut lan.work, &Time::at_second(1));
+    assert!(passed.frames >= 32, "{passed:?}");
+    drop(memory);
+    for (number, bytes) in lan.received(1).iter().enumerate() {
+        assert_eq!(*bytes, frame(mac(1), mac(0), 64 << 10, number as u32));
+    }
+}
+
+#[test]
+fn flooded_frames_are_told_apart_by_receiver() {
+    let mut lan = lan(5);
+    lan.work.examine(true);
+    lan.offers[1].put(&frame(Mac::BROADCAST, mac(1), 60, 0), &[]);
+    let time = Time { read: now, ..Time::at_second(1) };
+    let member = lan.switch.member(1).expect("a port");
+    pass(&lan.switch, member, &mut lan.offers[1], &mut lan.work, &time);
+    let given: Vec<(u16, u64)> = lan.work.given().iter().map(|given| (given.port, given.spent.nanoseconds)).collect();
+    // The last is the source, of which is asked whether it wants a call, too.
+    assert_eq!(given, [(0, 0), (2, 202), (3, 303), (4, 404), (1, 1)]);
+}
