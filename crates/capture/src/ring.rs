@@ -8,8 +8,8 @@
 //!
 //! A writer reserves a record's place by moving `reserved`, fills it, and writes its first word last: a record whose first
 //! word is 0 is not there yet. The reader zeroes what it has taken before it moves `freed`, so that this is true of every
-//! place that can be reserved. A place that is dropped unwritten, by a panic, is shown to the reader as one to skip. A record never crosses the end of the memory: one that would is put at the beginning,
-//! behind a record of nothing.
+//! place that can be reserved. A place that is dropped unwritten, by a panic, is shown to the reader as one to skip. A record
+//! never crosses the end of the memory: one that would is put at the beginning, behind a record of nothing.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -62,8 +62,15 @@ impl Ring {
             let skipped = if stride > to_end { to_end } else { 0 };
             let after = at + skipped + stride;
             // Acquire: what was freed has been zeroed.
-            if after - self.freed.load(Ordering::Acquire) > self.size {
-                return None;
+            let freed = self.freed.load(Ordering::Acquire);
+            match after.checked_sub(freed) {
+                // Other writers have reserved, and the reader has freed, beyond `after` since `at` was read.
+                None => {
+                    at = self.reserved.load(Ordering::Relaxed);
+                    continue;
+                }
+                Some(used) if used > self.size => return None,
+                Some(_) => {}
             }
             match self.reserved.compare_exchange_weak(at, after, Ordering::Relaxed, Ordering::Relaxed) {
                 Err(now) => at = now,

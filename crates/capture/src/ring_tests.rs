@@ -77,10 +77,10 @@ fn what_is_reserved_and_not_written_yet_holds_back_what_comes_after_it() {
 fn several_writers_and_a_reader_lose_and_tear_nothing() {
     const EACH: u32 = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
     let (ring, failed) = (Ring::new(1 << 14).unwrap(), AtomicBool::new(false));
+    let (ring, failed) = (&ring, &failed);
     std::thread::scope(|scope| {
-        for writer in 0..3u32 {
-            let (ring, failed) = (&ring, &failed);
-            scope.spawn(move || {
+        let write = |writer: u32| {
+            move || {
                 for number in 0..EACH {
                     let len = 8 + (number as usize * 13 + writer as usize) % 400;
                     while !put(ring, writer << 24 | number, len) {
@@ -90,13 +90,16 @@ fn several_writers_and_a_reader_lose_and_tear_nothing() {
                         std::thread::yield_now();
                     }
                 }
-            });
-        }
+            }
+        };
+        let writers = [0, 1, 2].map(|writer| scope.spawn(write(writer)));
         let mut next = [0; 3];
-        // A reader that panics must not leave the writers waiting for it.
+        // A reader that panics must not leave the writers waiting for it, nor a writer that panics the reader.
         let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             while next.iter().sum::<u32>() < 3 * EACH {
-                let Some(number) = take(&ring) else {
+                let have_ended = writers.iter().all(|writer| writer.is_finished());
+                let Some(number) = take(ring) else {
+                    assert!(!have_ended, "the writers have ended, and only {next:?} of {EACH} records each are there");
                     std::thread::yield_now();
                     continue;
                 };
