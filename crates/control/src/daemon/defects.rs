@@ -1,7 +1,7 @@
 //! Ports at which Ringway itself failed (`internal_error`): they are closed and opened again.
 //!
 //! The data path notes a role with each panic (`switch/src/defect.rs`), and the role decides what follows
-//! ([`Role::is_own_doing`]):
+//! (`Role::is_own_doing`):
 //! - Only the port's own client can have caused the failure: a second time within a minute, the port stays disabled until an
 //!   administrator enables it.
 //! - The sender or the receiver can have caused the failure, while one was given the other's frames: no port is disabled,
