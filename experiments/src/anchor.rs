@@ -1,11 +1,11 @@
-//! The yardstick: a bare single-producer single-consumer ring between the same two cores, handing over one copied frame.
+//! The anchor: a bare single-producer single-consumer ring between the same two cores that hands over one copied frame.
 //!
 //! 256 slots of whole cache lines. The producer copies a frame's lines from its private memory into the next slot, with a
 //! sequence number and the length in the first line, and publishes its index every [`BATCH`] frames. The consumer checks
-//! number and length of every frame, which is all it reads of it (as the generator's sink does), and gives the slots back
-//! every [`BATCH`] frames. Both keep a cached copy of the other's index and read the shared one only when the cached one
+//! number and length of every frame and reads nothing else of the frame (as the generator's sink does), and gives the slots
+//! back every [`BATCH`] frames. Both keep a cached copy of the other's index and read the shared one only when the cached one
 //! is used up. There is no lookup, no descriptor, no notification: no switch that copies once can be faster, so a switch's
-//! rate is stated as a fraction of it.
+//! rate is stated as a fraction of the anchor's.
 
 use std::cell::UnsafeCell;
 use std::io;

@@ -1,4 +1,4 @@
-//! Figures made of what the windows of another figure counted beside it.
+//! Figures made of counts that the windows of another figure took beside it.
 
 use std::cell::RefCell;
 use std::rc::Rc;

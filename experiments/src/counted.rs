@@ -1,5 +1,5 @@
-//! A limit beyond what can be copied here: frames that pass it are then dropped unread, as a `map` switch knows no port for them,
-//! and what passed is read from the limit's own counters, by the daemon's clock.
+//! Limits beyond the rates that can be copied here: a `map` switch that knows no port for the frames drops those that pass
+//! the limit unread. The limit's own counters, by the daemon's clock, tell what passed.
 
 use std::io;
 use std::time::{Duration, Instant};

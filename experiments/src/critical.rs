@@ -1,4 +1,4 @@
-//! The critical rate: the highest at which a receiver still gets what it is offered (Maffione, section 3.1.2).
+//! The critical rate: the highest rate at which a receiver still gets all offered frames (Maffione, section 3.1.2).
 
 use std::io;
 

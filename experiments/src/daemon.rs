@@ -1,4 +1,4 @@
-//! A Ringway daemon of our own, started from this program with a configuration made for the experiment.
+//! A Ringway daemon of the experiment's own, started from this program with a configuration made for the experiment.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};

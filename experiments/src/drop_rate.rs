@@ -1,6 +1,7 @@
-//! VALE, section 5.1, footnote 6: how fast the switch drops, against how fast it forwards.
+//! VALE, section 5.1, footnote 6: the rate at which the switch drops, against the rate at which it forwards.
 //!
-//! Dropped are frames above a limit (of which a few pass), frames between two isolated ports, and frames to an address a `map` switch does not know. Counted is what the switch took.
+//! Dropped frames are frames above a limit (a few of them pass), frames between two isolated ports, and frames to an address
+//! that a `map` switch does not know. The count is that of frames that the switch took.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! Forwarding between two e1000 ports with our own driver at each, by when it touches registers, beside the virtio-net driver
-//! between two vhost-user ports of the same switch.
+//! Forwarding between two e1000 ports with our own driver at each, by when the driver touches registers, beside the
+//! virtio-net driver between two vhost-user ports of the same switch.
 
 use std::io;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! How many frames a guest's driver takes each time it polls its NIC (NAPI), as its kernel counts them.
+//! Frames that a guest's driver takes each time it polls its NIC (NAPI), as the guest's kernel counts them.
 
 use std::io;
 use std::time::Duration;

@@ -1,10 +1,11 @@
-//! The fairness paper's figures 6 to 10: what one sender that floods ports gets through to them, and what that costs.
+//! The fairness paper's figures 6 to 10: the frames that one flooding sender gets through to several ports, and their cost.
 //!
-//! Figures 6 and 7: the frames for 1, 2, 4 and 64 ports in turn, as fast as they go. Figures 8 and 9: 1 Gbit/s, as the paper's
-//! generator sends, to one port whose client sleeps until it is called, without a limit and with 24,000 frames a second: calls,
-//! and how long the poller is busy; beside them a sender that sends so many by itself; and the same with other limits. Figure
-//! 10 has instructions for each frame, in place of which stands the poller's time for each frame that was sent, calls and sleep
-//! included; `limit_cost` under callgrind gives instructions. All of it between process ports and between vhost-user ports.
+//! Figures 6 and 7: the frames for 1, 2, 4 and 64 ports in turn, as fast as possible. Figures 8 and 9: 1 Gbit/s, as the
+//! paper's generator sends, to one port whose client sleeps until it is called, without a limit and with 24,000 frames a
+//! second: calls, and the share of time that the poller is busy; beside them a sender that sends 24,000 frames by itself; and
+//! the same with other limits. Figure 10 has instructions for each frame; here stands the poller's time for each sent frame,
+//! calls and sleep included, and `limit_cost` under callgrind gives instructions. Everything is measured between process
+//! ports and between vhost-user ports.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,11 +1,12 @@
-//! What a neighbour that floods costs a victim: the round trips it gets done per second and their 99.9th percentile, alone and while
-//! a third port sends to a fourth: within its limit, above it, and without one.
+//! The cost of a flooding neighbour for a victim: the victim's round trips per second and their 99.9th percentile, alone and
+//! while a third port sends to a fourth: within its limit, above it, and without one.
 //!
-//! All four are one thread's, on the generator's core; the switch has the other. The victim sends a frame every so often, whether
-//! the last has come back or not, and the other end sends each back. Each is timed from when it was put into its ring, so that the
-//! generator is not what is measured. What the neighbour sends was written into its buffers once, and a look at its rings is
-//! bounded, so that a flood takes next to no time of the generator. A window is cut into slices, of which those in which the generator
-//! or the switch lost its core do not count: on a small machine that happens every few milliseconds.
+//! One thread on the generator's core drives all four ports; the switch has the other core. The victim sends a frame at fixed
+//! intervals, whether the last has come back or not, and the other end sends each frame back. Each round trip is timed from
+//! when the frame was put into its ring, so that the generator itself is not measured. The neighbour's frames were written
+//! into its buffers once, and a look at its rings is bounded, so that a flood takes next to no time of the generator. A
+//! window is cut into slices. Slices in which the generator or the switch lost its core do not count: on a small machine that
+//! happens every few milliseconds.
 
 use std::io;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Experiments: the papers' tables and figures, with their peers and plots.
 //!
 //! Every figure is made of short windows taken in turn (A B A B …), each between two probes of the distance of the two cores
-//! ([`placement`]), beside the rate of a bare ring ([`anchor`]) in the same round ([`trial`]). See [`EXPERIMENTS`] for what there is.
+//! ([`placement`]), beside the rate of the anchor ([`anchor`]) in the same round ([`trial`]). [`EXPERIMENTS`] lists them.
 
 pub mod anchor;
 pub mod beside;

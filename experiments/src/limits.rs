@@ -1,5 +1,5 @@
-//! What the experiments with limits have in common: ports that all send as fast as they can, by one thread, to one that receives,
-//! or to several.
+//! The common part of the experiments with limits: ports that one thread drives and that all send as fast as they can, to one
+//! receiver or to several.
 
 use std::cell::RefCell;
 use std::io;

@@ -1,4 +1,4 @@
-//! What a figure was measured on.
+//! The machine that a figure was measured on.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,4 +1,4 @@
-//! A network under test and what can be measured on it, whatever it is made of.
+//! A network under test, and the measurements that every kind of network allows.
 
 use std::io;
 use std::os::fd::BorrowedFd;

@@ -1,7 +1,7 @@
-//! Where the two cores are: the time one cache line takes from one to the other, measured around every window.
+//! The distance of the two cores: the time that one cache line takes from one to the other, measured around every window.
 //!
-//! On a virtual machine the placement of its CPUs changes from second to second, and with it every figure that has to do
-//! with two cores. A window counts only when the distance before it and after it is of the same [`Class`].
+//! On a virtual machine the placement of its CPUs changes from second to second, and with it every figure that involves two
+//! cores. A window counts only when the distance before it and after it is of the same [`Class`].
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,5 @@
-//! What policy costs frames that it lets pass: one sender to one receiver with nothing, with each part, and with all of it.
+//! The cost of policy for frames that it lets pass: one sender to one receiver with no policy, with each part, and with all
+//! of it.
 
 use std::io;
 

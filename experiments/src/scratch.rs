@@ -1,4 +1,4 @@
-//! A folder for sockets and configuration that is gone when it is dropped.
+//! A folder for sockets and configuration that is removed when the value is dropped.
 
 use std::io;
 use std::path::PathBuf;

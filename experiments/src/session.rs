@@ -1,4 +1,4 @@
-//! One run of `ringway bench`: what every experiment is given, and where its figures go.
+//! One run of `ringway bench`: the input of every experiment, and the place of its figures.
 
 use std::collections::BTreeSet;
 use std::io;

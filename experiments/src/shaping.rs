@@ -1,11 +1,11 @@
-//! How exact a rate limit is, against rate, frame size, number of limited ports and burst: the fairness paper's section 4.3, which
-//! has no figure of it. Beside `tc` (tbf and htb) on the devices of a Linux bridge and Open vSwitch's policer.
+//! The error of a rate limit, against rate, frame size, number of limited ports and burst (the fairness paper's section 4.3,
+//! which has no figure of it), beside `tc` (tbf and htb) on the devices of a Linux bridge and Open vSwitch's policer.
 //!
-//! The sender floods; what is more is dropped at it, or waits, or is dropped at the receiver. Burst is what 10 ms bring, 16 KiB
-//! at least. Windows in which no frame came for as long as a burst lasts do not count, of anybody: the generator or the switch
-//! had no core, and what came in that time beyond the burst no token bucket gives. Open vSwitch counts frames without their
-//! Ethernet header (14 bytes). No limit lets part of a frame pass, so that a window is wrong by up to one: each figure comes in
-//! per cent and in frames.
+//! The sender floods; the excess is dropped at the sender, or waits, or is dropped at the receiver. The burst is what 10 ms
+//! bring, 16 KiB at least. Windows in which no frame came for as long as a burst lasts do not count, for any switch: the
+//! generator or the switch had no core, and no token bucket gives more than a burst for that time. Open vSwitch counts frames
+//! without their Ethernet header (14 bytes). No limit lets part of a frame pass, so a window is wrong by up to one frame:
+//! each figure comes in per cent and in frames.
 
 use std::cell::RefCell;
 use std::io;

@@ -1,7 +1,7 @@
-//! Who gets how much of a port that several flood: the fairness paper's figures 6 and 7, with one receiver in place of the
-//! host, and ports that send frames of different sizes.
+//! Shares of a port that several senders flood: the fairness paper's figures 6 and 7, with one receiver in place of the host,
+//! and ports that send frames of different sizes.
 //!
-//! The receiver has a limit, or is merely slow: it takes so much a second and no more.
+//! The receiver has a limit, or is merely slow: it takes a fixed amount a second and no more.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What the experiments with virtual machines' ports have in common: two virtio-net drivers of our own in one thread, on a
+//! The common part of the experiments with virtual machines' ports: two virtio-net drivers of our own in one thread, on a
 //! switch with two vhost-user ports.
 
 use std::cell::RefCell;

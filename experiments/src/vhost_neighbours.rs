@@ -1,4 +1,4 @@
-//! What two virtual machines lose by a third that stands still, and by one that breaks the rules again and again.
+//! The loss of two virtual machines beside a third that stands still, and beside one that breaks the rules again and again.
 
 use std::any::Any;
 use std::io::{self, Read as _, Write as _};

@@ -1,7 +1,7 @@
-//! How often the switch and two drivers wake each other, per frame, under each idle policy: from a trickle to as much as goes.
+//! Calls and kicks per frame between the switch and two drivers, under each idle policy, from a trickle to saturation.
 //!
-//! The drivers are as a guest's: each sleeps until it is woken when it has nothing to do, and lets itself be told by event
-//! index. A wake-up of the switch is a kick (a VM exit where there is a VM), one of a driver is a call (an interrupt).
+//! The drivers behave as a guest's: each sleeps until it is woken when it has nothing to do, and asks for wake-ups by event
+//! index. A wake-up of the switch is a kick (a VM exit where there is a VM), a wake-up of a driver is a call (an interrupt).
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
-//! What the experiments with real guests have in common: two small virtual machines on a switch, with iperf3 between them.
+//! The common part of the experiments with real guests: two small virtual machines on a switch, with iperf3 between them.
 //!
-//! Nothing is pinned: guests, QEMU and the switch share the cores as the scheduler has it, as they do for a user without cores to
+//! Nothing is pinned: the scheduler distributes the cores between guests, QEMU and the switch, as for a user without cores to
 //! spare. While others are measured, the guests stand still.
 
 use std::cell::RefCell;

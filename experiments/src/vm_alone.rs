@@ -1,4 +1,4 @@
-//! How fast a guest's driver fills a ring whose device does nothing: what no device can exceed.
+//! The rate at which a guest's driver fills a ring whose device does nothing: no device can exceed it.
 
 use std::io;
 use std::thread;

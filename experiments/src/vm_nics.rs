@@ -1,4 +1,4 @@
-//! What the experiments with guests' NICs of several models have in common: one guest, and a thread of this program at the
+//! The common part of the experiments with guests' NICs of several models: one guest, and a thread of this program at the
 //! other end of its switch.
 //!
 //! Nothing is pinned, as in [`vm`](crate::vm). While others are measured, guests and switches stand still.

@@ -1,4 +1,4 @@
-//! A guest that receives: frames offered at a rate, and what its kernel takes of them.
+//! A guest that receives: frames offered at a rate, and the frames that its kernel takes.
 
 use std::io;
 use std::thread;

@@ -1,9 +1,9 @@
-//! The attach dialogue on `attach.sock`: one request, one reply, then silence until one side ends it.
+//! The attach dialogue on `attach.sock`: one request, one reply, then silence until one side ends the connection.
 //!
-//! The socket is `SOCK_SEQPACKET`, so a message is whole or refused. All numbers are little-endian. The reply to a
-//! granted request carries three descriptors: the client's memory (a memfd sealed against shrinking and growing), the
-//! eventfd the client writes to wake the switch (kick), and the one the switch writes to wake the client (call).
-//! When the switch ends a port it sends one more reply, with the reason, and closes.
+//! The socket is `SOCK_SEQPACKET`, so a message is complete or refused. All numbers are little-endian. The reply to a granted
+//! request carries three descriptors: the client's memory (a memfd sealed against shrinking, growing and further seals), the
+//! eventfd that the client writes to wake the switch (kick), and the eventfd that wakes the client (call). When the switch
+//! ends a port, the switch sends one more reply with the reason and closes the connection.
 
 use crate::layout::{Layout, LayoutError, Shape};
 

@@ -1,9 +1,9 @@
 //! The communication status block of a paravirtual e1000 (Maffione 2012, section 4.4.2; words as FreeBSD's if_lem driver has
-//! them): how far driver and device are, and which of them wants to be woken, in the guest's memory.
+//! them): the positions of driver and device, and which of them wants to be woken, in the guest's memory.
 //!
-//! As in [`crate::suppression`], whoever is to be woken says so and looks once more, and the other publishes, fences and then
-//! sees whether that is wanted: at least one of the two sees the other. A driver that does not fence between its tail and
-//! its look can lose a wake-up, as with any device.
+//! As in [`crate::suppression`], the side that wants to be woken says so and looks once more; the other side publishes,
+//! fences and then reads the wish: at least one of the two sees the other. loom checks this handshake (`tests/loom_csb.rs`).
+//! A driver that does not fence between its tail and its look can lose a wake-up, as with any device.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering, fence};

@@ -9,15 +9,18 @@
 //! | 2 | client | `rx.head`, `rx.wish` |
 //! | 3 | switch | `rx.tail`, `rx.wish` |
 //!
-//! `head` and `tail` are slot numbers with netmap's meaning: on transmit the client fills slots from `head` up to
-//! `tail`, on receive it reads them from `head` up to `tail`; it moves `head`, the switch moves `tail`.
+//! `head` and `tail` are slot numbers with netmap's meaning: on transmit the client fills slots from `head` up to `tail`, on
+//! receive the client reads them from `head` up to `tail`; the client moves `head`, the switch moves `tail`.
 //!
-//! A *wish* is VPE's flag: "wake me when you move your index". It is a number: 0 means that its writer is awake and
-//! watches the memory; any other value asks for one wake-up, and a new value asks for another. The waker remembers the
-//! last wish it granted, so that it neither writes to the other side's line nor wakes twice.
+//! A *wish* is VPE's flag: "wake me when you move your index". It is a number: 0 means that its writer is awake and watches
+//! the memory; any other value asks for one wake-up, and a new value asks for another. The waker remembers the last wish that
+//! it granted, so that it neither writes to the other side's line nor wakes twice.
 //!
-//! The race between "no work, I sleep" and "here is work, are you asleep?" is settled by both sides doing store,
-//! full fence, load, as [`Wish::make`] and [`granted`] do: at least one of the two sees the other.
+//! Both sides settle the race between "no work, I sleep" and "here is work, are you asleep?" by store, full fence, load, as
+//! [`Wish::make`] and [`granted`] do: at least one of the two sees the other. loom checks this handshake
+//! (`tests/loom_doorbell.rs`).
+//!
+//! The doorbell is in the client's memfd, shifted by a colour per client (`docs/decisions/doorbell-page.md`).
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, Ordering, fence};

@@ -1,4 +1,4 @@
-//! Where everything is in a client's memory (`sys/net/netmap.h`, `struct netmap_if` and `struct netmap_ring`).
+//! The places of all parts in a client's memory (`sys/net/netmap.h`, `struct netmap_if` and `struct netmap_ring`).
 
 use crate::doorbell::PAIR_BYTES;
 use crate::slot::SLOT_BYTES;

@@ -1,4 +1,4 @@
-//! What a process port's client and the switch share.
+//! The interface between a process port's client and the switch.
 //!
 //! ```text
 //! attach.sock (SOCK_SEQPACKET)            one sealed memfd per client
@@ -14,10 +14,10 @@
 //!                                         +--------------------+
 //! ```
 //!
-//! The layout of `netmap_if`, `netmap_ring` and `netmap_slot` is netmap's own ABI, version 14, so that programs written
-//! for netmap find what they expect. netmap's kernel looks at `head` and `cur` only inside a system call; here no
-//! system call is made, so what the two sides tell each other goes through the [`doorbell`] instead: a client's
-//! library copies `head` there and `tail` from there, which is what `NIOCTXSYNC` and `NIOCRXSYNC` do.
+//! The layout of `netmap_if`, `netmap_ring` and `netmap_slot` is netmap's own ABI, version 14, so that programs written for
+//! netmap find what they expect. netmap's kernel looks at `head` and `cur` only inside a system call. Here no system call is
+//! made, so both sides exchange their positions through the [`doorbell`]: a client's library copies `head` to the doorbell
+//! and `tail` from it, as `NIOCTXSYNC` and `NIOCRXSYNC` do.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What is left to do with a frame: `struct virtio_net_hdr` (virtio 1.3, 5.1.6).
+//! The offload header: checksum and segmentation requests of a frame, `struct virtio_net_hdr` (virtio 1.3, 5.1.6).
 //!
 //! On a port attached with [`crate::Shape::offload`], every frame begins with [`PREFIX_BYTES`]: this header and two bytes
 //! without meaning, virtio's `num_buffers`.

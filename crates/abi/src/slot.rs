@@ -1,4 +1,4 @@
-//! One netmap slot: 16 bytes, of which the first eight are one atomic word.
+//! One netmap slot: 16 bytes. The first eight are one atomic word.
 //!
 //! ```text
 //! offset 0: buf_idx u32    4: len u16    6: flags u16    8: ptr u64 (unused here)

@@ -1,9 +1,9 @@
-//! Who is told of what in a virtqueue (virtio 1.3, 2.7.7, 2.7.10 and 2.8.10).
+//! Notification suppression in virtqueues (virtio 1.3, 2.7.7, 2.7.10 and 2.8.10).
 //!
-//! The rules for kicks (the driver publishes, the device is told) and calls (the device publishes, the driver is told) are
-//! the same: the side that is told *asks* in its part of the ring, the other side publishes and then sees whether it was
-//! asked. Both do store, full fence, load, so that at least one of the two sees the other: whoever asks looks once more
-//! before it sleeps.
+//! Kicks (the driver publishes, the device is notified) and calls (the device publishes, the driver is notified) have the
+//! same rules: the side to be notified *asks* in its part of the ring; the other side publishes and then reads whether it was
+//! asked. Both do store, full fence, load, so that at least one of the two sees the other: a side that asks looks once more
+//! before it sleeps. loom checks this handshake (`tests/loom_suppression.rs`).
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU16, Ordering, fence};

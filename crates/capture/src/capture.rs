@@ -1,4 +1,4 @@
-//! A capture: a poller's side, which writes, and a reader's.
+//! A capture: the side of the pollers, which write, and the side of the reader.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! What a capture writes, read by the capture reader of the traffic generator (and, end to end, by others' programs).
+//! A capture's file, read by the capture reader of the traffic generator (end-to-end tests use other programs' readers).
 
 use ringway_memory::Mapping;
 use ringway_switch::{BatchStorage, DropReason, Seen, Tap, Way};

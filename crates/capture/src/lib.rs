@@ -1,7 +1,8 @@
 //! Captures: frames of a port, as pcapng (draft-ietf-opsawg-pcapng), while they flow.
 //!
-//! Pollers write whole pcapng blocks into a [`ring`](Ring) that nobody waits for; a [`Reader`] takes them out. What has no
-//! room is counted, and the file says so: at the next frame, and in its last block.
+//! Pollers write whole pcapng blocks into a [`ring`](Ring), with one reservation and one copy per frame. Any number of
+//! pollers write, and none waits. A frame without room is counted in `epb_dropcount` of the next frame's block and in the
+//! statistics block at the end. A [`Reader`] takes the blocks out.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A ring of records: any number of writers, who never wait, and one reader.
+//! A ring of records: any number of writers that never wait, and one reader.
 //!
 //! ```text
 //!        freed                      reserved
@@ -6,10 +6,11 @@
 //!  ........[record][record][..unwritten][........     positions only grow; a place is its position modulo the size
 //! ```
 //!
-//! A writer reserves a record's place by moving `reserved`, fills it, and writes its first word last: a record whose first
-//! word is 0 is not there yet. The reader zeroes what it has taken before it moves `freed`, so that this is true of every
-//! place that can be reserved. A place that is dropped unwritten, by a panic, is shown to the reader as one to skip. A record
-//! never crosses the end of the memory: one that would is put at the beginning, behind a record of nothing.
+//! A writer reserves a record's place by moving `reserved`, fills the place, and writes the record's first word last: a
+//! record whose first word is 0 is not there yet. The reader zeroes what it has taken before it moves `freed`, so that every
+//! place that can be reserved begins with 0. A place that is dropped unwritten, by a panic, is marked as one to skip. A
+//! record never crosses the end of the memory: a record that would cross it is put at the beginning, behind a record of
+//! nothing.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! The ring, by one thread and by several.
+//! The ring, used by one thread and by several.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

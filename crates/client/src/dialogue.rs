@@ -1,4 +1,4 @@
-//! The attach dialogue, the client's side.
+//! The client's side of the attach dialogue.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -1,9 +1,9 @@
 //! Attach a process port to a Ringway switch: send and receive batches of frames through shared memory.
 //!
-//! A port is attached by the name `SWITCH:PORT` through the daemon's `attach.sock`; both are created on demand where
-//! the configuration allows it, and the port goes when the [`Port`] is dropped or the process ends. While both sides
-//! are busy no system call is made: frames and ring indices move through memory, and each side wakes the other only
-//! when asked to.
+//! A port is attached by the name `SWITCH:PORT` through the daemon's `attach.sock`. Switch and port are created on demand
+//! where the configuration allows that, and the port goes when the [`Port`] is dropped or the process ends. While both sides
+//! are busy no system call is made: frames and ring indices move through memory, and each side wakes the other only on
+//! request.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -27,8 +27,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! With [`Shape::offload`] frames may leave a checksum or segmentation to whoever comes after them, in both directions:
-//! see [`TxRing::push_offloaded`] and [`RxRing::drain_offloaded`].
+//! With [`Shape::offload`] frames may leave a checksum or segmentation undone, in both directions: see
+//! [`TxRing::push_offloaded`] and [`RxRing::drain_offloaded`].
 
 mod dialogue;
 mod port;

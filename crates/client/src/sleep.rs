@@ -1,7 +1,8 @@
-//! Where a client sleeps until a call comes.
+//! A client's sleep until a call comes.
 //!
-//! A sleep is one system call: the eventfd's edges need no reading, and a long sleep's end is left to a timer that stays set
-//! from sleep to sleep, as the kernel's setting up and taking down of a time for each costs as much as a third of the sleep.
+//! A sleep is one system call: the eventfd's edges need no reading, and a timer that stays set from sleep to sleep ends a
+//! long sleep. A time limit given to each sleep costs as much as a third of the sleep to set up and take down
+//! (`docs/decisions/sleeping.md`).
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -1,7 +1,8 @@
-//! Failures that tests ask for: compiled in by the feature `inject` alone, which no build but that of tests has.
+//! Failures that tests ask for at named points of the daemon. The feature `inject` compiles them in, and only the tests of
+//! `ringway` have that feature.
 //!
-//! The variable `RINGWAY_INJECT` names a directory. A file in it is named like a point of the daemon and says what is to happen
-//! there: `panic` (once), `panics` (each time), `stall` (until the file is gone) or `return`.
+//! The variable `RINGWAY_INJECT` names a directory. A file in the directory is named like a point of the daemon and holds
+//! what is to happen there: `panic` (once), `panics` (each time), `stall` (until the file is gone) or `return`.
 
 #[cfg(feature = "inject")]
 pub use with::{at, sides};

@@ -2,7 +2,8 @@
 //!
 //! - [`config`]: TOML, command-line keys and JSON become one checked [`config::Config`]; two of them become a list of
 //!   actions.
-//! - [`api`]: what the daemon says and takes on `control.sock`: HTTP and JSON.
+//! - [`daemon`]: the running switches, ports and pollers, and their changes.
+//! - [`api`]: HTTP and JSON on `control.sock`.
 //! - [`client`]: the commands' side of that socket.
 #![forbid(unsafe_code)]
 

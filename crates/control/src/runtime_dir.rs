@@ -1,4 +1,4 @@
-//! The directory that holds a daemon's sockets, and the claim that makes it one daemon's.
+//! The directory that holds a daemon's sockets, and the claim that makes the directory one daemon's.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;

@@ -1,4 +1,4 @@
-//! What is written and would do nothing, or not what it says, is refused with what would be right.
+//! Keys that would do nothing, or not what they say, are refused with what would be right.
 
 use ringway_control::config::{Host, parse};
 

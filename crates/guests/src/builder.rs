@@ -1,4 +1,4 @@
-//! What a guest is to be, and the command that starts it.
+//! The settings of a guest, and the command that starts the guest.
 
 use std::fs::File;
 use std::os::unix::net::UnixListener;

@@ -1,4 +1,4 @@
-//! Data from one guest to another by TCP: checked at its end, or as fast as it goes.
+//! Bulk data from one guest to another by TCP: checked at its end, or as fast as possible.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Lines to and from QEMU: sockets that QEMU connects to, and the port on which a guest is told what to do.
+//! Lines to and from QEMU: sockets that QEMU connects to, and the port on which a guest receives commands.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! What is fetched from Debian once and kept: the folder for it, and the scripts that do it.
+//! Files that are fetched from Debian once and kept: their folder, and the scripts that fetch them.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Which QEMU runs a guest: the host's, or where that is too old one of Debian 13 that is fetched once and kept.
+//! The QEMU that runs a guest: the host's, or where that is too old, a QEMU of Debian 13 that is fetched once and kept.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

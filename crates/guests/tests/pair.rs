@@ -1,4 +1,4 @@
-//! Guests on a cable of QEMU's own: what this library promises, without any switch.
+//! Guests on a cable of QEMU's own: the promises of this library, without any switch.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Whether many frames begin alike.
+//! Comparison of the first bytes of many frames, without a branch for each frame.
 
 use crate::View;
 

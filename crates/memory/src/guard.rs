@@ -1,20 +1,23 @@
 //! SIGBUS in guarded mappings.
 //!
 //! Touching a page behind the end of a truncated file, or a page that the kernel has no memory for, raises SIGBUS, which
-//! would end the process. The handler here finds the mapping, replaces all of it and notes it as lost; the processor
-//! repeats the access, which succeeds. The owner of the mapping sees the note and ends the port. Any other SIGBUS keeps its
-//! usual meaning.
+//! would end the process. The handler here finds the mapping, replaces all of it and marks the mapping as lost; the processor
+//! repeats the access, which succeeds. The owner of the mapping sees the mark and ends the port with the fault `memory_lost`.
+//! Any other SIGBUS keeps its usual meaning.
 //!
-//! What replaces a mapping is a range of the *spare file*, a sparse memory file of this process that is as large as the
+//! A lost mapping reads as zeroes, which may look like another mistake of the client. Every fault of a ring is therefore
+//! reported as `memory_lost` if the memory was lost.
+//!
+//! A lost mapping is replaced by a range of the *spare file*, a sparse memory file of this process that is as large as the
 //! address space. A mapping at address A is replaced from offset A on. This has four consequences:
-//! - The kernel asks for no commit charge for a shared mapping, however large and however strict the overcommit setting
-//!   is, and RLIMIT_DATA does not count it. An anonymous mapping of 1 TiB is refused.
-//! - One call replaces the whole mapping. Replacing single pages ends at `vm.max_map_count`, and a mapping of huge pages cannot
-//!   be replaced in parts of another size.
+//! - The kernel asks for no commit charge for a shared mapping, however large the mapping and however strict the overcommit
+//!   setting is, and RLIMIT_DATA does not count it. An anonymous mapping of 1 TiB is refused.
+//! - One call replaces the whole mapping. Replacing single pages ends at `vm.max_map_count`, and a mapping of huge pages
+//!   cannot be replaced in parts of another size.
 //! - Two lost mappings never share a page, as their addresses differ.
 //! - Two threads may replace the same mapping at once: the second call maps the same pages again.
 //!
-//! Mappings of clients' files also raise SIGBUS for pages that are not there yet: see `holes`.
+//! Mappings of clients' files also raise SIGBUS for pages that do not exist yet: see `holes`.
 
 use std::io;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};

@@ -1,17 +1,19 @@
-//! Pages of a client's file that are not there yet.
+//! Pages of a client's file that do not exist yet.
 //!
-//! A page of a sparse file comes into being when it is touched first, and the kernel charges it to who touched it. A client
-//! could so have this process make memory without end, outside of its own limits. Mappings of clients' files are
-//! therefore registered with userfaultfd(2), by which touching such a page raises SIGBUS (UFFD_FEATURE_SIGBUS) and the
-//! guard's handler decides: it makes the page, or the mapping is lost.
+//! A page of a sparse file comes into being when it is touched first, and the kernel charges the page to the process that
+//! touches it. A client could so have this process make memory without end, outside of the client's own limits. Mappings of
+//! clients' files are therefore registered with userfaultfd(2), by which touching such a page raises SIGBUS
+//! (UFFD_FEATURE_SIGBUS), and the guard's handler decides: it makes the page as long as the port's bound allows, or the
+//! mapping is lost and the port ends with `memory_holes`.
 //!
-//! Pages that are there, in memory or in swap, cost nothing: the kernel maps them as ever. Files of huge pages are not
-//! registered: their pages are of a pool that the administrator has set aside.
+//! Existing pages, in memory or in swap, cost nothing: the kernel maps them as ever. Files of huge pages are not registered:
+//! their pages come from a pool that the administrator has set aside. Without userfaultfd in the kernel there is no bound,
+//! and the log says so.
 //!
-//! A guest reads only what it has written before, but receive buffers may be in pages that it has never touched. So fewer
-//! pages may be made for reading ([`READ_SHARE`]). Both bounds refill within [`REFILL`], as a page may be gone long ago: a port
-//! outlives its front ends, and a guest may give memory back. All mappings together have a bound that does not refill: what was
-//! made counts until its mapping goes.
+//! A guest reads only what it has written before, but receive buffers may be in pages that the guest has never touched. So
+//! fewer pages may be made for reading ([`READ_SHARE`]). Both bounds refill within [`REFILL`], because a page may be gone
+//! long ago: a port outlives its front ends, and a guest may give memory back. The bound of all mappings together does not
+//! refill: a page that was made counts until its mapping goes.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

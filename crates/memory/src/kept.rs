@@ -1,4 +1,4 @@
-//! Pieces of a mapping that are found and checked once, and kept together with it.
+//! Pieces of a mapping that are found and checked once, and kept together with a hold on the mapping.
 
 use std::fmt;
 use std::mem::ManuallyDrop;

@@ -1,13 +1,17 @@
 //! Views over memory that another party writes.
 //!
-//! Everything a client shares with the switch changes while the switch looks at it, may be garbage, and (were it not
-//! sealed) could shrink under it. This crate is the one place that touches such memory:
+//! Everything that a client shares with the switch changes while the switch reads it, may be garbage, and could shrink if it
+//! were not sealed. This crate is the one place that touches such memory, and the home of `unsafe`:
 //!
-//! - [`Mapping`] owns a piece of address space. A page of it that can no longer be had (`SIGBUS`) is replaced by zeroes
-//!   and noted, instead of ending the process.
-//! - [`View`] is a pointer and its length, never apart, bound to the life of its mapping. Offsets are checked once, when
-//!   a view is made; what is read is read once.
-//! - [`Kept`] is a piece that was found so and the mapping with it, for whoever needs it again and again.
+//! - [`Mapping`] owns a piece of address space. A page that can no longer be had (`SIGBUS`) is replaced by zeroes and noted,
+//!   instead of ending the process (`guard`).
+//! - [`View`] is a pointer and its length, bound to the life of its mapping: a fragment of a frame cannot outlive its memory.
+//!   Offsets are checked once, when a view is made; each word is read once.
+//! - [`Kept`] is a piece that was found and checked once, with a hold on its mapping, for what every pass needs, such as the
+//!   words of a ring.
+//! - [`Quota`] bounds the memory that others may give to this process.
+//! - `holes`: pages of a client's sparse file that do not exist yet.
+//! - `alike`, `past`, `row`, `sum`: comparisons, copies and sums over views.
 //!
 //! Nothing here interprets what it reads.
 

@@ -1,4 +1,4 @@
-//! Owned address space.
+//! Owned address space. A mapping is rounded to the page size of its file.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

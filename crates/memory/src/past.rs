@@ -1,4 +1,5 @@
-//! Copying past the caches.
+//! Non-temporal copies: copies past the caches, for frames whose source and target are not in a near cache.
+//! `docs/decisions/non-temporal-copies.md` has the measurements.
 
 use crate::View;
 

@@ -1,8 +1,11 @@
-//! How much memory others may give this process.
+//! Bounds of the memory that others may give to this process.
 //!
-//! A mapping of a client's file costs address space, a place in the guard and one of the process's mappings, which are all
-//! shared with everybody else. A [`Quota`] bounds both per port; all ports together are bounded by [`Quota::total`]. What
-//! was claimed is given back with the mapping.
+//! A mapping of a client's file costs address space, a place in the guard and one of the process's mappings, which all ports
+//! share. A [`Quota`] bounds address space and number of mappings per port; all ports together are bounded by
+//! [`Quota::total`]. A mapping gives its claim back when the mapping is dropped.
+//!
+//! A new memory table keeps the mappings of the regions that it shares with the old table, and takes the place of the others
+//! before the new table is refused (`memory_limit`).
 
 use std::fmt;
 use std::sync::Arc;

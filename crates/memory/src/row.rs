@@ -1,4 +1,5 @@
-//! Copying the first bytes of many frames.
+//! Copies of the first bytes of many frames, with two wide stores for each short frame where the processor has stores of 32
+//! bytes.
 
 use crate::{Head, View};
 

@@ -1,4 +1,4 @@
-//! The internet checksum's sum (RFC 1071).
+//! The sum of the internet checksum (RFC 1071).
 
 use crate::view::View;
 

@@ -1,4 +1,4 @@
-//! A pointer and its length.
+//! A pointer and its length, bound to the life of a mapping.
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};

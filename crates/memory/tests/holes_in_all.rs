@@ -1,4 +1,4 @@
-//! Pages that are made of clients' holes, in all mappings together. Alone in its process: the bound is the process's.
+//! The bound of pages that are made for all mappings together. Alone in its process, because the bound is the process's.
 
 use std::os::fd::AsFd;
 

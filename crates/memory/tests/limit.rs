@@ -1,4 +1,4 @@
-//! How many mappings there can be. In a program of its own, because it takes them all.
+//! The number of mappings that there can be. In a program of its own, because the test takes all of them.
 
 use ringway_memory::Mapping;
 

@@ -1,4 +1,4 @@
-//! What a client can do to its memory file, and whom it costs something.
+//! Changes of a client to its memory file, and which port they cost.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;

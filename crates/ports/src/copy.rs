@@ -1,9 +1,15 @@
-//! Copying frames into memory of a client, a row of them at a time.
+//! Copies of frames into a client's memory, a row of frames at a time.
 //!
-//! A store to a line that the client's core has read waits until that core has given the line up, and all later stores wait
-//! behind it in the store queue. So a row's buffers are found first; then the first stores to their lines come close
-//! together, and as many such waits go on at a time as the queue holds; then everything else is written. Measured with
-//! cores 165 ns apart and frames of 60 bytes: 28 million a second in place of 7. Prefetching for writing alone did little.
+//! A store to a cache line that the client's core has read waits until that core has given the line up. All later stores wait
+//! behind that store in the store queue. Only waits that are in the store queue at the same time overlap. A row is therefore
+//! written in three steps:
+//!
+//! 1. Find the buffers of the whole row.
+//! 2. Make the first stores to each cache line close together, so that as many waits overlap as the store queue holds.
+//! 3. Write everything else.
+//!
+//! A short frame is two wide stores and has no third step, where the processor has stores of 32 bytes (`ringway_memory`,
+//! `row.rs`). Figures and rejected variants are in `docs/decisions/rows.md`.
 
 use ringway_memory::{HEAD_BYTES, Head, View, past_caches, write_heads};
 use ringway_switch::Frame;

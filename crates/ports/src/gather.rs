@@ -1,4 +1,7 @@
 //! Frames whose pieces are in several places of a guest's memory.
+//!
+//! A frame in more than 60 pieces is copied together into private memory first ([`Bounce`]). A frame in more than 2,048
+//! pieces counts as too long.
 
 use std::cell::Cell;
 use std::io;

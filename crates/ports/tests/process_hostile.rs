@@ -1,4 +1,4 @@
-//! What a client can write into its memory, and that it costs the client alone.
+//! Anything that a client writes into its memory costs that client alone.
 
 mod support;
 

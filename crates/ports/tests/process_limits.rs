@@ -1,4 +1,4 @@
-//! What of a client's transmit rings is taken when not everything may pass.
+//! The part of a client's transmit rings that is taken when not everything may pass.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Process ports that asked for offloads: what they may leave undone, and what they are given undone.
+//! Process ports that asked for offloads: the work that they may leave undone, and the work that is left to them.
 
 mod support;
 

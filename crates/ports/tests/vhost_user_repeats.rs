@@ -1,5 +1,5 @@
-//! A front end that says everything over and over: descriptors, mappings and memory are as they were. One test only: it
-//! counts what the process has.
+//! A front end that repeats every message: descriptors, mappings and memory stay as they were. One test only: the test counts
+//! those of the process.
 
 mod vhost_user;
 

@@ -1,4 +1,4 @@
-//! Writing to stdout, whose reader may have gone (`ringway status | head -1`): that ends the command, quietly.
+//! Writing to stdout. A reader that has gone (`ringway status | head -1`) ends the command without a message.
 
 use std::fmt;
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! The administration API as any HTTP client sees it, and what systemd hears.
+//! The administration API as any HTTP client sees it, and the notifications to systemd.
 
 mod support;
 

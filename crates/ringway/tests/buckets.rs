@@ -1,4 +1,4 @@
-//! Buckets that ports share, and what limits say of the frames that passed them and those that did not.
+//! Buckets that ports share, and the counters of limits.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What the command says and how it exits, without a daemon.
+//! The command's texts and exit codes, without a daemon.
 
 mod support;
 

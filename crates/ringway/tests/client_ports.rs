@@ -1,4 +1,4 @@
-//! Ports that clients made by attaching: what agrees with them and what does not, as with those that are configured.
+//! Ports that clients made by attaching agree or disagree with the configuration as configured ports do.
 
 mod support;
 

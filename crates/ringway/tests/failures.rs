@@ -1,4 +1,4 @@
-//! What becomes of a daemon that fails itself: it ends, or is seen to, and never only looks alive.
+//! A daemon that fails itself ends, or restarts the failed port, and never only looks alive.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Checksums and segmentation that Linux leaves undone, or finds undone.
+//! Checksums and segmentation that Linux leaves undone, or receives undone.
 
 mod common;
 mod support;

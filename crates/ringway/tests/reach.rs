@@ -1,4 +1,4 @@
-//! Who may reach whom: uplinks, allowed pairs, the rules of a switch, the MAC map.
+//! Reach of ports: uplinks, allowed pairs, the rules of a switch, the MAC map.
 
 mod support;
 

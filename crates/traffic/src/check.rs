@@ -1,4 +1,4 @@
-//! The receiving side: which frames came, in which order, and whether they are what was sent.
+//! The receiving side: compares the received frames, and their order, with what was sent.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

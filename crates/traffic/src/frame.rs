@@ -1,4 +1,4 @@
-//! Synthetic frames: what is sent, and how it is written at a few nanoseconds a frame.
+//! Synthetic frames: their contents, written at a few nanoseconds a frame.
 
 use std::hash::BuildHasher;
 

@@ -1,4 +1,5 @@
-//! Round trips: `ping` sends one frame at a time and measures when it is back, `pong` sends back what it gets.
+//! Round trips: `ping` sends one frame at a time and measures the time until the frame is back, `pong` sends back every frame
+//! that it receives.
 
 use std::io;
 use std::time::{Duration, Instant};

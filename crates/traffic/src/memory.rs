@@ -1,4 +1,4 @@
-//! A link within this process, for tests and examples, that can also do to frames what a broken network does.
+//! A link within this process, for tests and examples. The link can also do to frames what a broken network does.
 
 use std::collections::VecDeque;
 use std::io;

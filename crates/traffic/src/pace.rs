@@ -1,4 +1,4 @@
-//! Rate control by a token bucket on a clock the caller reads.
+//! Rate control by a token bucket over the caller's clock.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Results, for people and for programs. The field names are part of the command's JSON output: don't rename them.
+//! Results, for people and for programs. The field names are part of the command's JSON output: do not rename them.
 
 use std::fmt;
 

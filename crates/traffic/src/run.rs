@@ -1,4 +1,4 @@
-//! What every loop has in common: when to stop, how to wait, and whom to tell.
+//! The common part of every loop: when to stop, how to wait, and which results to report meanwhile.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! A TAP device as an endpoint: one system call for each frame, which is all that Linux offers here.
+//! A TAP device as an endpoint: one system call for each frame, because Linux offers nothing else here.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

@@ -14,11 +14,12 @@
 //! ```
 //!
 //! All numbers are in network byte order. `check` covers every byte before it and the length of the frame. The payload is a
-//! slice of one fixed pseudo-random pattern; where the slice starts depends on stream, flow and sequence, so the receiver knows
-//! each byte without help, and a byte from another frame or another place shows.
+//! slice of one fixed pseudo-random pattern; stream, flow and sequence determine where the slice starts. The receiver
+//! therefore knows each byte without help, and a byte from another frame or another place shows.
 //!
-//! A frame too short for a field ends where it ends: below 32 bytes there is no check, below 28 no sequence (so no loss, order or
-//! duplicates), below 20 no stream and flow, below 16 no magic: the private Ethernet type alone says that it is ours.
+//! A frame too short for a field ends where it ends: below 32 bytes there is no check, below 28 no sequence (so no loss,
+//! order or duplicates), below 20 no stream and flow, below 16 no magic: the private Ethernet type alone identifies the
+//! frame.
 
 use std::sync::LazyLock;
 

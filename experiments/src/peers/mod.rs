@@ -1,4 +1,4 @@
-//! What a user would pick instead, set up the same way every time.
+//! Peers: the switches that users would otherwise take, set up the same way every time.
 
 pub mod e1000;
 mod hugepages;

@@ -1,4 +1,7 @@
 //! `GET /v1/ports/{name}/capture`: frames as pcapng, while they flow.
+//!
+//! The reader of a capture is the body of the HTTP answer. hyper stops asking the reader when its client stops reading. The
+//! end of the answer, however it comes, takes the capture out of the topology.
 
 use std::future::Future;
 use std::io;

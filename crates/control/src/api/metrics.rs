@@ -1,4 +1,4 @@
-//! The status as Prometheus reads it: OpenMetrics text for those who ask for it, the older text format for all others.
+//! The status for Prometheus: OpenMetrics text where the request asks for it, the older text format otherwise.
 
 use std::fmt;
 

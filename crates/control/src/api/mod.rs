@@ -1,23 +1,23 @@
-//! What the daemon says and takes on `control.sock`: HTTP with JSON, described by `/openapi.json`.
+//! The interface on `control.sock`: HTTP with JSON, described by `/openapi.json`.
 //!
 //! | request | answer |
 //! |---|---|
 //! | `GET /v1/status` | [`types::Status`] |
 //! | `GET /v1/ports` | list of [`types::PortStatus`] |
-//! | `POST /v1/ports` | a port comes: `{"name": NAME, KEY: VALUE...}` |
-//! | `PATCH /v1/ports/{name}` | a port's settings change: `{KEY: VALUE...}` |
-//! | `DELETE /v1/ports/{name}` | a port goes |
-//! | `POST /v1/ports/{name}/enable` | a port that is disabled or paused works again |
+//! | `POST /v1/ports` | adds a port: `{"name": NAME, KEY: VALUE...}` |
+//! | `PATCH /v1/ports/{name}` | changes a port's settings: `{KEY: VALUE...}` |
+//! | `DELETE /v1/ports/{name}` | removes a port |
+//! | `POST /v1/ports/{name}/enable` | enables a port that is disabled or paused |
 //! | `GET /v1/fdb?switch=NAME` | list of [`types::FdbEntry`] |
-//! | `PUT /v1/buckets/{name}` | a bucket comes, or has these settings from now on: `{KEY: VALUE...}` |
-//! | `DELETE /v1/buckets/{name}` | a bucket goes |
-//! | `PATCH /v1/switches/{name}` | a switch's settings change: `{KEY: VALUE...}` |
+//! | `PUT /v1/buckets/{name}` | adds a bucket, or replaces its settings: `{KEY: VALUE...}` |
+//! | `DELETE /v1/buckets/{name}` | removes a bucket |
+//! | `PATCH /v1/switches/{name}` | changes a switch's settings: `{KEY: VALUE...}` |
 //! | `GET /v1/ports/{name}/capture` | frames as pcapng, while they flow ([`capture`]) |
-//! | `DELETE /v1/captures/{id}` | a capture ends: its answer is completed |
-//! | `POST /v1/reload` | the configuration file is read again |
-//! | `GET /metrics` | the same counters for Prometheus |
+//! | `DELETE /v1/captures/{id}` | ends a capture: its answer is completed |
+//! | `POST /v1/reload` | reads the configuration file again |
+//! | `GET /metrics` | the counters for Prometheus |
 //!
-//! A port's `{name}` is `NAME` where one port has it, or `SWITCH:NAME`. A request that is refused is answered with
+//! A port's `{name}` is `NAME` if one port has that name, or `SWITCH:NAME`. A refused request is answered with
 //! [`types::Refusal`].
 
 pub mod capture;

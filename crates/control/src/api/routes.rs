@@ -1,4 +1,4 @@
-//! Which request does what.
+//! The routes: each request and its handler.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

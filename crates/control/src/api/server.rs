@@ -1,4 +1,4 @@
-//! HTTP over `control.sock`, with a limit on everything: connections, their time, what they send.
+//! HTTP over `control.sock`, with a limit on everything: the connections, their duration, the bytes that they send.
 
 use std::collections::VecDeque;
 use std::io;

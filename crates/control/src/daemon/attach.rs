@@ -1,4 +1,8 @@
-//! Clients come and go, each with its port.
+//! Clients of process ports: attaching and leaving.
+//!
+//! Attaching waits, without the daemon's lock and within bounds, until all pollers use the topology with the new port: the
+//! client then misses nothing that is sent to it from then on. Attaching is never refused because parts of the configuration
+//! disagree.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

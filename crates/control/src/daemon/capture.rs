@@ -1,4 +1,4 @@
-//! Captures that run: each is shown the frames of a port, by name, as long as there is such a port.
+//! Captures that run. A capture belongs to the port's name: it outlasts clients that come and go.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

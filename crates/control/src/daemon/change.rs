@@ -1,10 +1,14 @@
-//! From what runs to what is to run, whole or not at all.
+//! From the running configuration to the wanted one, whole or not at all.
 //!
-//! Changes are made to a copy of the switches, which shares the ports with what runs; pollers see nothing of it until
-//! it is published. Everything that can fail (a device, a thread) happens to the copy: dropping it undoes it.
+//! Changes are made to a copy of the switches that shares the ports with the running ones; pollers see nothing of the copy
+//! until it is published. Everything that can fail (a device, a thread) happens to the copy: dropping the copy undoes the
+//! change.
 //!
-//! A socket cannot be bound twice. Where a new port is to have one that a running port gives up, it comes last, when
-//! nothing else can fail any more: the old port is closed, the new one opened; if that fails, the old one is opened again.
+//! A socket cannot be bound twice. If a new port is to have a socket that a running port gives up, that step comes last, when
+//! nothing else can fail any more: the old port is closed, the new port opened. If that fails, the old port is opened again.
+//! The wait for the old port's end, 100 ms at most, is the only wait with the daemon's lock held.
+//!
+//! MAC tables are swept on the control thread once a change is published: until then the running topology uses the table.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;

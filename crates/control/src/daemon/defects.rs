@@ -1,12 +1,14 @@
-//! Ports at which Ringway itself failed (`internal_error`): they are made anew.
+//! Ports at which Ringway itself failed (`internal_error`): they are closed and opened again.
 //!
-//! What follows depends on whose doing it can have been ([`Role::is_own_doing`]):
-//! - The port's own client's alone: a second time within a minute, the port stays disabled until an administrator enables it.
-//! - The sender's or the receiver's while one was given the other's frames: nobody is disabled, as a hostile client could then
-//!   disable its neighbours. Both pause, each further time for twice as long.
+//! The data path notes a role with each panic (`switch/src/defect.rs`), and the role decides what follows
+//! (`Role::is_own_doing`):
+//! - Only the port's own client can have caused the failure: a second time within a minute, the port stays disabled until an
+//!   administrator enables it.
+//! - The sender or the receiver can have caused the failure, while one was given the other's frames: no port is disabled,
+//!   because a hostile client could then disable its neighbours. Both ports pause, each further time for twice as long.
 //!
-//! A client that may make ports has a new name whenever it wants one. So what such ports do is also counted for all of them
-//! together, switch by switch: where they have Ringway fail again and again, no further ones are made for a while.
+//! A client that may make ports can use a new name each time. Failures of such ports are therefore also counted for all of
+//! them together, switch by switch: after repeated failures no further such ports are made for a while.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

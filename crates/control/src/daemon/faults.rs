@@ -1,5 +1,5 @@
-//! Faults of ports: what is remembered of them, counted and logged, with room of its own for each port, so that no port's noise
-//! pushes out what is known of another.
+//! Faults of ports: remembered, counted and logged. Each port has room of its own, so that no port's noise displaces what is
+//! known of another.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};

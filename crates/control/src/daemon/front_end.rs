@@ -1,7 +1,7 @@
-//! What becomes of the front ends of vhost-user, e1000 and stream ports.
+//! Events of the front ends of vhost-user, e1000 and stream ports.
 //!
-//! A port's own thread notes what happens and goes on; it never waits for the daemon, which may be waiting for that
-//! thread's end.
+//! A port's own thread notes what happens and goes on. That thread never waits for the daemon, because the daemon may be
+//! waiting for the thread's end. A status shows a port whose locks a stuck thread holds as it was seen last.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

@@ -1,4 +1,4 @@
-//! From limits as they are written to those that pollers keep, and back to numbers.
+//! Conversion of limits from the configuration to the pollers' form, and back to numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

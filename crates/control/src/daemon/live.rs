@@ -1,4 +1,4 @@
-//! A switch with its ports, as it runs: what is needed to build the value that pollers work with (`build`).
+//! A switch with its ports, as it runs: the state from which `build` makes the value that pollers work with.
 
 mod build;
 

@@ -1,20 +1,27 @@
-//! The daemon: what runs, and how it comes to run something else.
+//! The daemon: the running switches, ports and pollers, and their changes.
 //!
-//! - [`running`]: what is to run, and what a request would make of it (pure).
+//! - [`running`]: the wanted configuration, and the configuration that a request would make of it (pure).
 //! - [`live`]: switches and ports that run, as pollers take them.
 //! - [`change`]: from one to the other, whole or not at all.
-//! - [`chores`]: what a client can make last, without the daemon's lock.
-//! - [`attach`]: clients come and go.
-//! - `front_end`: so do those of vhost-user, e1000 and stream ports.
-//! - `faults`, `defects`: what ports did wrong, and where Ringway itself failed.
+//! - [`chores`]: work that a client can make last, without the daemon's lock.
+//! - [`attach`]: clients of process ports come and go.
+//! - `front_end`: events of vhost-user, e1000 and stream ports.
+//! - `faults`, `defects`: faults of ports, and failures of Ringway itself.
+//! - `slow`: ports that take pollers too much time.
+//! - `open`, `netns`: devices and sockets of configured ports.
 //! - `limits`: rates, as pollers keep them.
-//! - `reopen`: devices that were lost are tried again.
-//! - `capture`: frames are shown to those who asked for them.
-//! - [`report`]: what the API says of all this.
+//! - `reopen`: devices and sockets that were lost.
+//! - `capture`: captures that run.
+//! - [`report`]: the status for the API.
 //! - [`serve`]: the process: sockets, signals, timers.
 //!
-//! One lock guards the [`Daemon`]. The control thread and the attach thread take it; pollers never do: they get
-//! immutable topologies. Nothing that a client can make last happens with the lock: see [`chores`].
+//! The daemon owns the state: the configuration, the live switches and ports, and the actions that turn one configuration
+//! into another (`config/diff.rs`). Everything that changes ports goes through the daemon and ends in one `Engine::publish`:
+//! the configuration, the API, clients that attach or leave, faults.
+//!
+//! One lock guards the [`Daemon`]. The control thread and the attach thread take the lock; pollers never do: pollers get
+//! immutable topologies. Nothing that a client can make last happens with the lock held (see [`chores`]). The one wait with
+//! the lock is for a socket that a running port has to leave first, 100 ms at most (see [`change`]).
 
 pub mod attach;
 mod capture;

@@ -1,4 +1,4 @@
-//! Opens what is at the other side of configured ports: devices and sockets.
+//! Opens devices and sockets of configured ports. Each port kind has an arm here.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Why the daemon did not do what it was asked to.
+//! Reasons for which the daemon refuses a request.
 
 use std::io::{self, ErrorKind};
 

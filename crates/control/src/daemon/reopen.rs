@@ -1,4 +1,4 @@
-//! Configured ports whose device or socket is lost: it is tried again until it can be had.
+//! Configured ports whose device or socket is lost: opening is tried again every second.
 
 use std::time::{Duration, Instant};
 

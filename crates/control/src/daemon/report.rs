@@ -1,4 +1,4 @@
-//! What the API says of what runs.
+//! The status of the running switches, ports and pollers, for the API.
 
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,13 @@
-//! What is to be running, and what a request would make of it. Nothing here touches the system: a request becomes a
-//! new [`Config`], complete and checked, or a refusal.
+//! The wanted configuration, and the configuration that a request would make of it. Nothing here touches the system: a
+//! request becomes a new [`Config`], complete and checked, or a refusal.
 //!
-//! Two sources feed it: the configuration file and commands. A reload makes everything the file names as the file says
+//! Two sources feed it: the configuration file and commands. A reload makes everything that the file names as the file says,
 //! and takes away what the file named before; what commands added stays, unless the file now names it too.
+//!
+//! Commands that set a port, a bucket or a switch make a complete configuration of the running one, which goes the same way
+//! as a configuration from a file. `config/check.rs` alone checks whether its parts agree: the configuration, and the ports
+//! that clients made, each by switch and name. A change is refused for a disagreement that exists afterwards and did not
+//! exist before, or not as badly.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};

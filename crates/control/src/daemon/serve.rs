@@ -1,4 +1,9 @@
-//! The daemon's process: claims the runtime directory, makes the sockets, waits for signals, faults and time, ends clean.
+//! The daemon's process: claims the runtime directory, makes the sockets, waits for signals, faults and time, ends cleanly.
+//!
+//! - The attach server is a thread of its own. The API is a single-threaded tokio runtime on the main thread.
+//! - A panic that nothing contains ends the process with status 70, by a panic hook, which also covers tokio's tasks.
+//! - The control loop feeds the service manager's watchdog after it has looked at the pollers (`Engine::stuck_pollers`).
+//! - SIGTERM ends the process within 8 s in any case.
 
 use std::future::pending;
 use std::io;

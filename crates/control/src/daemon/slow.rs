@@ -1,4 +1,4 @@
-//! Ports that take pollers too much time.
+//! Ports that take pollers too much time (`slow_client`): they keep their places and are served less.
 
 use std::time::Duration;
 

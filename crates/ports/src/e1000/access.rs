@@ -1,4 +1,5 @@
-//! What register accesses do. None of them looks at a descriptor: they change what is kept here, and rings' settings.
+//! The effects of register accesses. No access looks at a descriptor: an access changes the registers here and the settings
+//! of the rings.
 
 mod read;
 mod ring;

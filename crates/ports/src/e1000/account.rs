@@ -1,4 +1,4 @@
-//! What a guest's accesses come to: each is a message, which is what an emulated NIC is slow by (thesis 3.1).
+//! Counts of a guest's accesses. Each access is a message, and messages are what makes an emulated NIC slow (thesis 3.1).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Tells the guest, by interrupts.
+//! Calls to the guest, by interrupts.
 
 use std::sync::Arc;
 

@@ -1,5 +1,8 @@
-//! The communication status block, as the two sides use it: in its mode, tails are in the guest's memory, and interrupts are
-//! raised when the guest says there that it wants them.
+//! The communication status block, as the two sides use it: in its mode, tails and the wish for interrupts are words in the
+//! guest's memory (Maffione 2012, 4.4.2; FreeBSD's if_lem).
+//!
+//! The device asks for tail writes only while its poller sleeps, and never for receive buffers, which the device sees when it
+//! needs them. A block that is not in memory, or shares memory with a ring, is refused.
 
 use std::sync::atomic::{Ordering, fence};
 

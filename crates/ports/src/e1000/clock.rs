@@ -1,4 +1,4 @@
-//! The clock that the 82574L keeps for time stamps (DS 7.7): it counts, though no frame is stamped.
+//! The clock that the 82574L keeps for time stamps (DS 7.7). The clock counts, but no frame is stamped.
 
 /// Nanoseconds of a tick at 25 MHz.
 const TICK: u64 = 40;

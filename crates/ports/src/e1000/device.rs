@@ -1,6 +1,19 @@
 //! The device of one port: registers, which the port's own thread works on, and two rings, which pollers work on.
 //!
-//! Locks, in the order in which they may be taken: registers, a side (or the input's and then the output's), interrupts.
+//! There are three locks, for the registers (`access`), for each of the two sides with its ring, which a poller holds for a
+//! batch, and for the interrupts. They may be taken in this order only: registers, a side (or the input's and then the
+//! output's), interrupts.
+//!
+//! - A register access changes settings and never looks at a descriptor (thesis 4.4.1). A tail write is a store, and one
+//!   eventfd write if the poller sleeps.
+//! - A ring is looked for when the ring is on and has descriptors, not when the driver turns the ring on: Linux's e1000e
+//!   turns receiving on before it says where the ring is, and self-tests write nonsense to these registers with receiving on.
+//! - A broken ring rests until the driver turns the ring on anew. Everything else goes on.
+//! - Without bus mastering (PCI command register) no frame moves, and nothing of a guest's memory is touched. A kernel that
+//!   starts another kernel by kexec takes bus mastering away before it gives the memory on.
+//! - Nothing that a guest did outlasts its front end, not even what the guest wrote into the EEPROM.
+//! - The 82574L's two transmit rings are served in turn (`InputSide::turn`), each with causes of its own. Linux uses one
+//!   ring; FreeBSD uses both where it has two processors.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,5 +1,6 @@
-//! The EEPROM: 64 words that say who the NIC is (SDM 5.6, DS 6.1), read through EERD, written through EEWR, and both bit by
-//! bit through EECD, behind which there is a Microwire device (SDM 5.3; 93C46: 3 bits of start and operation, 6 of address).
+//! The EEPROM: 64 words that identify the NIC (SDM 5.6, DS 6.1). They are read through EERD, written through EEWR, and both
+//! bit by bit through EECD, behind which there is a Microwire device (SDM 5.3; 93C46: 3 bits of start and operation, 6 of
+//! address).
 
 const WORDS: usize = 64;
 const CHECKSUM: usize = 0x3f;

@@ -1,5 +1,5 @@
-//! A guest that does what a fuzzer says: accesses of every size and place, descriptors and registers rewritten at any time,
-//! a front end that takes memory away, while a poller works on the rings.
+//! A guest and a front end driven by a fuzzer: accesses of every size and place, descriptors and registers rewritten at any
+//! time, a front end that takes memory away, while a poller works on the rings.
 
 mod seeds;
 

@@ -1,4 +1,4 @@
-//! Frames from the guest: its transmit rings.
+//! Frames from the guest: the transmit rings of an e1000.
 
 use std::sync::Arc;
 

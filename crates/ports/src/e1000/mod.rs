@@ -1,15 +1,28 @@
 //! NICs that stock guests have drivers for: the 82540EM and the 82574L, behind a vfio-user socket.
 //!
-//! - `offsets`, `registers`: where registers are, and those that are no more than memory; `ring_page`: those that a front end
-//!   may map.
-//! - `eeprom`, `phy`, `statistics`, `clock`: what is behind the other registers.
-//! - `account`: what accesses come to.
-//! - `moderation`, `interrupt`: which causes there are, and when they are raised.
+//! - `offsets`, `registers`: where registers are, and registers that are plain memory; `ring_page`: registers that a front
+//!   end may map.
+//! - `eeprom`, `phy`, `statistics`, `clock`: the functions behind the other registers.
+//! - `account`: counts of register accesses.
+//! - `moderation`, `interrupt`: interrupt causes, and when they are raised.
 //! - `rings`: frames in and out of descriptor rings. Values and memory only: no registers, no sockets.
-//! - `device`: registers and rings of one port; `access`: what register accesses do; `function`: the device as the front end
-//!   sees it.
-//! - `block`: the mode in which tails are in the guest's memory.
+//! - `device`: registers and rings of one port; `access`: the effects of register accesses; `function`: the device as the
+//!   front end sees it; `sides`: the two directions that pollers lock.
+//! - `block`: the mode with tails in the guest's memory.
 //! - `input`, `output`, `bell`: the data path's three sides. No descriptor is looked at by a register access (thesis 4.4.1).
+//!
+//! Differences from the hardware:
+//!
+//! - All frames come by the first of the 82574L's two receive rings (no RSS). The hash in descriptors is 0, and Linux
+//!   computes its own.
+//! - There are no time stamps. The clock behind `/dev/ptp*` counts. `ethtool -T` lists stamps, because the driver goes by the
+//!   chip, but a request for them fails with EAGAIN.
+//! - There is no wake-up, no flow control frame, and no small packet detection (RSRPD).
+//! - Frames to be cut into segments are lost in loopback.
+//! - A negotiated link is there at once.
+//!
+//! `cargo run --release -p ringway-ports --example e1000_cost`: 200 instructions a frame of 60 bytes between two e1000s,
+//! against 184 between two packed virtqueues.
 
 // Drivers choose the numbers here: release builds of this crate have no overflow checks, and no arithmetic here may wrap.
 #[deny(clippy::arithmetic_side_effects)]

@@ -1,5 +1,22 @@
-//! The two ways in which interrupts are held back (SDM 3.2.7, 3.4.3 and 13.4; thesis 2.3.2), over a clock that the caller has:
-//! nanoseconds in, the next time to look out.
+//! The ways in which interrupts are held back, over the caller's clock: nanoseconds in, the next time to look out.
+//!
+//! - [`Throttle`]: the newer way of these NICs, a least interval between two interrupts (SDM 13.4; thesis 2.3.2).
+//! - [`Delay`]: the older way, packet and absolute timers (SDM 3.2.7 and 3.4.3; thesis 2.3.2).
+//! - [`Patience`]: the device's own delay of the cause TXDW.
+//!
+//! Only a ring that gets full and sockets that count their bytes wait for the news that frames were sent. Whatever the driver
+//! asks for, [`Patience`] therefore holds TXDW back until one of these events:
+//!
+//! - All but 56 descriptors of the ring wait. (Linux's drivers stop their queue with 24 to 52 left.)
+//! - 128 KiB wait.
+//! - `completion_delay` is over.
+//! - An interrupt is raised for another reason, and takes TXDW along.
+//!
+//! The guest's own delays hold besides. A guest that had sent nothing for 300 us when `completion_delay` was over is told
+//! after 300 us of silence from then on, and after 50 us once it waited again: drivers that combine tail writes send on only
+//! after the interrupt. A guest that sends before it has read what it was told, or fills its ring little by little, did not
+//! wait for the interrupt. Received frames are never held back by this delay. `docs/decisions/e1000-sent-frames.md` has the
+//! measurements.
 
 /// Units of ITR and EITR in nanoseconds.
 const THROTTLE_UNIT: u64 = 256;

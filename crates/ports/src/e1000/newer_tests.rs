@@ -1,4 +1,4 @@
-//! What only the 82574L has.
+//! Functions that only the 82574L has.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Where registers are, and what their bits mean (Intel: "PCI/PCI-X Family of Gigabit Ethernet Controllers Software
-//! Developer's Manual", chapter 13; "82574 GbE Controller Family Datasheet", chapter 10; below SDM and DS). Offsets in bytes.
+//! Offsets of registers in bytes, and the meaning of their bits (Intel: "PCI/PCI-X Family of Gigabit Ethernet Controllers
+//! Software Developer's Manual", chapter 13, below SDM; "82574 GbE Controller Family Datasheet", chapter 10, below DS).
 
 pub(super) const CTRL: u32 = 0x0000;
 /// The same as [`CTRL`].

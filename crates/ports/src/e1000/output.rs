@@ -1,4 +1,4 @@
-//! Frames to the guest: its receive ring, and the packet buffer before it.
+//! Frames to the guest: the receive ring of an e1000, and the packet buffer before the ring.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};

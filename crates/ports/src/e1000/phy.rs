@@ -1,4 +1,4 @@
-//! The PHY behind MDIC (SDM 8.9 and 13.4.6, IEEE 802.3 clause 22): a cable that is always gigabit when it is there.
+//! The PHY behind MDIC (SDM 8.9 and 13.4.6, IEEE 802.3 clause 22): a cable that is always gigabit while it is plugged in.
 
 use super::Model;
 

@@ -1,4 +1,4 @@
-//! Registers that are no more than memory with a mask: what is kept of a write, and what is there after a reset.
+//! Registers that are memory with a mask: the bits that a write keeps, and the values after a reset.
 
 use std::sync::OnceLock;
 

@@ -1,5 +1,5 @@
-//! The two directions of a device, as the data path has them. Each is behind a lock that a poller holds for a batch at most;
-//! what the port's own thread does with it takes a few instructions.
+//! The two directions of a device on the data path. Each is behind a lock that a poller holds for a batch at most. The port's
+//! own thread holds that lock for a few instructions.
 
 use super::block::apart;
 use super::offsets::{RDBAH, RDBAL, RDH, RDLEN, SECOND, TDBAL, TDH, TDT};

@@ -1,4 +1,4 @@
-//! Statistics registers (SDM 13.7, DS 10.2.7): counters that a read clears and that stop at their end.
+//! Statistics registers (SDM 13.7, DS 10.2.7): counters that a read clears and that stop at their maximum.
 
 use super::offsets::{STATISTICS, STATISTICS_END};
 use super::rings::{Received, Traffic};

@@ -1,5 +1,5 @@
-//! e1000s on a switch whose passes and clock are the test's: what is counted of frames that wait, and what hostile guests leave
-//! of their neighbours' frames.
+//! e1000s on a switch whose passes and clock belong to the test: counters of frames that wait, and the effect of hostile
+//! guests on their neighbours' frames.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Frames that come while the guest has given no descriptors wait for these.
+//! Frames that come while the guest has given no descriptors wait for descriptors.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! How long a port waits after a front end that broke the rules: longer with each of many in a row, so that one that does nothing else
-//! costs the switch next to nothing.
+//! The delay before a port takes the next connection after a front end broke the rules. The delay grows with each of many
+//! such connections in a row, so that a front end that does nothing else costs the switch next to nothing.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
-//! What a descriptor from a front end is, before anything is done with it.
+//! The kind of a descriptor from a front end, checked before the descriptor is used.
 //!
-//! A poller must never wait for somebody else: writing a pipe that nobody reads lasts as long as the front end likes.
+//! A poller must never wait for a front end: writing a pipe that nobody reads lasts as long as the front end likes.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 

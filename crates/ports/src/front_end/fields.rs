@@ -1,4 +1,4 @@
-//! What messages are made of.
+//! Fields of a message, read one after the other.
 
 /// Fields one after another, in the machine's byte order. Whoever makes one has checked the length: beyond the end are zeroes.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);

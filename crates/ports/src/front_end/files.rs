@@ -1,9 +1,10 @@
 //! Files that come with messages (SCM_RIGHTS).
 //!
-//! Whoever receives a message has to close the files that came with it, also those that nobody asked for: the kernel closes these within
-//! recv(2), or within close(2) of a socket that was not read to its end. Closing can last as long as the sender likes: the last close of a TCP
-//! socket waits for its peer (SO_LINGER), that of a file waits for its file system (FUSE). A port's own thread may wait for its own
-//! front end. A thread that serves several clients must not: its sockets refuse files, or somebody else closes them.
+//! The receiver of a message has to close the files that came with the message, also files that nobody asked for: the kernel
+//! closes these within recv(2), or within close(2) of a socket that was not read to its end. Closing can last as long as the
+//! sender likes: the last close of a TCP socket waits for its peer (SO_LINGER), and the last close of a file waits for its
+//! file system (FUSE). A port's own thread may wait for its own front end. A thread that serves several clients must not: its
+//! sockets refuse files, or another thread closes them. `docs/decisions/waits.md` lists all such waits.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};

@@ -1,4 +1,4 @@
-//! What the fuzz targets of front ends share.
+//! The common part of the fuzz targets of front ends.
 
 use std::os::fd::AsFd;
 use std::sync::Once;

@@ -1,4 +1,4 @@
-//! How long a port rests whose front end held others up.
+//! The rest of a port after its front end held other clients up (`call_blocked`).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The socket: listening and connecting.
+//! The socket of a port: listening and connecting.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,5 @@
-//! What ports share that hypervisors connect to: their socket, messages whole, and a thread of their own.
+//! What port kinds share that hypervisors connect to: the socket, complete messages, a thread of the port's own, and the
+//! delay before the next connection after a fault.
 
 mod backoff;
 mod connection;

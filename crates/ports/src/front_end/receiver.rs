@@ -1,4 +1,4 @@
-//! Messages whole, with the descriptors beside them.
+//! Complete messages, each with the descriptors beside it.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

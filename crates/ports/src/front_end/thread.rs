@@ -1,4 +1,4 @@
-//! A port's own thread, and how it is told to end.
+//! A port's own thread, and the signal that ends the thread.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,5 @@
-//! What memory from a front end may be made of.
+//! The kinds of files that a front end's memory may be made of: tmpfs (memfd included) and hugetlbfs. A poller would stop
+//! while pages of a disk are read.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! Which pages were written, for a migration that copies them again (vhost-user, "Migration").
+//! The log of written pages, for a migration that copies them again (vhost-user, "Migration").
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! All of a guest's memory.
+//! All regions of a guest's memory, sorted by address.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

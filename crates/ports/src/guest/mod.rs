@@ -1,4 +1,6 @@
-//! A guest's memory as its hypervisor hands it over: files mapped into this process, and where the guest has them.
+//! A guest's memory as its hypervisor gives it: files mapped into this process, and their guest addresses.
+//!
+//! [`GuestMemory`] keeps its regions sorted and finds an address by binary search.
 
 mod backing;
 mod dirty_log;

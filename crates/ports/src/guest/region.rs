@@ -1,4 +1,4 @@
-//! One piece of a guest's memory.
+//! One mapped region of a guest's memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

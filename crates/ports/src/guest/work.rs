@@ -1,4 +1,5 @@
-//! What a client's visit costs besides its frames, for tests: comparisons in searches for regions, pieces of buffers, descriptors of chains.
+//! Counters of a visit's work besides its frames, for tests: comparisons in searches for regions, pieces of buffers,
+//! descriptors of chains.
 
 #[cfg(test)]
 thread_local!(static WORK: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });

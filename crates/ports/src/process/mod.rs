@@ -1,4 +1,12 @@
 //! Process ports: netmap's rings in memory shared with one client, and a doorbell (VALE §3.1, VPE §4.3 and §4.7).
+//!
+//! - `server`: the server of `attach.sock`.
+//! - `ring`: one ring of a client's memory, as the switch uses it.
+//! - `input`: the client's transmit rings; `output`: the client's receive rings.
+//!
+//! The switch never reads the client's own `head` and `cur` in `netmap_ring`: indices go through the doorbell
+//! (`ringway_abi::doorbell`). A slot is one 64-bit word, read once. Slot words that are equal already are not written again,
+//! so that a ring with frames of one size moves only the frames' own cache lines between the cores.
 
 mod input;
 mod output;

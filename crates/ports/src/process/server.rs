@@ -1,8 +1,8 @@
-//! The server of `attach.sock`: one thread, any number of clients, each of which can only end its own port.
+//! The server of `attach.sock`: one thread and any number of clients, each of which can only end its own port.
 //!
-//! A client has two seconds for its request. Descriptors it sends are refused by the kernel, or closed by another thread, a
-//! message that is not a request is answered with the reason, and after the dialogue the connection only says that the
-//! client lives: when it ends, however it ends, so does the port.
+//! A client has two seconds for its request. The kernel refuses descriptors that a client sends, or another thread closes
+//! them. A message that is not a request is answered with the reason. After the dialogue the open connection only means that
+//! the client lives: when the connection ends, however that happens, the port ends too.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;

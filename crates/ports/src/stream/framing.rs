@@ -1,4 +1,8 @@
-//! Where frames begin and end in a stream of bytes: each is behind its length (QEMU, net/net.c, `net_fill_rstate`).
+//! Where frames begin and end in a stream of bytes: each frame is behind its length (QEMU, net/net.c, `net_fill_rstate`).
+//!
+//! The beginning of a frame is known only from the frame before it. An impossible length (more than 69,632 bytes, QEMU's own
+//! bound) therefore ends the connection as `bad_length`. A frame that is too short or too long for the switch is counted and
+//! skipped.
 
 use ringway_memory::View;
 

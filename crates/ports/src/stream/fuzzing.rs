@@ -1,5 +1,5 @@
-//! Two peers that do what a fuzzer says: one writes whatever it likes in pieces of any size, and comes again when it lost its
-//! connection; the other reads as slowly as it likes. What that one gets must be frames of the first, whole and in order.
+//! Two peers driven by a fuzzer: one writes anything in pieces of any size, and connects again when it lost its connection;
+//! the other reads at any speed. The second receives frames of the first, complete and in order.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

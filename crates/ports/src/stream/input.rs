@@ -1,4 +1,10 @@
 //! Frames from the peer.
+//!
+//! One `recv` fills up to 512 KiB, and frames are delivered from that buffer. The part of a frame behind the last complete
+//! frame is moved to the front of the buffer before the next `recv`.
+//!
+//! Files beside frames (SCM_RIGHTS) end the connection as `unexpected_descriptors`. From Linux 6.16 on the kernel refuses
+//! such files.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The connection of a port: the data path has it, and the port's own thread gives and takes it.
+//! The connection of a port, shared by the data path and the port's own thread, which sets and removes the connection.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

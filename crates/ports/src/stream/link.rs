@@ -1,7 +1,7 @@
-//! A port's own thread: peers come and go, one at a time, and it sends what of a frame the socket had no room for.
+//! A port's own thread: serves one peer at a time, and sends the rest of a frame that the socket took in part.
 //!
-//! While one is connected, another is turned away at once. One that sends what cannot be a length loses its connection, and the
-//! port waits for the next.
+//! While a peer is connected, the thread closes further connections at once. A peer that sends an impossible length loses its
+//! connection, and the port waits for the next peer.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,15 +1,17 @@
 //! Stream ports: frames one after the other on a Unix stream socket, each behind its length, as QEMU's `-netdev stream` and
-//! passt have them. Any NIC model of any QEMU can be at the other end.
+//! passt send them. Any NIC model of any QEMU can be at the other end.
 //!
 //! - `framing`: where frames begin and end in a stream of bytes.
 //! - `line`: the connection, which the port's own thread gives to the data path and takes away.
-//! - `link`: that thread: peers come and go, one at a time.
+//! - `link`: that thread: serves one peer at a time.
+//! - `sending`: sending without waiting.
 //! - `input`, `output`: the data path's sides.
 //!
-//! There is no memory to share, so the kernel copies each frame into the socket and out of it: what a sender left in its memory
-//! goes from there to the socket, and what comes from the socket goes from where it was read to the receivers.
-//! Nobody is waited for: what a peer does not read is dropped here, and of the frame that the socket took a part of, the
-//! other part is kept and sent first.
+//! A stream port shares no memory with its peer: the kernel copies each frame into the socket and, at the peer, out of the
+//! socket. There is no other copy. Frames go from the sender's memory into the socket, and from the receive buffer of `recv`
+//! to the receivers. A poller never waits: a frame that the socket has no room for is dropped as `receiver_full`.
+//!
+//! A poller waits for the socket through an epoll descriptor of the port's, because connections change.
 
 mod line;
 mod link;

@@ -1,4 +1,4 @@
-//! Frames to the peer.
+//! Frames to the peer of a stream port.
 
 use std::sync::Arc;
 

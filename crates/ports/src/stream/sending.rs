@@ -1,4 +1,9 @@
-//! Sending without waiting: what the socket has no room for stays with the caller, but for the frame that it took a part of.
+//! Sending without waiting.
+//!
+//! One `sendmsg` names the pieces of up to 512 frames: of each its length, its private head and the rest in the sender's
+//! memory. Frames that the socket does not take stay with the caller. Only the rest of a frame that the socket took in part
+//! is kept here (one copy of one frame); the port's thread sends that rest as soon as the socket has room, whatever else
+//! comes.
 
 use std::io;
 use std::mem::MaybeUninit;

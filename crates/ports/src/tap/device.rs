@@ -1,4 +1,4 @@
-//! Making and setting up a device (Linux, Documentation/networking/tuntap.rst; netdevice(7)).
+//! Creation and setup of a TAP device (Linux, Documentation/networking/tuntap.rst; netdevice(7)).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

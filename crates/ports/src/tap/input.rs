@@ -1,4 +1,4 @@
-//! Frames from a device.
+//! Frames from a TAP device.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

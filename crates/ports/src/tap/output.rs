@@ -1,4 +1,4 @@
-//! Frames to a device.
+//! Frames to a TAP device.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! For tests: a card served on a socket, and a front end that can send anything.
+//! For tests: a function served on a socket, and a front end that can send anything.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

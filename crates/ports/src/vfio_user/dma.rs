@@ -1,4 +1,12 @@
-//! What memory the front end has mapped for the device.
+//! The guest's memory, as the front end maps it for the device: a table that is replaced as a whole.
+//!
+//! QEMU divides the memory again and again while a guest boots (read-only pieces, the range at 0xc0000): QEMU unmaps a piece
+//! and then maps its parts, without waiting for answers. A poller that looked in between would not find its rings. Unmapped
+//! pieces therefore stay in use until 2 ms passed without a further message, or until a message about something else came.
+//! The answers to the unmap requests wait as well, because such an answer means that nobody uses the memory any more.
+//!
+//! A piece without a file (a ROM, another device's window) is noted and not used. If no piece came with a file, the front
+//! end's question for the device's kind is refused, and QEMU does not start.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A PCI function, as a connection sees it.
+//! The interface of a PCI function to a connection.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

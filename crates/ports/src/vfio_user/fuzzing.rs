@@ -1,5 +1,5 @@
-//! A front end that does what a fuzzer says: messages right, nearly right and wrong, with descriptors of every kind, to a
-//! session over a card, while somebody else triggers its interrupts and reads its memory.
+//! A front end driven by a fuzzer: messages right, nearly right and wrong, with descriptors of every kind, to a session over
+//! a function, while another thread triggers the function's interrupts and reads its memory.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

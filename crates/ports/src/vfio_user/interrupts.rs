@@ -1,4 +1,7 @@
-//! The interrupts of a function: eventfds that the front end gives, signalled by whoever has news for the guest.
+//! The interrupts of a function: eventfds from the front end, in a table. Pollers and the port's thread signal them, without
+//! a lock held meanwhile.
+//!
+//! The pin stays masked from its trigger until QEMU unmasks it by a message, or KVM by an eventfd (see `unmask`).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};

@@ -5,8 +5,12 @@
 //!   id u16 | command u16 | size u32 (with header) | flags u32 | error u32 | body      machine byte order
 //! ```
 //!
-//! What is not such a message is an error, after which the next cannot be found either; whether what it asks for can be
-//! had is for the session to say.
+//! Bytes that are no such message are an error, and the next message cannot be found either. The session decides whether a
+//! request can be had.
+//!
+//! Posted register writes come in hundreds, so the thread receives up to 16 KiB at once. Descriptors belong to the last
+//! message that begins in the bytes that they came with. That rule is right for every front end that sends each message by
+//! itself.
 
 use std::os::fd::OwnedFd;
 

@@ -1,12 +1,19 @@
-//! PCI devices for stock hypervisors, by the vfio-user protocol (QEMU, docs/interop/vfio-user.rst).
+//! PCI devices for stock hypervisors, by the vfio-user protocol (QEMU, docs/interop/vfio-user.rst), as QEMU's `vfio-user-pci`
+//! device uses it.
 //!
-//! - `function`: what a device is to this module; `pci`: the configuration space of one.
-//! - `interrupts`: what reaches the guest.
-//! - `message`, `version`: the protocol's messages, decoded from bytes and descriptors; `reply`: their answers.
-//! - `session`: one connection: what has been said (`dma`: of memory), and what follows from it; `refusal`: or not.
-//! - `server`: the port's own thread: connections come and go, messages arrive; `nap`: when it sleeps while they do.
+//! - `function`: the interface of a device to this module: configuration space, regions, interrupts; `pci`: a configuration
+//!   space.
+//! - `interrupts`: interrupts to the guest; `unmask`: the end of the pin's mask.
+//! - `message`, `version`: the protocol's messages, decoded from bytes and descriptors. They know nothing else. `reply`: the
+//!   answers.
+//! - `session`: one connection: judges requests and changes the function accordingly; `dma`: the guest's memory; `refusal`:
+//!   reasons for which a request is refused.
+//! - `server`: the port's own thread: accepts connections and receives messages; `nap`: when the thread sleeps while messages
+//!   come.
 //!
-//! A front end that breaks the rules loses its connection, and the port waits for the next.
+//! A request that cannot be had is answered by errno, and the user is told of the first such answer. Only bytes that are no
+//! message, or a message out of order, end the connection, because nothing behind them can be understood. The port then waits
+//! for the next front end.
 
 mod function;
 mod interrupts;

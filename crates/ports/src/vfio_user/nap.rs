@@ -1,9 +1,19 @@
-//! When a port's own thread leaves its connection alone for a moment.
+//! When a port's own thread leaves its connection alone for 100 us.
 //!
-//! A tail write is a message that nobody answers. Waking the thread that waits for it costs the guest's processor, which sends it,
-//! more than sending does. So while such messages come one soon after the other and nothing else, the thread sleeps by the clock and
-//! then takes what has come. A driver that writes the tail once for many frames would only wait for that. Who waits for an answer
-//! would wait longer; but drivers ask registers after an interrupt, which ends the sleep until they have, and seldom else.
+//! A tail write is a message without an answer. In a guest, the processor that sends the message also pays for waking the
+//! thread, and waking costs more than sending. While tail writes come in quick succession (40 us each, or less) and nothing
+//! else comes, the thread therefore sleeps by the clock and then takes what has come.
+//!
+//! A read that waits for an answer meanwhile would be late. Drivers read registers in interrupt handlers, so an interrupt
+//! ends the sleep, and the thread does not sleep for 300 us after an interrupt and after each answer. The thread sleeps
+//! sooner if the function knows that no read is to be expected (`Function::is_read_soon`): the driver asked for the
+//! interrupt's cause, causes are unmasked, and a read has flushed the last register write.
+//!
+//! A driver that writes the tail once for many frames would only lose time by such a sleep, and its messages come more
+//! slowly.
+//!
+//! The thread runs under `SCHED_BATCH` and so does not preempt a running guest (`docs/decisions/scheduling-class.md`).
+//! `docs/decisions/e1000-port-thread.md` has rejected variants.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
 //! A function's configuration space (PCI Local Bus 3.0, chapter 6 and appendix H; PCI Bus Power Management 1.2, chapter 3).
 //!
-//! Bytes, and which bits of each can be written: sizes of base addresses are found out by that alone.
+//! The space is bytes, and a mask of the bits of each byte that can be written. A driver finds the sizes of base addresses by
+//! these masks alone.
 
 use super::BadAccess;
 

@@ -1,4 +1,4 @@
-//! Why a request is answered with an error.
+//! Reasons for which a request is answered with an error.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Answers to the front end's messages.
+//! Answers to the messages of a vfio-user front end.
 
 use std::io;
 

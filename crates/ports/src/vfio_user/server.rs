@@ -1,7 +1,10 @@
-//! A port's own thread: front ends come and go, one at a time.
+//! A port's own thread: serves one front end at a time.
 //!
-//! While one is connected, another is turned away at once. Whatever ends a connection leaves the function as after power
-//! on, and the port waits for the next.
+//! While a front end is connected, the thread closes further connections at once. Every end of a connection leaves the
+//! function in the state after power on, and the port waits for the next front end.
+//!
+//! When a port goes, its front end's last messages are still followed and answered, because QEMU waits for each answer, and
+//! the whole guest waits with QEMU, whether there is a connection or not. A process that is killed cannot answer.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

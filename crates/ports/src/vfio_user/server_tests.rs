@@ -1,4 +1,4 @@
-//! A port as its front ends see it: over its socket, by our own client and by somebody else's.
+//! A port as its front ends see it: over its socket, by our own client and by another project's client.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering;

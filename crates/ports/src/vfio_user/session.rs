@@ -1,7 +1,9 @@
-//! One connection: what the front end has said, and what follows from it.
+//! One connection: what the front end has said, and what follows from that.
 //!
-//! A session judges a request before it changes anything. What cannot be had is answered by errno, and the front end may
-//! go on; only what is no message, or out of order, ends the connection.
+//! A session judges a request before the session changes anything. A request that cannot be had is answered by errno, and the
+//! front end may go on. Only bytes that are no message, or a message out of order, end the connection.
+//!
+//! Unmapping is answered when no poller uses the memory any more (see `dma`).
 
 use std::io;
 use std::os::fd::OwnedFd;

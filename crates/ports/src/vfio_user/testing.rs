@@ -1,4 +1,4 @@
-//! A function for tests, a card whose registers are memory, and what a front end may say to it.
+//! A function for tests, whose registers are memory, and the messages that a front end may send to it.
 
 // Tests and the fuzzer each use their part.
 #![allow(dead_code)]

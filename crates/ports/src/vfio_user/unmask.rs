@@ -1,4 +1,6 @@
-//! The eventfd that unmasks the pin (KVM writes it), behind a descriptor that stays.
+//! The eventfd by which KVM unmasks the pin, behind an epoll descriptor that stays the same over connections.
+//!
+//! The epoll descriptor watches edges. The port never reads an eventfd that another process could read first.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! Wakes the guest.
+//! Calls to the guest, by the call eventfds of its queues.
 
 use std::sync::Arc;
 

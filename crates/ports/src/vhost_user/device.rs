@@ -1,8 +1,13 @@
 //! The device of one port: its queues, which a session starts and stops while pollers work on them.
 //!
-//! Each direction is behind a lock that a poller holds for a batch at most. While the session has it, nothing is taken
-//! from the guest, and frames for the guest wait: the session has it for a few instructions, and frames are not to be lost
-//! because somebody looks. What a session gets back from a poller is therefore never in use.
+//! Each direction is behind a lock that a poller holds for one batch at most, from `collect` to `release`. A queue that the
+//! session has taken back is therefore no longer in use by any poller.
+//!
+//! - A poller that takes frames from the guest never waits for the lock: while the session holds the lock, the poller takes
+//!   nothing.
+//! - A poller that delivers frames to the guest waits for the lock, because frames must not be lost for that reason. The
+//!   session holds the lock for a few instructions. If the session's thread loses its CPU at that moment, delivery to this
+//!   port is delayed until the thread runs again.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! Why a front end is refused, or loses its connection.
+//! Reasons for which a front end is refused or loses its connection.
 
 use std::io;
 

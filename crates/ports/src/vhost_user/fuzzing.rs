@@ -1,5 +1,5 @@
-//! A front end and a guest that do what a fuzzer says: messages right, nearly right and wrong, with descriptors of every
-//! kind, to a session over a real device, while a poller works on its queues.
+//! A front end and a guest driven by a fuzzer: messages right, nearly right and wrong, with descriptors of every kind, to a
+//! session over a real device, while a poller works on its queues.
 
 use std::os::fd::OwnedFd;
 

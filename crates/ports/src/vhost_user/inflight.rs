@@ -1,20 +1,40 @@
-//! What was taken from the guest and not given back yet, noted where it outlives us: in memory that the front end keeps
-//! (vhost-user, "Inflight I/O tracking"; what is in it is the back end's own business), or in a file of ours, for front ends
-//! that keep none, as QEMU with a network device.
+//! The note of frames in flight: the range of a queue that was taken from the guest and not given back yet.
 //!
-//! Frames are taken and given back in order, so two numbers per queue say it all: from where on frames were taken, and how
-//! far. A successor that begins at the first gives those buffers back unsent: they may have been delivered before the end, and
-//! nothing is delivered twice. One that begins at the second knows that they were given back.
+//! A batch is delivered before its buffers go back. A process that is killed between the two leaves buffers that a successor
+//! would deliver a second time. A poller therefore notes the range of a batch before delivery, with one store per batch, in
+//! memory that outlives the process:
 //!
-//! A packed ring does not tell how far it is, and QEMU (7.2) does not know after a connection was lost: it says what it said at
-//! first. So of these rings what is noted is also where the successor begins, in both directions
-//! ([`crate::virtqueue::Packed`]).
+//! - in memory that the front end keeps (vhost-user, "Inflight I/O tracking", INFLIGHT_SHMFD; the layout is the back end's
+//!   own),
+//! - or in a file of one page in the runtime directory (`.inflight-NAME`), for front ends that keep no such memory for
+//!   network devices, as QEMU. The runtime directory is best on a tmpfs, as `/run` is, because the page is written all the
+//!   time.
 //!
-//! What is found is a hint: it counts only where it agrees with the ring. A front end can write in its memory; and what our file
-//! says may be of another guest, or of one that has booted since. So the file also says of which ring it speaks: the
-//! file of the guest's memory (every QEMU has one of its own), the ring's addresses and its size. A guest that booted
-//! anew in the same QEMU while no switch was there begins at 0, where a switch dies in one batch of thousands; what it loses then
-//! are the frames of one batch.
+//! Frames are taken and given back in order, so two numbers describe a queue: the position of the first frame that was not
+//! given back, and the position behind the last frame that was taken. A successor that begins at the first position gives
+//! those buffers back unsent, because they may have been delivered: nothing is delivered twice. A successor that begins at
+//! the second position knows that the buffers were given back. What was taken and not delivered is lost.
+//!
+//! The note is a hint. It counts only if it agrees with the ring: a front end can write its own memory, and a file may
+//! describe another guest, or a guest that has booted since. The file therefore also names the ring: the file of the guest's
+//! memory (every QEMU has one of its own), the ring's addresses and its size. One case stays undetected: a guest that booted
+//! again in the same QEMU while no switch was there begins at position 0, and the noted range may begin there, too. A switch
+//! dies in that one of thousands of batches; the guest then loses the frames of one batch.
+//!
+//! # Packed rings
+//!
+//! A packed ring does not say how far it is. QEMU (7.2) does not know after a lost connection either: it repeats the position
+//! of the first connection. For packed rings the note is therefore also the successor's starting position, in both directions
+//! ([`crate::virtqueue::Packed`]), if the ring was served before: some descriptor has USED set, or a range was given back. (A
+//! guest that has booted since has cleared the ring.) What is given back there becomes visible with its first descriptor.
+//! That word is noted as well, and a successor completes what a predecessor left half given back (`Packed::take_over`).
+//!
+//! An orderly end of the process or of the port leaves an equally good note: a file that describes a packed ring is set aside
+//! as `.left.inflight-NAME` until a port of that name exists again. The 1,024 newest such files are kept.
+//!
+//! While there is no switch, QEMU (7.2) discards what the guest sends. In a packed ring QEMU discards from the last position
+//! that QEMU knew, wherever the guest is. If such descriptors are ahead, a successor gives back unsent what is before them
+//! and goes on behind them.
 
 use std::ffi::OsString;
 use std::io;

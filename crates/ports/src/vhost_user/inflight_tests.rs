@@ -1,4 +1,4 @@
-//! What was in flight when a predecessor died: given back unsent, if it is of the same ring.
+//! Frames that were in flight when a predecessor died are given back unsent, if the note is of the same ring.
 
 use std::fs;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! Frames from the guest: its transmit queues.
+//! Frames from the guest: the transmit queues of a vhost-user port.
 
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
-//! How guests wake a poller: their kick eventfds change with every connection, so a poller waits for one descriptor
-//! behind which they are (an epoll instance may be waited for like any other descriptor, epoll(7)).
+//! Kicks from guests. Kick eventfds change with every connection, so a poller waits for one epoll descriptor of the port that
+//! contains them (an epoll instance can be waited for like any other descriptor, epoll(7)).
+//!
+//! A queue without a kick eventfd is polled: a sleeping poller looks at the queue at intervals.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

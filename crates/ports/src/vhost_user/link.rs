@@ -1,7 +1,8 @@
-//! A port's own thread: front ends come and go, one at a time.
+//! A port's own thread: owns the socket and serves one front end at a time.
 //!
-//! While one is connected, another is turned away at once: its user sees a closed connection instead of a hypervisor
-//! that waits for ever. Whatever ends a connection resets the device, and the port waits for the next.
+//! While a front end is connected, the thread closes further connections at once, so that their users see a closed connection
+//! instead of a hypervisor that hangs. Every end of a connection resets the device, and the port waits for the next front
+//! end.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,13 +1,22 @@
 //! vhost-user ports: virtio-net for stock hypervisors (the vhost-user protocol; virtio 1.3, 5.1).
 //!
-//! - `message`: the protocol's messages, decoded from bytes and descriptors.
-//! - `session`: one connection: what has been said, and what follows from it.
-//! - `link`: the port's own thread: connections come and go, messages arrive.
-//! - `device`: the device: queues that the session starts and stops, and the data path works on.
-//! - `input`, `output`, `bell`: the data path's three sides.
+//! - `message`: the protocol's messages, decoded from bytes and descriptors. Knows nothing else.
+//! - `session`: one connection: keeps what the front end has said, and changes the device accordingly.
+//! - `link`: the port's own thread: owns the socket, accepts connections, feeds messages to the session.
+//! - `device`: the queues, which the session starts and stops while pollers work on them.
+//! - `input`, `output`, `bell`: the data path's sides.
+//! - `inflight`: the note of frames in flight, for a successor of a killed process.
 //!
-//! The port stays in its switch as long as it is configured; a front end that breaks the rules loses its connection, and
-//! the port waits for the next.
+//! A started ring is an immutable description and two positions of the device's own. Nothing that a driver writes moves the
+//! positions.
+//!
+//! A [`RingFault`](crate::virtqueue::RingFault) or a bad message ends the connection, not the port: the device is reset,
+//! `status` names the fault, and the port waits for the next front end. A mistake in one frame costs that frame only, and the
+//! frame is counted (a frame shorter than its header, too long, or with an offload that was not negotiated); `virtqueue` has
+//! the rule.
+//!
+//! Memory and descriptors from a front end are checked before use. Pollers wait for and signal eventfds only, and only memory
+//! files are mapped, so no front end can make a poller wait.
 
 mod bell;
 mod device;

@@ -1,4 +1,4 @@
-//! Frames to the guest: its receive queues.
+//! Frames to the guest: the receive queues of a vhost-user port.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! A started queue of either ring format.
+//! A started queue of either ring format, split or packed.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

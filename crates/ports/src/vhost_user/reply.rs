@@ -1,4 +1,4 @@
-//! Answers to the front end's messages.
+//! Answers to the messages of a vhost-user front end.
 
 use std::os::fd::OwnedFd;
 

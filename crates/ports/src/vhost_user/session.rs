@@ -1,8 +1,9 @@
-//! One connection: what the front end has said, and what follows from it (vhost-user, "Communication", "Ring states").
+//! One connection: what the front end has said, and what follows from that (vhost-user, "Communication", "Ring states").
 //!
-//! A session owns what the front end sent: its memory, its descriptors, what it said of each queue. It judges a request
-//! before it changes anything. A request that cannot be followed is answered with a failure where the front end asked
-//! for an answer (REPLY_ACK), and ends the connection where it did not: it would otherwise believe us to have followed.
+//! A session owns what the front end sent: the guest's memory, the descriptors, the settings of each queue. A session judges
+//! a request before the session changes anything. A request that cannot be followed is answered with a failure where the
+//! front end asked for an answer (REPLY_ACK). Without REPLY_ACK such a request ends the connection, because the front end
+//! would otherwise assume success.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

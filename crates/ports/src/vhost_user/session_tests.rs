@@ -1,4 +1,4 @@
-//! Sessions: rings start, rest and stop as the specification has it; what cannot be followed changes nothing.
+//! Sessions: rings start, rest and stop as the specification says; a request that cannot be followed changes nothing.
 
 use std::os::fd::OwnedFd;
 

@@ -1,4 +1,4 @@
-//! What has been said about one queue.
+//! The settings of one queue, as far as the front end has sent them.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! What a driver sends beyond its limit goes back to it unseen, whatever descriptors it is in, or stays where it is.
+//! Frames beyond a driver's limit go back to the driver unseen, in whatever descriptors they are, or stay where they are.
 
 use ringway_switch::{BatchStorage, Discarded};
 

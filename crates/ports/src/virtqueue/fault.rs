@@ -1,4 +1,4 @@
-//! What a driver can do wrong in a ring.
+//! Mistakes of a driver in a ring's structure.
 
 /// A ring is not as the specification demands. The text is for users; the device cannot go on with the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

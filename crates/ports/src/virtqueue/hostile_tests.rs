@@ -1,4 +1,5 @@
-//! Whatever a driver writes into its ring: a named fault or a counted frame, and nothing written that it did not give.
+//! Anything that a driver writes into its ring leads to a named fault or a counted frame, and the device writes only memory
+//! that the driver gave.
 
 use super::testing::{
     Driver, Guest, HIGH, INDIRECT, LOW, LOW_BYTES, Piece, both, collect, collect_some, deliver, receive_queue,

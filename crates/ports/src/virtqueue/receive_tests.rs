@@ -1,4 +1,4 @@
-//! What a driver is given is the frame, exactly, in any buffers.
+//! A driver is given exactly the frame, in any buffers.
 
 use std::cell::RefCell;
 

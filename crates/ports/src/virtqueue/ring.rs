@@ -1,4 +1,4 @@
-//! What both ring formats have in common.
+//! The common part of both ring formats.
 
 use std::sync::atomic::AtomicU64;
 

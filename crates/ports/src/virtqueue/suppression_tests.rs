@@ -1,4 +1,4 @@
-//! Who is told of what: against the rules of the specification on positions that never wrap.
+//! Notification suppression, against the rules of the specification on positions that never wrap.
 
 use super::testing::{Driver, Guest, PackedDriver, Piece, SplitDriver, both, collect, transmit_queue};
 use super::{F_EVENT_IDX, F_IN_ORDER, Ring, Transmit};

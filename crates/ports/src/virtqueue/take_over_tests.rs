@@ -1,5 +1,5 @@
-//! A device dies, wherever in giving back, and another goes on with its packed ring: the front end, as QEMU does, says that
-//! the ring is where it was at first.
+//! A device dies at any point of giving back, and another goes on with its packed ring: the front end, as QEMU does, says
+//! that the ring is where it was at first.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

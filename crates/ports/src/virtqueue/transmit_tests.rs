@@ -1,4 +1,4 @@
-//! What a driver sends arrives as it was sent, whatever descriptors it is in.
+//! A driver's frames arrive as they were sent, in whatever descriptors they are.
 
 use ringway_switch::{Accepts, Gso, Offload};
 

@@ -1,4 +1,4 @@
-//! What each way of driving the device takes: the messages, interrupts and register accesses that the papers count.
+//! The messages, interrupts and register accesses that each way of driving the device takes, as the papers count them.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Frames arrive, however the device is driven.
+//! Frames arrive, in every mode of driving the device.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

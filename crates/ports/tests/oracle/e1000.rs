@@ -1,4 +1,4 @@
-//! An e1000 port and a driver that asks for what it likes by its descriptors.
+//! An e1000 port, and a driver with arbitrary requests in its descriptors.
 
 use std::os::fd::AsFd;
 use std::path::Path;

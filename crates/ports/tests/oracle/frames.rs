@@ -1,4 +1,4 @@
-//! Frames of senders that claim what they like, and what they leave undone.
+//! Frames of senders with arbitrary claims, and the work that the senders leave undone.
 
 use ringway_abi::offload::{Gso, Offload};
 

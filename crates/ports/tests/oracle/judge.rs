@@ -1,5 +1,5 @@
-//! Whether a frame may have reached a receiver, by the README's words on `mac`, `ip`, `guard`, `vlan`, `trunk`, `native`, `allow`
-//! and `isolated`, and by a reading of frames that is not the switch's (etherparse).
+//! Whether a frame may have reached a receiver, by the documentation of `mac`, `ip`, `guard`, `vlan`, `trunk`, `native`,
+//! `allow` and `isolated`, and by a reading of frames that is not the switch's (etherparse).
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

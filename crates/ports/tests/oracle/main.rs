@@ -1,8 +1,8 @@
 //! An oracle for policy: ports of all kinds with random settings, whose clients send hostile frames. Every frame that any of
-//! them receives is judged again, by the words of the README and somebody else's reading of frames.
+//! them receives is judged again, by the documentation and by another project's reading of frames.
 //!
-//! A failure prints its seed: `RINGWAY_ORACLE_SEED=SEED` repeats it. `RINGWAY_ORACLE_SECONDS=3600` goes on with other seeds for
-//! so long.
+//! A failure prints its seed: `RINGWAY_ORACLE_SEED=SEED` repeats it. `RINGWAY_ORACLE_SECONDS=3600` goes on with other seeds
+//! for 3,600 seconds.
 
 mod e1000;
 mod frames;

@@ -1,4 +1,4 @@
-//! Stream ports against peers that do as they like.
+//! Stream ports against peers that follow no rules.
 
 mod lan;
 

@@ -1,4 +1,4 @@
-//! A switch of process ports in this process, whose clients write what they like into their memory.
+//! A switch of process ports in this process, whose clients write anything into their memory.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::sync::Arc;

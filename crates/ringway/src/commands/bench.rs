@@ -1,4 +1,4 @@
-//! `ringway bench`: the papers' figures, measured here, beside what a user would pick instead.
+//! `ringway bench`: measures the papers' figures on this machine, beside the switches that users would otherwise take.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `ringway bucket`: limits that ports have together come, change and go while frames flow.
+//! `ringway bucket`: adds, changes and removes shared limits while frames flow.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `ringway port`: ports come, change and go while frames flow.
+//! `ringway port`: adds, changes, lists and removes ports while frames flow.
 
 use std::cell::RefCell;
 use std::process::ExitCode;

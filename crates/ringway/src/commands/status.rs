@@ -1,4 +1,4 @@
-//! `ringway status`: what runs, and its counters.
+//! `ringway status`: the running switches, ports and pollers, and their counters.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `ringway switch`: switches change while frames flow.
+//! `ringway switch`: changes and lists switches while frames flow.
 
 use std::process::ExitCode;
 

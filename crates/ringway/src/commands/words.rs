@@ -1,4 +1,4 @@
-//! `KEY=VALUE` words, and what came of a change that was asked for.
+//! `KEY=VALUE` words, and the result of a requested change.
 
 use std::cell::RefCell;
 use std::process::ExitCode;

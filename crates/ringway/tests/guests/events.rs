@@ -1,4 +1,4 @@
-//! What happens to a guest: its settings change, its driver goes and comes, it reboots, it stands still, it is killed.
+//! Events of a guest: its settings change, its driver goes and comes, it reboots, it stands still, it is killed.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Floods of source addresses: the table keeps what is others', and a guard lets none of them in.
+//! Floods of source addresses: the table keeps the addresses of others, and a guard lets none of the flood in.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

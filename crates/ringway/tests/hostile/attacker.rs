@@ -1,4 +1,4 @@
-//! A client that writes what it likes into its memory.
+//! A client that writes anything into its memory.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! e1000 ports: hypervisors that send what is no message, and guests that program what no driver would.
+//! e1000 ports: hypervisors that send bytes that are no message, and guests that program what no driver would.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};

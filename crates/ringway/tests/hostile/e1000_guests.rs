@@ -1,4 +1,4 @@
-//! Guests with an e1000 that keep to no manual, and hypervisors that pass what is of no use.
+//! Guests with an e1000 that follow no manual, and hypervisors that pass useless descriptors and memory.
 
 use std::fs::File;
 use std::io::{IoSlice, Read, Write};

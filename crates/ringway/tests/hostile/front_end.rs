@@ -1,4 +1,4 @@
-//! A vhost-user front end by hand, which says whatever a test wants it to.
+//! A vhost-user front end by hand, which sends whatever a test asks for.
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;

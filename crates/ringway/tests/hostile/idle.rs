@@ -1,4 +1,4 @@
-//! When nothing moves, nothing is spent; and nobody sleeps through a frame.
+//! When nothing moves, the daemon uses no processor time; and no sleeper misses a frame.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! What bad input gets: a running daemon is attacked while two well-behaved ports move checked frames beside it. Each
-//! attack costs its author a counted, named reason; the others keep their frames, and the daemon returns to what it was.
+//! Bad input: a running daemon is attacked while two well-behaved ports move checked frames beside the attack. Each attack
+//! costs the attacker a counted, named reason; the others keep their frames, and the daemon returns to its state before.
 //!
-//! One test at a time: each judges what a whole daemon does.
+//! One test at a time: each judges a whole daemon.
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -1,4 +1,4 @@
-//! The memory file in a client's hands.
+//! Changes of a client to its memory file.
 
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! Storms of frames for many: each kind is held to its rate, and takes no frame of others.
+//! Storms of broadcasts, multicasts and frames to unknown addresses: each class is held to its rate, and takes no frame of others.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! vhost-user ports: a front end that says what it likes, by hand.
+//! vhost-user ports: a front end by hand, with arbitrary messages.
 
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;

@@ -1,4 +1,4 @@
-//! What a daemon holds of the machine.
+//! The resources of the machine that a daemon holds.
 
 use std::fs;
 

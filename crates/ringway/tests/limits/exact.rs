@@ -1,6 +1,6 @@
-//! Limits are held to the frame. What passed between two looks is at most what there was in the bucket, what came in
-//! meanwhile and one frame; and it is no less, unless the bucket was full, where whoever is limited or limits did not have
-//! the processor for long: this is seen again then.
+//! Limits are exact to the frame. Between two looks at most the bucket's contents, what came in meanwhile and one frame may
+//! pass; and no less, unless the bucket was full because the limited port or the limiting poller had no processor for long:
+//! the test then looks again.
 
 use std::time::{Duration, Instant};
 

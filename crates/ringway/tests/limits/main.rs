@@ -1,5 +1,5 @@
-//! Limits and shares, with clients that send as fast as they can: here what is set, and what comes of it when it changes.
-//! Rates are measured with the machine's clock, so only roughly; what the switch says passed is in `exact`.
+//! Limits and shares, with clients that send as fast as they can: settings, and their effect when they change. Rates are
+//! measured with the machine's clock, so only roughly; the switch's own counters are in `exact`.
 
 #[path = "../common/mod.rs"]
 mod common;

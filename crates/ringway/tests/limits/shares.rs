@@ -1,4 +1,4 @@
-//! Several that send to one: what each gets, and whether any loses what it need not.
+//! Several senders to one receiver: the share of each, and that none loses frames that it need not lose.
 
 use ringway_client::Port;
 use ringway_control::client::Client;

@@ -1,4 +1,4 @@
-//! Clients that flood ports `p1`, `p2`, ... of switch `lan0`, and what comes of it.
+//! Clients that flood ports `p1`, `p2`, ... of switch `lan0`, and the counters of such a flood.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

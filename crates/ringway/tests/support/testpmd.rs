@@ -1,4 +1,4 @@
-//! DPDK's testpmd: drivers and devices that are somebody else's.
+//! DPDK's testpmd: another project's drivers and devices.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! From a connection to a NIC that is about to work: what a hypervisor and then the Linux drivers do.
+//! From a connection to a NIC that is ready to work: the steps of a hypervisor and then of the Linux drivers.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

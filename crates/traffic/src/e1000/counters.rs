@@ -1,4 +1,4 @@
-//! What driving the device took.
+//! Counts of the messages, register accesses and interrupts of a run.
 
 use std::fmt;
 

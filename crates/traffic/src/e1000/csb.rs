@@ -1,5 +1,5 @@
 //! The communication status block (Maffione 2012, section 4.4.2; words as in FreeBSD's if_lem driver): words in the guest's
-//! memory by which driver and device say how far they are and whether they want to be woken.
+//! memory that hold the positions of driver and device, and whether each wants to be woken.
 
 use std::io;
 use std::sync::Arc;

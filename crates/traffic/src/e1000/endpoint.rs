@@ -1,4 +1,4 @@
-//! The driver as an endpoint.
+//! The e1000 driver as an endpoint.
 
 use std::io;
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,4 @@
-//! What the driver does at an interrupt: as the Linux drivers, which then poll with interrupts masked until there is no more
+//! The driver's work at an interrupt, as in the Linux drivers, which then poll with interrupts masked until there is no more
 //! work (NAPI).
 
 use super::bring_up::{CAUSES, Kind};

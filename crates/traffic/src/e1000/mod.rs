@@ -1,18 +1,18 @@
-//! A lean driver of Intel's e1000 NICs in user space: whatever is a vfio-user server with an 82540EM or an 82574L can be
-//! loaded with it, and asked what each way of driving it costs.
+//! A lean driver of Intel's e1000 NICs in user space. It loads every vfio-user server with an 82540EM or an 82574L and counts
+//! the cost of each way of driving the NIC.
 //!
-//! The device is set up as the Linux drivers do. What differs between the [modes](E1000Mode) is when registers are touched:
-//! that is what emulated NICs are slow by, and what [`Counters`] count.
+//! The driver sets the device up as the Linux drivers do. The [modes](E1000Mode) differ in when registers are touched:
+//! register accesses are what makes emulated NICs slow, and what [`Counters`] count.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `message.rs` | vfio-user messages, to and from bytes |
 //! | `client.rs` | a connection to a server |
-//! | `registers.rs` | what registers mean, and access to them by message or by memory |
-//! | `bring_up.rs` | from a connection to a NIC that is about to work |
+//! | `registers.rs` | the meaning of registers, and access to them by message or by memory |
+//! | `bring_up.rs` | from a connection to a NIC that is ready to work |
 //! | `transmit.rs`, `receive.rs` | the rings as the device sees them |
 //! | `csb.rs` | the shared words of the paravirtual mode |
-//! | `interrupt.rs` | what happens at an interrupt |
+//! | `interrupt.rs` | the work at an interrupt |
 //! | `options.rs`, `counters.rs`, `endpoint.rs` | the [`Endpoint`](crate::Endpoint) |
 
 mod bring_up;

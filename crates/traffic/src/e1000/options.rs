@@ -1,4 +1,4 @@
-//! How a NIC is to be driven, and why it cannot be.
+//! How a NIC is to be driven, and reasons for which it cannot be.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! The driver as an endpoint.
+//! The virtio-net driver as an endpoint.
 
 use std::io;
 use std::os::unix::net::UnixStream;

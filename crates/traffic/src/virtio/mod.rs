@@ -1,15 +1,15 @@
-//! A lean virtio-net driver in user space: whatever is a vhost-user back end can be loaded with it.
+//! A lean virtio-net driver in user space. It loads every vhost-user back end.
 //!
-//! It is one queue pair in memory of its own. Every frame has one buffer with its 12-byte header in front (virtio 1.3,
-//! 5.1.6.1), every buffer one descriptor, and both are written as seldom as the ring allows: a place of the ring takes the
-//! buffer that was used there a lap before, so that with a device that works in order nothing but an index changes.
+//! The driver is one queue pair in memory of its own. Every frame has one buffer with its 12-byte header in front (virtio
+//! 1.3, 5.1.6.1), every buffer has one descriptor, and both are written as seldom as the ring allows: a place of the ring
+//! takes the buffer that was used there a lap before, so that with a device that works in order only an index changes.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `frontend.rs` | the vhost-user dialogue |
-//! | `ring.rs` | what a kind of ring has to do |
+//! | `ring.rs` | the operations of a kind of ring |
 //! | `split.rs`, `packed.rs` | the rings as the device sees them |
-//! | `queue.rs` | a ring with its buffers: who has which |
+//! | `queue.rs` | a ring with its buffers, and the owner of each |
 //! | `gathering.rs` | received frames over several buffers |
 //! | `options.rs`, `endpoint.rs` | the [`Endpoint`](crate::Endpoint) |
 

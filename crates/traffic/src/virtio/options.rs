@@ -1,4 +1,4 @@
-//! What a driver is to be like.
+//! Options of a virtio-net driver.
 
 use std::time::Duration;
 

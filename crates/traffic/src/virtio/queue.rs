@@ -1,4 +1,4 @@
-//! One virtqueue as its driver sees it: which buffers the device has, and in which order.
+//! One virtqueue as its driver sees it: the buffers that the device has, and their order.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What both kinds of virtqueue have in common for their driver: where they are, what is in them, what can be wrong.
+//! The common part of both kinds of virtqueue for their driver: their places, their contents, and their errors.
 
 use std::io;
 use std::sync::Arc;

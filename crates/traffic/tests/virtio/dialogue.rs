@@ -1,4 +1,4 @@
-//! The vhost-user dialogue, and back ends that have other ideas of it.
+//! The vhost-user dialogue, and back ends that deviate from it.
 
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};

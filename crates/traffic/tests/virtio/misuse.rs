@@ -1,4 +1,4 @@
-//! A device that does what none may do gets an error, and nothing else.
+//! A device that breaks the rules gets an error, and nothing else.
 
 use ringway_traffic::{Endpoint, Packed, Ring, Split, VirtioEndpoint, VirtioOptions};
 

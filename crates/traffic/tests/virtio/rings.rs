@@ -1,4 +1,4 @@
-//! What goes through the rings.
+//! Frames through the rings.
 
 use proptest::prelude::*;
 use ringway_traffic::{Endpoint, Packed, Ring, Split, VirtioEndpoint, VirtioOptions};

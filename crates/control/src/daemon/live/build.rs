@@ -1,4 +1,4 @@
-//! From a switch as it is set to the value that pollers work with.
+//! From a running switch's settings to the value that pollers work with.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

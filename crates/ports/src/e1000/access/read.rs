@@ -1,4 +1,4 @@
-//! Reads.
+//! The effects of register reads.
 
 use ringway_engine::nanoseconds;
 

@@ -1,4 +1,4 @@
-//! Ring registers, and what registers say of the rings.
+//! Ring registers, and the values that registers show of the rings.
 
 use super::Core;
 use crate::e1000::Model;

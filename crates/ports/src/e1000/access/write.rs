@@ -1,4 +1,4 @@
-//! Writes.
+//! The effects of register writes.
 
 use ringway_engine::nanoseconds;
 

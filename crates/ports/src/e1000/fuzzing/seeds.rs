@@ -1,4 +1,4 @@
-//! Inputs to begin with: what drivers do, in the bytes that [`super::guest`] reads.
+//! Seed inputs: the actions of drivers, in the bytes that [`super::guest`] reads.
 
 use super::*;
 

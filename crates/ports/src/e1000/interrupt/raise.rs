@@ -1,4 +1,4 @@
-//! What causes raise, and when.
+//! The interrupts that causes raise, and their times.
 
 use super::{ALLOCATED, Causes, Raise, VECTORS, Way};
 use crate::e1000::moderation::throttle_interval;

@@ -1,7 +1,14 @@
-//! What a descriptor asks for beyond sending its bytes: checksums and segmentation (SDM 3.3.3, 3.3.6, 3.4 and 3.5).
+//! Work that a descriptor asks for beyond sending its bytes: checksums and segmentation (SDM 3.3.3, 3.3.6, 3.4 and 3.5).
 //!
-//! The manual lets a driver name any places of a frame. Sums go into the own checksum fields of the frame's IPv4 and transport
-//! headers only, as [`Headers`] finds them; a frame that asks for anything else is refused (`bad_offload`).
+//! A request becomes an `Offload` where the request is what TCP and UDP need. The header of a frame to be cut is completed in
+//! the private head (the driver leaves lengths out), and the switch cuts the frame only for a destination that needs
+//! segments. A sum that ends before the frame does is made in a private copy of the frame. Tags, padding and IPv4 header
+//! checksums go into the private head, too.
+//!
+//! The manual lets a driver name any places of a frame. Sums go into the own checksum fields of the frame's IPv4 and
+//! transport headers only, as [`Headers`] finds them. A frame that asks for anything else is refused (`bad_offload`), and so
+//! is a frame to be cut whose headers are not where the context says, or do not end in the first 124 bytes.
+//!
 //! All numbers here are a driver's, and no sum or difference of them wraps.
 
 use ringway_memory::{HEAD_BYTES, Head, View, ones_sum};

@@ -1,4 +1,4 @@
-//! Where a ring is, and what its words mean.
+//! Where a ring is, and the meaning of its words.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! What a driver can do wrong in a ring.
+//! Mistakes of a driver in a descriptor ring.
 
 /// A ring cannot be used, or no longer. The text is for users; the ring stops until it is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

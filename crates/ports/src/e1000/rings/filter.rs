@@ -1,4 +1,4 @@
-//! Which frames a guest is to be given (SDM 3.2.1, 13.4.22 and 13.5).
+//! The receive filter: the frames that a guest is given (SDM 3.2.1, 13.4.22 and 13.5).
 
 use ringway_memory::HEAD_BYTES;
 

@@ -1,4 +1,4 @@
-//! What a receive descriptor says, before and after (SDM 3.2.3; 82574 datasheet 7.1.4 and 7.1.5).
+//! Receive descriptors, before and after their use (SDM 3.2.3; 82574 datasheet 7.1.4 and 7.1.5).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

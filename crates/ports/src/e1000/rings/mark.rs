@@ -1,4 +1,4 @@
-//! What is remembered of frames that were taken: what the statistics need, and where the next one begins.
+//! Notes of taken frames: values for the statistics, and where the next frame begins.
 
 use ringway_memory::HEAD_BYTES;
 use ringway_switch::Frame;

@@ -1,15 +1,22 @@
-//! Descriptor rings of the 8254x family and of the 82574L (Intel: "PCI/PCI-X Family of Gigabit Ethernet Controllers
-//! Software Developer's Manual", chapter 3; "82574 GbE Controller Family Datasheet", chapter 7).
+//! Descriptor rings of the 8254x family and of the 82574L (Intel: "PCI/PCI-X Family of Gigabit Ethernet Controllers Software
+//! Developer's Manual", chapter 3; "82574 GbE Controller Family Datasheet", chapter 7): what an e1000 does with frames, as a
+//! function of memory and values. Registers are the caller's.
 //!
-//! - `transmit` takes frames from the driver, `receive` gives frames to it. Both are told the tail register with every call
-//!   and keep the head themselves: nothing that a driver writes moves it.
-//! - `descriptor`: where a ring is, and what its words mean; `context`: what they ask for beyond sending bytes; `draft`: one
-//!   frame on its way into a batch; `mark`: what is remembered of it.
-//! - `format`: what receive descriptors look like; `filter`: which frames a guest is given.
-//! - `csb`: where driver and device tell each other how far they are without registers.
+//! - `transmit` takes frames from the driver, `receive` gives frames to the driver. Both are told the tail with every call
+//!   and keep the head themselves, so that the tail may come from a register, from a page that the guest has mapped, or from
+//!   the status block. Nothing that a driver writes moves the head.
+//! - `descriptor`: where a ring is, and the meaning of its words; `context`: work that descriptors ask for beyond sending
+//!   bytes; `draft`: one frame on its way into a batch; `mark`: notes of taken frames.
+//! - `format`: receive descriptors; `filter`: the frames that a guest is given; `packet_buffer`: frames that wait for
+//!   descriptors.
+//! - `csb`: where driver and device exchange their positions without registers.
 //!
-//! Everything in a ring is written by the driver while we look: each word is read once, and a mistake is a [`RingFault`],
-//! which stops that ring until it is started again, and nothing else.
+//! The driver writes everything in a ring while the device reads. A descriptor is read once, as two words. A mistake is a
+//! [`RingFault`], which stops that ring until the driver starts it again, and nothing else.
+//!
+//! Plain frames (one descriptor, nothing to insert) go in rows as on virtqueues. The first receive descriptor of a batch is
+//! written back last, so that the driver sees all of them at once. Everything else takes one function per frame (`draft`,
+//! `receive/pieces.rs`).
 
 mod descriptor;
 mod draft;

@@ -1,6 +1,6 @@
-//! What is on the wire is what the manual says, descriptor by descriptor, as far as sums go where their headers have them: a slow
-//! reading of it beside the fast one. Frames
-//! go through a switch to a port that accepts no offloads, so that all that was left undone is done.
+//! Frames on the wire are those that the manual describes, descriptor by descriptor, as far as sums go where their headers
+//! have them: a slow reading of the manual beside the fast one. Frames go through a switch to a port that accepts no
+//! offloads, so that all undone work is done.
 
 use std::sync::{Arc, Mutex};
 

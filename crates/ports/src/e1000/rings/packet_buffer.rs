@@ -1,4 +1,18 @@
-//! Frames for which the driver has given no descriptors yet: the NIC's packet buffer (SDM 13.4.16).
+//! The NIC's packet buffer (SDM 13.4.16): frames for which the guest has given no descriptors yet.
+//!
+//! Such frames are copied to 512 KiB of the port's own memory, and go before all others once there are descriptors. Without
+//! the buffer, each pause of a guest longer than its ring lost frames. While the ring has descriptors the buffer costs a test
+//! per delivery.
+//!
+//! - A frame in the buffer counts as delivered (a sender's share is charged when the frame is taken in) and in RNBC.
+//! - A frame that finds no room in the buffer counts as `receiver_full`, in MPC and as RXO.
+//! - A reset, receiving turned off, a ring that is moved, a lost link, bus mastering taken away and another guest empty the
+//!   buffer.
+//! - The port's poller counts as `buffer_lost` what is lost so, or refused later because the guest has changed its filters
+//!   (`Output::count_late`). Such a frame has also counted as delivered.
+//!
+//! A write of RDT by message wakes the poller if frames wait. Where no message comes (mapped registers, the status block),
+//! the poller looks after 100 us, and then twice as late after each look in vain, up to 3.2 ms (`Device::ring`).
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,4 +1,4 @@
-//! What goes into a packet buffer comes out of it, in order and as it was.
+//! Frames come out of a packet buffer in order and unchanged.
 
 use std::collections::VecDeque;
 

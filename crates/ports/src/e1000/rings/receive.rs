@@ -1,4 +1,6 @@
 //! Frames to a driver: the receive ring (SDM 3.2).
+//!
+//! Packet split descriptors are filled without splitting headers off, which the format allows.
 
 mod fcs;
 mod pieces;

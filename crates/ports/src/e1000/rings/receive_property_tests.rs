@@ -1,4 +1,4 @@
-//! A driver reads in its ring what was sent to it, whatever the format, the buffers and the settings.
+//! A driver reads the sent frames in its ring, whatever the format, the buffers and the settings.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! What is delivered to a driver arrives in its buffers, and nothing else does.
+//! Delivered frames arrive in the driver's buffers, and nothing else does.
 
 use super::testing::{Ring, deliver, fcs, frame, open};
 use super::{Format, Receive, ReceiveSettings, RingFault};

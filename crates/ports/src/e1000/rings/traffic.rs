@@ -1,4 +1,4 @@
-//! What the statistics registers need to know of frames.
+//! Counts of frames for the statistics registers.
 
 use ringway_memory::HEAD_BYTES;
 

@@ -1,4 +1,4 @@
-//! Frames that go back unseen: of each no more than its descriptors is read.
+//! Frames that go back unseen, with nothing read but their descriptors.
 
 use ringway_memory::Alike;
 use ringway_switch::Discarded;

@@ -1,4 +1,4 @@
-//! The part with virtual machines: two small ones on vhost-user ports.
+//! The demo's part with virtual machines: two small ones on vhost-user ports.
 
 use std::path::PathBuf;
 use std::thread;

@@ -1,4 +1,4 @@
-//! Programs that the demo starts, and ends.
+//! Programs that the demo starts and ends.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;

@@ -1,4 +1,4 @@
-//! What the demo puts up: a switch, and two network namespaces with a TAP port each. Dropped, it is gone.
+//! The demo's setup: a switch, and two network namespaces with a TAP port each. Dropping the value removes all of it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What the demo says.
+//! The demo's texts.
 
 use super::acts::{FRAME, Ping, Results};
 use super::{Miss, Outcome};

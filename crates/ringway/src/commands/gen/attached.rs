@@ -1,4 +1,4 @@
-//! What traffic goes through, whichever kind it is.
+//! An attachment that traffic goes through, of any kind.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

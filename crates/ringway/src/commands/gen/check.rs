@@ -1,4 +1,4 @@
-//! How closely received frames are looked at.
+//! The level of the check of received frames.
 
 use ringway_traffic::{Checker, Level, Origin};
 

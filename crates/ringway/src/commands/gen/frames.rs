@@ -1,4 +1,4 @@
-//! Which frames are sent.
+//! The frames to send.
 
 use std::collections::BTreeMap;
 

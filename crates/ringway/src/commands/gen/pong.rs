@@ -1,4 +1,4 @@
-//! `ringway gen pong`: sends back what it gets.
+//! `ringway gen pong`: sends back every frame that it receives.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The port that traffic goes through.
+//! The options of the port that traffic goes through.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What accompanies every run: Ctrl-C, a line each second, and an eye on the switch.
+//! Supervision of every run: Ctrl-C, a line each second, and a check that the switch still runs.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal};

@@ -1,4 +1,4 @@
-//! `ringway top`: what the ports do now.
+//! `ringway top`: rates of ports and use of pollers, refreshed.
 
 mod order;
 mod rates;

@@ -1,4 +1,4 @@
-//! What happened between two looks.
+//! Rates between two readings of the status.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The terminal: keys, time, and leaving it as it was.
+//! The terminal: keys, time, and the restoration of the terminal at the end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

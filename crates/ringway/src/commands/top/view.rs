@@ -1,4 +1,4 @@
-//! What the screen shows.
+//! The contents of the screen.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};

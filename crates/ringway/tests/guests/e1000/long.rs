@@ -1,4 +1,4 @@
-//! Everything else that happens to a NIC.
+//! All other events of a NIC; these tests take minutes.
 
 use std::time::Duration;
 

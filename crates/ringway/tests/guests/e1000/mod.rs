@@ -1,8 +1,8 @@
-//! Guests of two kernels on e1000 ports, with unmodified drivers: an 82540EM, and an 82574L with its ring registers trapped and
-//! mapped.
+//! Guests of two kernels on e1000 ports, with unmodified drivers: an 82540EM, and an 82574L with its ring registers trapped
+//! and mapped.
 //!
-//! They take a QEMU with vfio-user, which is fetched where the host's is too old; where it cannot be had, they are left out
-//! and say so. What takes minutes is `#[ignore]`d, and done by `make guests`.
+//! They need a QEMU with vfio-user, which is fetched where the host's is too old. Where none can be had, the tests are left
+//! out and say so. Tests that take minutes are `#[ignore]`d; `make guests` runs them.
 
 mod long;
 mod short;

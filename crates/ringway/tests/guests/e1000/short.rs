@@ -1,4 +1,4 @@
-//! What every change must keep.
+//! The tests of NICs that every change must pass.
 
 use std::process::Command;
 use std::time::Duration;

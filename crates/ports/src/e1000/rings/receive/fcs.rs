@@ -1,4 +1,7 @@
-//! The frame check sequence, for drivers that want it (RCTL.SECRC; IEEE 802.3, 3.2.9).
+//! The frame check sequence (RCTL.SECRC; IEEE 802.3, 3.2.9), for drivers that want one; the 82540EM's driver always does.
+//!
+//! The sequence covers the bytes in the guest's buffers and the tag that was taken out. A sequence that a driver made itself
+//! is taken off the frame.
 
 use ringway_memory::View;
 

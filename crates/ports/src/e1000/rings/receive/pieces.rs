@@ -1,4 +1,4 @@
-//! Frames that are not one buffer as they are: over several buffers, without their tag, across regions.
+//! Frames that do not fit one buffer as they are: over several buffers, without their tag, across regions.
 
 use std::sync::atomic::Ordering;
 

@@ -1,4 +1,8 @@
 //! Checksums on the way to a driver.
+//!
+//! The guest is told that a checksum is right only if the checksum was made here, for a frame that a local sender left
+//! without one. Other frames are marked as not checked. Frames are never passed on unfinished: a guest that forwards a frame
+//! could not know. The checksum of the whole packet in legacy descriptors is zero.
 
 use ringway_memory::{HEAD_BYTES, View, ones_sum};
 use ringway_switch::{Frame, Offload};
