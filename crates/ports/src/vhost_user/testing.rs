@@ -176,7 +176,7 @@ impl Front {
         Front { session: Session::new(Arc::clone(&device)), device, guest, input }
     }
 
-    /// Negotiates, and starts the number of queues that `what` selects, mostly none.
+    /// Negotiates, and starts the number of queues that `what` selects: none in half of the cases.
     pub fn start_if(&mut self, what: u8) {
         let packed = if what & 0x10 != 0 { F_RING_PACKED } else { 0 };
         match what % 4 {
