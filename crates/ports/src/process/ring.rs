@@ -35,7 +35,7 @@ pub(super) type Doorbell = Kept<[AtomicU32; doorbell::PAIR_WORDS]>;
 pub(super) struct RingMemory<'m> {
     /// Two words for each slot. The first word holds buffer index, length and flags.
     slots: &'m [[AtomicU64; 2]],
-    /// The buffers that frames may be in, from number 2 on.
+    /// The buffers that frames may be in: those from index 2 on.
     buffers: Pieces<'m>,
 }
 
@@ -113,7 +113,7 @@ impl<'m> RingMemory<'m> {
         &self.slots[from as usize..to as usize]
     }
 
-    /// The slot's buffer; `None` when it names one that is not there.
+    /// Returns the slot's buffer, or `None` if the slot names a buffer that does not exist.
     #[inline]
     pub(super) fn buffer(&self, slot: Slot) -> Option<View<'m>> {
         // The subtraction wraps for indices 0 and 1: they become the largest numbers.

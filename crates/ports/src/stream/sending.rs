@@ -45,9 +45,9 @@ impl Tally {
 enum Called {
     /// The kernel took this many bytes.
     Sent(usize),
-    /// A page with some of them cannot be had.
+    /// A page with some of the bytes was lost.
     NoMemory,
-    /// The peer has gone.
+    /// The peer has disconnected.
     Gone,
 }
 
