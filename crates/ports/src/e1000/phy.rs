@@ -77,8 +77,7 @@ impl Phy {
         self.page = 0;
         let first = &mut self.registers[0];
         // Control: autonegotiation, full duplex, 1000 Mbit/s. Register 4: all speeds and pause. Register 7: next pages.
-        // Register 9: 1000 Mbit/s in both duplex modes. Register 16: automatic crossover. The others as drivers expect
-        // them.
+        // Register 9: 1000 Mbit/s in both duplex modes. Register 16: automatic crossover.
         for (register, value) in
             [(CONTROL, 0x1140), (4, 0x0de1), (7, 0x2001), (9, 0x0f00), (16, 0x0068), (20, 0x0060), (24, 0x4100)]
         {

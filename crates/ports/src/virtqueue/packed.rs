@@ -299,8 +299,9 @@ impl Ring for Packed {
     fn take_over(&mut self, space: &mut Space<'_>, noted: Noted) -> Vec<Chain> {
         let places = [noted.from, noted.until].map(|place| Place::from_base(place as u16));
         let [from, until] = places;
-        // A driver clears a ring before it uses it, and the device sets USED from the first lap on. A descriptor marked
-        // used in the second lap has neither flag, but an address.
+        // A driver clears a ring before it uses it. USED is set in descriptors that the device used in the first lap,
+        // and in those that the driver made available in the second. A descriptor used in the second lap has neither
+        // flag, but an address.
         let is_served = self.descriptors.iter().any(|words| match flags_of(words) & (AVAIL | USED) {
             0 => words[0].load(Ordering::Relaxed) != 0,
             flags => flags & USED != 0,
