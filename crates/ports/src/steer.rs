@@ -11,7 +11,7 @@ impl Picks {
         Picks(vec![0; MAX_BATCH].into())
     }
 
-    /// Picks one of `queues` (at most 64) queues for each frame. Returns a bit mask of the queues that were picked.
+    /// Picks one of `queues` queues (at most 64) for each frame. Returns a bit mask of the queues that were picked.
     pub(crate) fn pick(&mut self, frames: Frames<'_, '_>, queues: usize) -> u64 {
         let mut used = 0;
         for (pick, frame) in self.0.iter_mut().zip(frames) {
@@ -21,7 +21,7 @@ impl Picks {
         used
     }
 
-    /// Picks one of `queues` (at most 64) queues for each frame. Returns the queue of each frame, in order.
+    /// Picks one of `queues` queues (at most 64) for each frame. Returns the queue of each frame, in order.
     pub(crate) fn picked(&mut self, frames: Frames<'_, '_>, queues: usize) -> &[u8] {
         let count = frames.len();
         self.pick(frames, queues);

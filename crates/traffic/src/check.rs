@@ -319,7 +319,7 @@ fn look_short(header: &[u8]) -> Seen {
     Seen::Intact(key, sequence.map(|bytes| u64::from_be_bytes(*bytes)))
 }
 
-/// Hashes (stream, flow) pairs. Nobody who chooses them gains anything by collisions.
+/// Hashes (stream, flow) pairs. A sender that chooses them gains nothing by collisions.
 #[derive(Default)]
 struct FlowHasher(u64);
 

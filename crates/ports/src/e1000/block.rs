@@ -35,7 +35,7 @@ impl InputSide {
         block.inspect(|block| if on { block.ask() } else { block.decline() });
     }
 
-    /// Returns what the guest is to be told of the descriptors from `before` up to `head`, which were completed.
+    /// Returns the news for the guest about the descriptors completed from `before` up to `head`.
     #[inline]
     pub(super) fn news(&self, news: SentNews, before: u32, head: u32, count: u32) -> SentNews {
         let Some(block) = in_use(self.csb, &self.memory) else { return news };
@@ -55,7 +55,7 @@ impl OutputSide {
         }
     }
 
-    /// Returns what the guest is to be told of received frames, whose descriptors end at `head`.
+    /// Returns the news for the guest about frames received up to the descriptor `head`.
     #[inline]
     pub(super) fn news(&self, news: ReceivedNews, head: u32) -> ReceivedNews {
         let Some(block) = in_use(self.csb, &self.memory) else { return news };

@@ -73,8 +73,8 @@ pub enum Model {
     E1000e,
 }
 
-/// Default of [`Settings::receive_buffer`]. The 48 KiB of a real 82540EM (SDM 13.4.16) hold 32 long frames, less than a
-/// burst of TCP.
+/// Recommended value of [`Settings::receive_buffer`] in bytes. The 48 KiB of a real 82540EM (SDM 13.4.16) hold 32 long
+/// frames, less than a burst of TCP.
 pub const RECEIVE_BUFFER: usize = 512 << 10;
 
 /// Settings of a port.

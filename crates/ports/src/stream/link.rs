@@ -60,7 +60,7 @@ impl PortThread {
         while let Some(socket) = self.next_connection().map(Arc::new) {
             let since = Instant::now();
             let ended = match self.line.open(&socket) {
-                // Reported only when frames can flow: whoever waits for this event may send at once.
+                // Reported only when frames can flow: a user that waits for this event may send at once.
                 Ok(()) => {
                     self.observer.connected(true);
                     self.serve(&socket)

@@ -10,7 +10,7 @@ use crate::e1000::registers::canonical;
 use crate::e1000::ring_page::RingPage;
 use crate::e1000::rings::{Received, Traffic};
 
-/// SWSM.SMBI: a semaphore bit. Whoever reads it as 0 owns it.
+/// SWSM.SMBI: a semaphore bit. The reader that gets 0 owns it.
 const SWSM_SMBI: u32 = 1;
 /// EEMNGCTL: configuration is done.
 const EEMNGCTL_DONE: u32 = 1 << 18;

@@ -29,7 +29,7 @@ pub(super) struct Asks<'a> {
 pub(super) enum Pushed {
     /// The frame is in the batch, was counted as refused, or is empty.
     Whole,
-    /// The frame was to be segmented.
+    /// The frame needs segmentation.
     Cut {
         /// True if the frame differs from its context.
         failed: bool,
@@ -90,7 +90,7 @@ impl Asks<'_> {
         Some(Pushed::Whole)
     }
 
-    /// Adds a frame that is to be segmented.
+    /// Adds a frame that needs segmentation.
     fn push_cut<'m>(&self, pieces: &[View<'m>], len: usize, batch: &mut Batch<'m>) -> Pushed {
         let context = self.contexts.segments;
         let prepare = |head: &mut [u8], shift| context.prepare(head, len, shift);
