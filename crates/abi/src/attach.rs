@@ -99,7 +99,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Returns the text of a NUL-padded field, or `None` when the field is not UTF-8 or has other bytes behind the first
+/// Returns the text of a NUL-padded field, or `None` when the field is not UTF-8 or has other bytes after the first
 /// NUL.
 fn text_in(field: &[u8]) -> Option<&str> {
     let end = field.iter().position(|&b| b == 0).unwrap_or(field.len());

@@ -12,7 +12,7 @@ const ECN: u8 = 0x80;
 /// What remains to be done before a frame can go onto a wire: `struct virtio_net_hdr` (virtio 1.3, 5.1.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// The ones' complement sum from `csum_start` to the end goes `csum_offset` bytes behind `csum_start`, where the
+    /// The ones' complement sum from `csum_start` to the end goes `csum_offset` bytes after `csum_start`, where the
     /// sum of the pseudo-header is now.
     pub needs_csum: bool,
     /// The kind of segmentation.
@@ -21,7 +21,7 @@ pub struct Offload {
     pub ecn: bool,
     /// Bytes of all headers of a frame to be segmented, as found by the switch; otherwise 0.
     pub hdr_len: u16,
-    /// Most bytes of a segment behind its headers, or of a fragment behind its IP header.
+    /// Most bytes of a segment after its headers, or of a fragment after its IP header.
     pub gso_size: u16,
     /// Offset in the frame at which the summed bytes begin.
     pub csum_start: u16,

@@ -103,7 +103,7 @@ impl Ring {
         self.freed.load(Ordering::Relaxed) == self.reserved.load(Ordering::Relaxed)
     }
 
-    /// Frees `len` bytes at `at`. Returns the position behind them.
+    /// Frees `len` bytes at `at`. Returns the position after them.
     fn free(&self, at: u64, len: u64) -> u64 {
         let mut zeroed = 0;
         while zeroed < len {

@@ -228,7 +228,7 @@ impl Memory {
         prefetch_read(self.start(Slot::from_word(word.load(Ordering::Relaxed)).buffer, 0).0.as_ptr());
     }
 
-    /// Prefetches the buffer of the slot `steps` behind `slot`, for writing.
+    /// Prefetches the buffer of the slot `steps` after `slot`, for writing.
     #[inline]
     pub(crate) fn prefetch_mut(&self, slot: u32, steps: u32) {
         let ahead = Slot::from_word(self.word(self.add(slot, steps)).load(Ordering::Relaxed));
@@ -245,7 +245,7 @@ impl Memory {
         if slot + 1 == self.slots { 0 } else { slot + 1 }
     }
 
-    /// Returns the slot `steps` (less than the size of the ring) behind `slot`.
+    /// Returns the slot `steps` (less than the size of the ring) after `slot`.
     #[inline]
     fn add(&self, slot: u32, steps: u32) -> u32 {
         let sum = slot + steps;

@@ -74,7 +74,7 @@ impl TxRing {
         true
     }
 
-    /// Queues a copy of `frame` behind its header, on a port attached with [`ringway_abi::Shape::offload`]. On such a
+    /// Queues a copy of `frame` after its header, on a port attached with [`ringway_abi::Shape::offload`]. On such a
     /// port the other methods expect bytes that begin with the header. Returns false when there is no room, like
     /// [`TxRing::push`].
     pub fn push_offloaded(&mut self, frame: &[u8], offload: Option<&Offload>) -> bool {

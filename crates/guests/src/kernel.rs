@@ -78,7 +78,7 @@ impl Kernel {
         std::fs::read_to_string(self.dir.join("release")).unwrap_or_default().trim().to_owned()
     }
 
-    /// Returns the drivers that are modules: names and contents, each behind those that it needs.
+    /// Returns the drivers that are modules: names and contents, each after those that it needs.
     pub fn modules(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let dir = self.dir.join("modules");
         let mut names = Vec::new();
@@ -95,7 +95,7 @@ impl Kernel {
     }
 }
 
-/// Adds a module behind those that it needs. A module that is not in the folder is built into the kernel.
+/// Adds a module after those that it needs. A module that is not in the folder is built into the kernel.
 fn add(dir: &Path, name: &str, seen: &mut HashSet<String>, sorted: &mut Vec<(String, Vec<u8>)>) -> Result<(), Error> {
     let path = dir.join(format!("{name}.ko"));
     if !path.exists() || !seen.insert(name.to_owned()) {

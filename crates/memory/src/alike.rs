@@ -44,7 +44,7 @@ impl Alike {
         true
     }
 
-    /// Compares the bytes behind the first `HEADER` bytes (8 or more) of a view. Returns false, without effect, when
+    /// Compares the bytes after the first `HEADER` bytes (8 or more) of a view. Returns false, without effect, when
     /// fewer than 16 bytes follow.
     #[inline(always)]
     #[must_use]
@@ -53,7 +53,7 @@ impl Alike {
         if view.len() < HEADER + READ {
             return false;
         }
-        // SAFETY: the view has at least READ bytes behind HEADER.
+        // SAFETY: the view has at least READ bytes after HEADER.
         self.difference = unsafe { compare(view.as_ptr().wrapping_add(HEADER), self.beginning, self.difference) };
         self.headers |= view.first_word().unwrap_or_default();
         true

@@ -6,7 +6,7 @@ use crate::{Head, View};
 #[cfg(target_arch = "x86_64")]
 const WIDE: usize = 32;
 
-/// Writes to each target, behind its first `SKIP` bytes, as many bytes of the corresponding head as fit. Writes nothing
+/// Writes to each target, after its first `SKIP` bytes, as many bytes of the corresponding head as fit. Writes nothing
 /// to targets with room for more than [`crate::HEAD_BYTES`]. Returns false, without effect, if the processor has no
 /// stores that can write a short frame with two of them.
 ///
@@ -32,7 +32,7 @@ fn write_wide<const SKIP: usize>(targets: &[View<'_>], heads: &[&Head]) {
         // For a target that is too short, the subtraction wraps to a length that is too long.
         if target.len().wrapping_sub(SKIP + WIDE) <= WIDE {
             let (from, len) = (head.0.as_ptr(), target.len() - SKIP);
-            // SAFETY: `len` bytes behind the first SKIP are inside the target. `len` is WIDE to twice WIDE, which a
+            // SAFETY: `len` bytes after the first SKIP are inside the target. `len` is WIDE to twice WIDE, which a
             // head has, too. Private memory never overlaps a mapping.
             unsafe { crate::view::copy_ends::<WIDE>(from, target.as_ptr().add(SKIP), len) };
         } else {

@@ -71,7 +71,7 @@ impl<'m> View<'m> {
         Some(unsafe { View::new(self.start.as_ptr().add(offset), len) })
     }
 
-    /// Returns the bytes behind the first `offset` bytes, or `None` when there are none.
+    /// Returns the bytes after the first `offset` bytes, or `None` when there are none.
     #[inline(always)]
     #[must_use]
     pub fn behind(&self, offset: usize) -> Option<View<'m>> {
@@ -155,7 +155,7 @@ impl<'m> View<'m> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// Returns [`View::first_word`] and the bytes behind the first `HEADER` bytes (8 or more), or `None` when there are
+    /// Returns [`View::first_word`] and the bytes after the first `HEADER` bytes (8 or more), or `None` when there are
     /// none.
     #[inline(always)]
     #[must_use]

@@ -39,7 +39,7 @@ pub fn touch(room: View<'_>, frame: &Frame<'_, '_>) {
     }
 }
 
-/// Writes a row of short frames (frames without bytes beyond their heads), each behind the first `SKIP` bytes of its
+/// Writes a row of short frames (frames without bytes beyond their heads), each after the first `SKIP` bytes of its
 /// buffer. The caller has checked that each buffer is long enough.
 #[inline(always)]
 pub fn write_short_row<const SKIP: usize>(buffers: &[View<'_>], heads: &[&Head]) {
@@ -61,7 +61,7 @@ pub fn write(room: View<'_>, frame: &Frame<'_, '_>) {
     }
 }
 
-/// Writes a row of frames for which [`Frame::has_waited`] is true, each behind the first `SKIP` bytes of its buffer.
+/// Writes a row of frames for which [`Frame::has_waited`] is true, each after the first `SKIP` bytes of its buffer.
 /// The caller has checked that each buffer is long enough. Neither the frames nor the buffers are in this core's
 /// caches: the receiver read the buffers long ago. The copy bypasses the caches, so that buffers are not loaded first.
 #[inline(never)]

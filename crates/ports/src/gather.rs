@@ -159,7 +159,7 @@ impl<'m> Gather<'m> {
     }
 }
 
-/// Returns true if `frame` starts with these two addresses and is long enough for an Ethernet type behind them.
+/// Returns true if `frame` starts with these two addresses and is long enough for an Ethernet type after them.
 #[inline(always)]
 pub(crate) fn begins_with(frame: View<'_>, addresses: &[u8; 12]) -> bool {
     let word = |at: usize| u64::from_le_bytes(addresses[at..at + 8].try_into().unwrap_or_default());

@@ -14,7 +14,7 @@ const FIRST_PORT: u16 = 40_000;
 /// Most flows of one sender, over all its destinations.
 pub const MAX_FLOWS: usize = 65_536;
 
-/// The bytes behind the test header.
+/// The bytes after the test header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Payload {
     /// The same bytes in every frame of a length: reveals misplaced bytes, but not stale ones.
@@ -27,8 +27,8 @@ pub enum Payload {
 /// Description of the frames of one sender.
 ///
 /// Frames of 60 bytes and more are UDP in IPv4 (addresses from the benchmarking range of RFC 2544, UDP checksum 0) with
-/// a test header behind the UDP header. Shorter frames have the local experimental EtherType 0x88B5 and the test header
-/// right behind it, truncated at the end of the frame: below 32 bytes corruption is not detected, below 28 bytes also
+/// a test header after the UDP header. Shorter frames have the local experimental EtherType 0x88B5 and the test header
+/// right after it, truncated at the end of the frame: below 32 bytes corruption is not detected, below 28 bytes also
 /// loss, reordering and duplicates, and below 20 bytes senders and flows cannot be distinguished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameSpec {
@@ -196,7 +196,7 @@ impl Source for Frames {
     }
 }
 
-/// Writes frames below 60 bytes: rarely used, so kept simple. The payload behind a complete test header is always
+/// Writes frames below 60 bytes: rarely used, so kept simple. The payload after a complete test header is always
 /// constant.
 #[cold]
 fn write_short(frame: &mut [u8], template: &Template, sequence: u64, check: u32, pattern: &[u8]) {

@@ -18,7 +18,7 @@ pub struct Accesses {
     pub reads: u64,
     /// Register writes.
     pub writes: u64,
-    /// Those of the writes that were to a ring's tail.
+    /// Writes to a ring's tail register; `writes` includes them.
     pub tails: u64,
     /// How often the front end unmasked the pin.
     pub unmasks: u64,

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use super::Model;
 use super::offsets::*;
 
-/// End of the registers, in bytes. The memory of the adapter behind them is accessed only by diagnostic tests.
+/// End of the registers, in bytes. The memory of the adapter after them is accessed only by diagnostic tests.
 const END: u32 = 0x6000;
 
 /// Registers from `first` up to `end`, `step` bytes apart. Of a written value they keep the bits of `mask`.

@@ -82,7 +82,7 @@ impl Bell for Silent {
     }
 }
 
-/// A switch with two neighbours at ports 0 and 1, and NICs at the ports behind them.
+/// A switch with two neighbours at ports 0 and 1, and NICs at the ports after them.
 struct Lan {
     switch: Switch,
     neighbours: [Source; 2],

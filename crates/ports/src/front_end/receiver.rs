@@ -161,7 +161,7 @@ impl<F: Framing> Receiver<F> {
         (&self.bytes[body], fds)
     }
 
-    /// Moves the received bytes to the beginning of the buffer if the longest message would not fit behind `start`.
+    /// Moves the received bytes to the beginning of the buffer if the longest message would not fit after `start`.
     fn make_room(&mut self) {
         if self.start.saturating_add(Self::LONGEST) <= self.bytes.len() {
             return;

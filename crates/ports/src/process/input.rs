@@ -27,7 +27,7 @@ struct TxRing {
     ring: Ring,
     /// The next slot to take.
     next: u32,
-    /// The slot behind those that the last collect took.
+    /// The slot after those that the last collect took.
     taken: u32,
     /// The client's `head` at the time when the frame at `next` was found incomplete. The frame can be complete only
     /// after `head` has changed.
@@ -327,7 +327,7 @@ fn take_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'
     batch.fill_from_buffers(frames) as u32
 }
 
-/// Takes frames of one slot each, each behind a header, from slot `at` on and before slot `stop`, up to the first slot
+/// Takes frames of one slot each, each after a header, from slot `at` on and before slot `stop`, up to the first slot
 /// that is part of a longer frame or invalid, and while the batch has room. Returns their number.
 #[inline]
 fn take_prefixed_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'m>) -> u32 {
@@ -350,7 +350,7 @@ fn take_prefixed_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mu
     slots.len() as u32
 }
 
-/// Returns the header before a frame, read once, and the frame behind it. Returns `None` if the view is shorter than a
+/// Returns the header before a frame, read once, and the frame after it. Returns `None` if the view is shorter than a
 /// header.
 fn split_prefix<'m>(buffer: View<'m>) -> Option<([u8; Offload::BYTES], View<'m>)> {
     let mut header = [0; Offload::BYTES];

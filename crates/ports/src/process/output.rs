@@ -201,7 +201,7 @@ impl RxRing {
         if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
     }
 
-    /// Delivers frames, each behind a header of `PREFIX` bytes (0 or [`PREFIX_BYTES`]). Handles them in rows of `ROW`.
+    /// Delivers frames, each after a header of `PREFIX` bytes (0 or [`PREFIX_BYTES`]). Handles them in rows of `ROW`.
     #[inline]
     fn deliver<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
         &mut self,

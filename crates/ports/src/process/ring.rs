@@ -121,7 +121,7 @@ impl<'m> RingMemory<'m> {
     }
 
     /// Counts the slots, from the first on, whose frame is complete in this slot, begins with `addresses` and has an
-    /// EtherType behind them. Returns their number and the bytes of their frames.
+    /// EtherType after them. Returns their number and the bytes of their frames.
     #[inline(never)]
     pub(super) fn count_alike(&self, mut slots: &[[AtomicU64; 2]], addresses: &[u8; 12]) -> Discarded {
         let mut all = Discarded::default();

@@ -45,7 +45,7 @@ impl Bytes {
         Some(len)
     }
 
-    /// Moves the bytes to the front of the buffer. Returns the free memory behind them.
+    /// Moves the bytes to the front of the buffer. Returns the free memory after them.
     fn gather(&mut self) -> Option<View<'_>> {
         let part = self.end.saturating_sub(self.start);
         if self.start > 0 && part > 0 {
@@ -153,7 +153,7 @@ impl Input for StreamInput {
     fn disarm(&mut self) {}
 }
 
-/// Returns the offset behind a frame of `len` bytes whose length field is at `start`.
+/// Returns the offset after a frame of `len` bytes whose length field is at `start`.
 #[inline]
 fn behind(start: usize, len: usize) -> usize {
     start.saturating_add(PREFIX_BYTES).saturating_add(len)

@@ -15,10 +15,10 @@ const READ_BYTES: usize = Offload::BYTES + MAX_FRAME + 1;
 /// batch ends early when the buffer is full, for example after 7 segments of 64 KiB.
 const MEMORY_BYTES: usize = 512 * 1024;
 const LINE: usize = 64;
-/// Offset of a header in its cache line. The frame behind the header begins with a line.
+/// Offset of a header in its cache line. The frame after the header begins with a line.
 const HEADER_AT: usize = LINE - Offload::BYTES;
 
-/// The input of a TAP port. It reads every batch into the same private buffer, one frame behind the other, so that
+/// The input of a TAP port. It reads every batch into the same private buffer, one frame after the other, so that
 /// small frames take few cache lines and any MTU fits.
 pub(super) struct TapInput {
     device: Arc<OwnedFd>,

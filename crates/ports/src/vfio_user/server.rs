@@ -192,7 +192,7 @@ impl PortThread {
             }
             if heard || more {
                 let heard = self.hear(socket, session, receiver, nap);
-                // Also if the connection ended with a request behind the refused one.
+                // Also if the connection ended with a request after the refused one.
                 if let Some(refusal) = session.take_refusal().filter(|_| !refusal_told) {
                     refusal_told = true;
                     self.observer.refused(refusal.name().unwrap_or("refused"), refusal.to_string());

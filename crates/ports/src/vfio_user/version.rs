@@ -31,7 +31,7 @@ pub struct Version {
 }
 
 impl Version {
-    /// Decodes the two numbers of a version and the JSON text behind them, which ends with a NUL.
+    /// Decodes the two numbers of a version and the JSON text after them, which ends with a NUL.
     ///
     /// # Errors
     /// Another major version, or an invalid text.

@@ -198,9 +198,9 @@ fn bytes(queues: u16) -> u64 {
 pub struct Noted {
     /// Position of the first chain that is not marked used.
     pub from: u32,
-    /// Position behind the last chain in flight.
+    /// Position after the last chain in flight.
     pub until: u32,
-    /// The word that marks the first chain used, if chains behind it may have been marked used before; 0 if there is no
+    /// The word that marks the first chain used, if chains after it may have been marked used before; 0 if there is no
     /// such word.
     pub held: u64,
 }
@@ -246,7 +246,7 @@ impl Taken {
         }
     }
 
-    /// Notes the word that will be written at the first position once everything behind it is written.
+    /// Notes the word that will be written at the first position once everything after it is written.
     #[inline]
     pub fn hold(&self, word: u64) {
         if let Some(held) = self.word(HELD) {

@@ -172,7 +172,7 @@ impl PortThread {
             }
             if ready(2) {
                 let heard = self.hear(socket, session, &mut receiver);
-                // Also if the connection ended with a request behind the refused one.
+                // Also if the connection ended with a request after the refused one.
                 if let Some(refusal) = session.take_refusal().filter(|_| !refusal_told) {
                     refusal_told = true;
                     self.observer.refused(refusal.name(), refusal.to_string());

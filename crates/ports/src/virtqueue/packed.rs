@@ -253,7 +253,7 @@ impl Packed {
         }
     }
 
-    /// Returns the chains from `next` up to `until`, and the chains behind these as far as some are marked used. The
+    /// Returns the chains from `next` up to `until`, and the chains after these as far as some are marked used. The
     /// driver can have seen only the first of them as used.
     fn half_given_back(&self, space: &mut Space<'_>, until: Place) -> Vec<Chain> {
         let (mut at, mut chains, mut slots, mut last) = (self.next, Vec::new(), 0, None);
@@ -290,8 +290,8 @@ impl Ring for Packed {
     }
 
     /// The driver sees used descriptors only when the first of a batch is written, which happens last. Until then, the
-    /// note's `held` is the word that has to be written there. When the descriptors behind the first are written, the
-    /// note's `until` becomes the position behind them.
+    /// note's `held` is the word that has to be written there. When the descriptors after the first are written, the
+    /// note's `until` becomes the position after them.
     ///
     /// Meanwhile another device may have marked chains used anywhere. QEMU (7.2) discards what a driver sends while
     /// there is no back end, starting at the last ring position it knows. Chains that were not taken before then are
@@ -315,7 +315,7 @@ impl Ring for Packed {
         if from != until && !is_available {
             self.next = until;
         } else if noted.held != 0 {
-            // Both the frames behind the first and the first frame itself have been written to their buffers.
+            // Both the frames after the first and the first frame itself have been written to their buffers.
             self.next = until;
             if from == until {
                 let end = self.advance(from, self.size);

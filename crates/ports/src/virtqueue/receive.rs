@@ -185,7 +185,7 @@ impl<R: Ring> Receive<R> {
                 }
             }
             frames.next();
-            // The heads behind this one will be gathered again, so gather only a few.
+            // The heads after this one will be gathered again, so gather only a few.
             want = FIRST_RUN;
         }
         Ok(())

@@ -30,7 +30,7 @@ fn frame(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 11 + seed * 37 + (at >> 8)) as u8).collect()
 }
 
-/// Buffers of these lengths, each with a guard byte before and behind it.
+/// Buffers of these lengths, each with a guard byte before and after it.
 fn buffers(guest: &Guest, lens: &[usize]) -> Vec<Piece> {
     let place = |&len: &usize| {
         let at = guest.alloc(len + 2, 1);

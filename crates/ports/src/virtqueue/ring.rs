@@ -186,10 +186,10 @@ pub trait Ring: Send + 'static {
         Chain { id: self.id_of(*head, head.first), slots: 1 }
     }
 
-    /// Returns the position behind a chain at `at` that takes `slots` ring descriptors.
+    /// Returns the position after a chain at `at` that takes `slots` ring descriptors.
     fn after(&self, at: Self::At, slots: u16) -> Self::At;
 
-    /// Returns the position behind `chains` chains of one descriptor each.
+    /// Returns the position after `chains` chains of one descriptor each.
     fn past(&self, at: Self::At, chains: usize) -> Self::At;
 
     /// Returns true if `at` is the first slot of the ring.

@@ -172,7 +172,7 @@ impl Ring for Split {
         let entries = self.available_ring.get(start..RING + usize::from(self.size)).unwrap_or_default();
         let (count, descriptors) = (there.min(heads.len()).min(entries.len()), &self.descriptors);
         let wanted = u64::from(kind) << 32;
-        // A few heads at a time: those behind a chain of another kind will be gathered again.
+        // A few heads at a time: those after a chain of another kind will be gathered again.
         let mut done = 0;
         for (entries, heads) in entries[..count].chunks(LOOKED_AT).zip(heads.chunks_mut(LOOKED_AT)) {
             let (mut unlike, mut unknown) = (0, None);

@@ -188,7 +188,7 @@ fn in_order_one_entry_stands_for_a_batch<D: Driver>() {
             let mut queue = transmit_queue(&guest, &driver);
             let ids: Vec<u16> = (0..count).map(|_| driver.put(&guest, &[piece], 1).expect("room")).collect();
             driver.publish(&guest);
-            // The bytes that the device writes: in the table (packed), or behind flags and index of the used ring
+            // The bytes that the device writes: in the table (packed), or after flags and index of the used ring
             // (split).
             let Addresses { at, bytes } = Addresses::of(&driver, size);
             let before = guest.read(at, bytes);

@@ -139,8 +139,8 @@ fn buffers_that_were_filled_are_given_back_once_and_the_next_are_filled() {
         let given_back = descriptors(&guest, &driver);
         let at = |step: usize| (first + step) % usize::from(SIZE);
         let place = taken(&record).expect("a place");
-        // The first descriptor is written last. The process dies after `done` descriptors behind the first, or right
-        // after all of them.
+        // The first descriptor is written last. The process dies after it has written `done` of the other three, or the
+        // first as well (4: before it updates the note; 5: after that).
         if done < 4 {
             for step in done + 1..4 {
                 put_descriptor(&guest, &driver, at(step), available[at(step)]);

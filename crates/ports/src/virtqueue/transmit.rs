@@ -204,7 +204,7 @@ impl<R: Ring> Transmit<R> {
         }
     }
 
-    /// Returns true if there may be further chains at `at`, behind the gathered `heads` out of `want` requested. Fewer
+    /// Returns true if there may be further chains at `at`, after the gathered `heads` out of `want` requested. Fewer
     /// heads than requested mean that no more are available, unless the gathering stopped at a chain of another kind or
     /// at the ring's end.
     #[inline(always)]
@@ -223,7 +223,7 @@ impl<R: Ring> Transmit<R> {
         batch: &mut Batch<'m>,
     ) -> usize {
         let longest = self.longest.saturating_add(HEADER);
-        // For each frame of the row: first the whole buffer, then the bytes behind the header.
+        // For each frame of the row: first the whole buffer, then the bytes after the header.
         let mut row = [View::private(&mut []); ROW];
         let heads = plain(heads, 0);
         let mut taken = 0;

@@ -17,9 +17,9 @@ pub struct Counters {
     pub register_reads: u64,
     /// Registers written by messages.
     pub register_writes: u64,
-    /// Those of the register writes that were to the transmit tail.
+    /// Writes to the transmit tail register; `register_writes` includes them.
     pub tx_tail_writes: u64,
-    /// Those of the register writes that were to the receive tail.
+    /// Writes to the receive tail register; `register_writes` includes them.
     pub rx_tail_writes: u64,
     /// Accesses to mapped registers.
     pub mapped_accesses: u64,

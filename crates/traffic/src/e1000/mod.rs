@@ -37,7 +37,7 @@ pub use registers::register;
 /// A violation of the specification by the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Misuse {
-    /// The transmit head in shared memory is behind the tail.
+    /// The transmit head in shared memory is beyond the tail.
     #[error("it says it is at transmit descriptor {0}, which it does not have")]
     Head(u32),
     /// A received frame is longer than its buffer, or shorter than a frame check sequence.

@@ -227,7 +227,7 @@ impl<R: Read> CaptureReader<R> {
         }
     }
 
-    /// Reads the rest of a section header block, behind its type.
+    /// Reads the rest of a section header block, after its type.
     fn section(&mut self) -> Result<(), CaptureProblem> {
         let start: [u8; 8] = self.array()?;
         self.big_endian = match (u32_at(&start, 4, true), u32_at(&start, 4, false)) {

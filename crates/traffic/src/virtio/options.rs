@@ -100,8 +100,8 @@ impl VirtioOptions {
 pub(super) fn segmented(size: u16) -> [u8; HEADER] {
     const NEEDS_CSUM: u8 = 1;
     const TCPV4: u8 = 1;
-    // The frame begins with an Ethernet and an IPv4 header. The TCP checksum is 16 bytes behind these, and the TCP
-    // header ends 4 bytes behind the checksum's offset.
+    // The frame begins with an Ethernet and an IPv4 header. The TCP checksum is 16 bytes after these, and the TCP
+    // header ends 4 bytes after the checksum's offset.
     let [start, offset, end] = [34u16, 16, 54].map(u16::to_le_bytes);
     let size = size.to_le_bytes();
     [NEEDS_CSUM, TCPV4, end[0], end[1], size[0], size[1], start[0], start[1], offset[0], offset[1], 0, 0]

@@ -156,7 +156,7 @@ impl<R: Ring> Queue<R> {
             let left = max - self.used.wrapping_sub(start);
             let outstanding = self.published.wrapping_sub(self.used);
             let (ring, buffers, order) = (&mut self.ring, &self.buffers, &self.order);
-            // Prefetches only used buffers: the device may be writing to those behind them.
+            // Prefetches only used buffers: the device may be writing to those after them.
             let found = |id| {
                 if SHOW {
                     buffers.prefetch(id)

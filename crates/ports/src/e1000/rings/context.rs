@@ -65,7 +65,7 @@ impl Context {
         Span { start: self.byte(32), field: self.byte(40), end: self.end(48) }
     }
 
-    /// Bytes behind the headers.
+    /// Bytes after the headers.
     fn payload(self) -> usize {
         (self.sizes & 0xf_ffff) as usize
     }

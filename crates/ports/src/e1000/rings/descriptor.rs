@@ -58,7 +58,7 @@ impl Table {
         if tail >= from { tail - from } else { tail + self.count - from }
     }
 
-    /// Returns the index `steps` (at most the size of the ring) behind `from`.
+    /// Returns the index `steps` (at most the size of the ring) after `from`.
     #[inline(always)]
     pub(super) fn after(&self, from: u32, steps: u32) -> u32 {
         let sum = from + steps;
@@ -77,7 +77,7 @@ impl Table {
     }
 }
 
-/// Prefetches the descriptors behind the next row of a run.
+/// Prefetches the descriptors after the next row of a run.
 #[inline(always)]
 pub(super) fn prefetch_run(run: &[Words], line: impl Fn(*const u8)) {
     let ahead = run.get(ROW..).unwrap_or(&[]);

@@ -67,7 +67,7 @@ impl Filters {
     }
 
     /// Returns the VLAN tag of a frame of `len` bytes that begins with `head`. A frame that ends before the EtherType
-    /// behind the tag has none: the bytes of `head` behind the frame belong to another frame.
+    /// after the tag has none: the bytes of `head` after the frame belong to another frame.
     #[inline(always)]
     pub(super) fn tag_of(&self, head: &[u8; HEAD_BYTES], len: usize) -> Option<u16> {
         (head[12..14] == self.tag && len >= TAGGED).then(|| u16::from_be_bytes([head[14], head[15]]))

@@ -11,7 +11,7 @@ pub(super) struct Mark {
     /// Bytes of each frame.
     len: u32,
     frames: u16,
-    /// The descriptor behind the last frame. The ring's size stands for descriptor 0.
+    /// The descriptor after the last frame. The ring's size stands for descriptor 0.
     next: u16,
     group: Group,
     /// For a frame to be segmented: bytes of its headers, and payload bytes of a segment.
@@ -42,7 +42,7 @@ impl Mark {
         }
     }
 
-    /// Returns the descriptor behind the frames. The ring's size stands for descriptor 0.
+    /// Returns the descriptor after the frames. The ring's size stands for descriptor 0.
     pub(super) fn next(self) -> u32 {
         self.next.into()
     }

@@ -195,7 +195,7 @@ fn whats() -> impl Strategy<Value = What> {
         Just(0x0000_3222_0021_180e_u64),
         Just(0x0000_2822_0021_180e),
         Just(0x0000_4636_0000_180e),
-        // Offsets anywhere behind the addresses, which the switch reads.
+        // Offsets anywhere after the addresses, which the switch reads.
         any::<u64>().prop_map(|places| places | 0x1000_0000_1000),
         (any::<u64>(), any::<u64>()).prop_map(|(a, b)| a & b & 0x00ff_7f7f_00ff_7f7f | 0x1000_0000_1000),
     ];
@@ -416,7 +416,7 @@ struct Strange {
     places: u64,
     sizes: u64,
     flags: u64,
-    /// The EtherType, and the byte behind it.
+    /// The EtherType, and the byte after it.
     kind: (u16, u8),
     protocol: u8,
     len: usize,

@@ -86,7 +86,7 @@ impl PacketBuffer {
         true
     }
 
-    /// Returns where `bytes` contiguous bytes are free: behind the last frame, or at the beginning before the first.
+    /// Returns where `bytes` contiguous bytes are free: after the last frame, or at the beginning before the first.
     fn place(&self, bytes: usize) -> Option<usize> {
         let (start, end) = match self.frames.front() {
             None => (0, self.memory.bytes()),

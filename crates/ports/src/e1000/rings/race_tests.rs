@@ -119,7 +119,7 @@ fn frames_that_have_to_wait_are_collected_again_with_their_contexts() {
     let guest = Guest::new();
     let mut ring = Ring::new(&guest, 64);
     let mut transmit = Transmit::start(ring.base, 64, 0).expect("a ring");
-    // Two frames for each context. The UDP header is where the context says, behind more and more words of IPv4
+    // Two frames for each context. The UDP header is where the context says, after more and more words of IPv4
     // options.
     let bytes = (0..6).map(|seed| {
         let mut bytes = frame(200, seed);

@@ -112,7 +112,7 @@ impl Receive {
     }
 
     /// Delivers frames to the driver, in order, up to the first for which there are no descriptors. Calls `left` with
-    /// that frame and all behind it; `left` may count them.
+    /// that frame and all after it; `left` may count them.
     ///
     /// # Errors
     /// The ring is malformed. The frames delivered before the fault stay delivered; `left` gets the others.
@@ -257,7 +257,7 @@ impl Receive {
         }
     }
 
-    /// Writes descriptors back; the first of them is `given` behind the head. Holds back the first descriptor of the
+    /// Writes descriptors back; the first of them is `given` after the head. Holds back the first descriptor of the
     /// delivery.
     #[inline(always)]
     fn give_back_row(&mut self, words: &[Words], given: usize, second: impl Iterator<Item = u64>) {
@@ -344,7 +344,7 @@ impl Received {
     }
 }
 
-/// Writes zeroes behind the first `from` bytes: the padding, and the place of a frame check sequence.
+/// Writes zeroes after the first `from` bytes: the padding, and the place of a frame check sequence.
 #[inline(always)]
 fn write_zeroes(buffer: View<'_>, from: usize) {
     const MOST: usize = SHORTEST + fcs::BYTES;

@@ -114,7 +114,7 @@ pub fn collect(transmit: &mut Transmit, guest: &Guest, tail: u32) -> Result<Sent
     collect_some(transmit, guest, tail, &TX, 256)
 }
 
-/// Delivers frames. The bytes behind the head of each are in pieces of `piece` bytes.
+/// Delivers frames. The bytes after the head of each are in pieces of `piece` bytes.
 pub fn deliver(
     receive: &mut Receive,
     guest: &Guest,

@@ -80,7 +80,7 @@ enum Step {
     Took { slots: u32, pieces: u32 },
     /// Took nothing: a frame has to wait for the next batch.
     Wait,
-    /// Took nothing: a frame ends behind the tail.
+    /// Took nothing: a frame ends beyond the tail.
     Incomplete,
 }
 

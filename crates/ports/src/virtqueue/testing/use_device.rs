@@ -68,7 +68,7 @@ pub fn collect<R: Ring>(queue: &mut Transmit<R>, guest: &Guest) -> Result<Sent, 
     Ok(all)
 }
 
-/// Makes a batch of these frames. The bytes behind the head of each are copied to `source`, in pieces of `piece` bytes.
+/// Makes a batch of these frames. The bytes after the head of each are copied to `source`, in pieces of `piece` bytes.
 pub fn fill_batch<'m>(source: &'m Mapping, frames: &[(Vec<u8>, Option<Offload>)], piece: usize) -> Batch<'m> {
     let (mut batch, mut at) = (BatchStorage::new(frames.len()).into_batch(), 0);
     for (bytes, offload) in frames {
@@ -86,12 +86,12 @@ pub fn fill_batch<'m>(source: &'m Mapping, frames: &[(Vec<u8>, Option<Offload>)]
     batch
 }
 
-/// Allocates private memory for the bytes of these frames behind their heads.
+/// Allocates private memory for the bytes of these frames after their heads.
 pub fn memory_for(frames: &[(Vec<u8>, Option<Offload>)]) -> Mapping {
     Mapping::private(frames.iter().map(|(bytes, _)| bytes.len()).sum::<usize>().max(1)).expect("memory")
 }
 
-/// Delivers frames. The bytes behind the head of each are in pieces of `piece` bytes.
+/// Delivers frames. The bytes after the head of each are in pieces of `piece` bytes.
 pub fn deliver<R: Ring>(
     queue: &mut Receive<R>,
     guest: &Guest,

@@ -4,7 +4,7 @@ use ringway_memory::View;
 
 /// Bytes of a frame check sequence.
 pub(super) const BYTES: usize = 4;
-/// Bytes of both addresses. A removed tag was behind them.
+/// Bytes of both addresses. A removed tag was after them.
 const ADDRESSES: usize = 12;
 /// Bytes summed at a time.
 const PART: usize = 512;

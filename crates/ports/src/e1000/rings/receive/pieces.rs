@@ -137,7 +137,7 @@ impl<'m> Places<'m> {
         place.is_some()
     }
 
-    /// Copies the rest of the frame, and writes zeroes behind it.
+    /// Copies the rest of the frame, and writes zeroes after it.
     fn fill(&self, mut source: Source<'_, '_>) {
         for view in &self.views[..self.count] {
             let filled = source.fill(*view);

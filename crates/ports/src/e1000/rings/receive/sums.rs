@@ -66,7 +66,7 @@ struct Found {
     header_is_right: bool,
 }
 
-/// Parses IPv4, or IPv6 without extension headers, behind up to two VLAN tags. Returns `None` for fragments.
+/// Parses IPv4, or IPv6 without extension headers, after up to two VLAN tags. Returns `None` for fragments.
 fn find(head: &[u8]) -> Option<Found> {
     debug_assert!(head.len() <= HEAD_BYTES);
     let word = |at: usize| Some(u16::from_be_bytes([*head.get(at)?, *head.get(at + 1)?]));
