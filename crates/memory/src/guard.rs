@@ -297,7 +297,7 @@ fn replace(place: &Place, start: usize, bytes: usize, address: usize) -> bool {
     }
     let spare = SPARE.load(Ordering::SeqCst);
     if before < REPLACED_OFTEN {
-        // The first call cannot fail for want of commit charge. That matters: when the second call fails, the kernel
+        // The first call cannot fail for lack of commit charge. That matters: when the second call fails, the kernel
         // may already have unmapped the range.
         if spare >= 0 && map(start, bytes, libc::MAP_SHARED, spare, start) {
             return true;

@@ -37,7 +37,7 @@ impl Account {
         add(&self.writes);
     }
 
-    /// Counts a write to a ring's tail, besides [`Account::write`].
+    /// Counts a write to a ring's tail, in addition to [`Account::write`].
     pub(super) fn tail(&self) {
         add(&self.tails);
     }

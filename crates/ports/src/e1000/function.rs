@@ -154,7 +154,7 @@ impl Function for Device {
     }
 
     fn set_memory(&self, memory: Dma) {
-        // Both at once: a ring in loopback uses both.
+        // Changes both under both locks: a ring in loopback uses the memory of both.
         let (mut input, mut output) = (self.input.lock(), self.output.lock());
         let old = [std::mem::replace(&mut input.memory, memory.clone()), std::mem::replace(&mut output.memory, memory)];
         drop((input, output));

@@ -60,7 +60,7 @@ pub(super) struct ReceivedNews {
     pub(super) frames: bool,
     /// Few descriptors are left.
     pub(super) low: bool,
-    /// Frames were lost for want of descriptors.
+    /// Frames were lost because there were no free descriptors.
     pub(super) overrun: bool,
 }
 

@@ -10,7 +10,7 @@ const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(300);
 
 /// Rests after [`CALL_BLOCKED`] faults. Each rest is twice as long as the last, so that a front end that reconnects
-/// only to block again does so ever less often.
+/// only to block again does so less and less often.
 #[derive(Debug)]
 pub(crate) struct HoldUps {
     next: Duration,

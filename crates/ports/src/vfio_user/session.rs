@@ -241,7 +241,7 @@ impl Session {
         Ok(self.function.write(region, access.offset, data)?)
     }
 
-    /// Does those of the writes that are valid, as if each were a message of its own. Returns how many were done.
+    /// Executes the valid ones of the writes, as if each were a separate message. Returns how many were executed.
     fn write_all(&mut self, writes: Writes<'_>) -> u64 {
         let mut done = 0u64;
         for (access, data) in writes.iter() {

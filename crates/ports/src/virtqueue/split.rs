@@ -49,8 +49,9 @@ pub struct Split {
     unpublished: bool,
 }
 
-/// A 16-bit ring index in a word of 32 bits. If two 16-bit indices share a word, the compiler may load both at once,
-/// and such a load waits until all earlier stores have left the core: measured, that took half of all time.
+/// A 16-bit ring index in a word of 32 bits. If two 16-bit indices share a word, the compiler may read both with one
+/// load. That load waits until all earlier stores have left the core (no store-to-load forwarding): measured, that took
+/// half of all time.
 #[derive(Clone, Copy, Debug)]
 struct Index(u32);
 

@@ -179,7 +179,7 @@ impl Sums {
     /// Inserts the checksums into a frame in private memory.
     ///
     /// # Errors
-    /// A checksum would go elsewhere than into the field of its own header.
+    /// A checksum would not go into the field of its own header.
     pub(super) fn insert(&self, frame: View<'_>) -> Result<(), DropReason> {
         let mut head = Head::default();
         let near = frame.read_head(frame.len(), &mut head);
@@ -197,7 +197,7 @@ impl Sums {
     /// checksum as an offload.
     ///
     /// # Errors
-    /// A checksum would go elsewhere than into the field of its own header.
+    /// A checksum would not go into the field of its own header.
     pub(super) fn finish(&self, head: &mut [u8], shift: usize) -> Result<Option<Offload>, DropReason> {
         let bad = DropReason::BadOffload;
         let [ip, transport] = [self.ip, self.transport].map(|span| span.map(|span| span.behind(shift)));
