@@ -11,18 +11,18 @@ use crate::layout::{Layout, LayoutError, Shape};
 pub const REQUEST_BYTES: usize = 128;
 /// Bytes of a reply.
 pub const REPLY_BYTES: usize = 256;
-/// Descriptors with a granting reply: memory, kick, call.
+/// Number of descriptors with a granting reply: memory, kick, call.
 pub const REPLY_FDS: usize = 3;
-/// Longest `SWITCH:PORT`.
+/// Longest `SWITCH:PORT` in bytes.
 pub const NAME_BYTES: usize = 66;
-/// Longest name of a switch or a port.
+/// Longest name of a switch or a port in bytes.
 pub const NAME_PART_BYTES: usize = 32;
 const TEXT_BYTES: usize = 184;
 const REQUEST_MAGIC: u32 = 0x7177_7772;
 const REPLY_MAGIC: u32 = 0x7277_7772;
 const VERSION: u16 = 1;
 
-/// What a client asks for.
+/// A request for a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Name of the switch.
@@ -33,20 +33,20 @@ pub struct Request {
     pub shape: Shape,
 }
 
-/// Why a message was refused.
+/// Why a message is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageError {
-    /// Not as many bytes as the message has.
+    /// The message has a wrong number of bytes.
     Length(usize),
-    /// Not this protocol.
+    /// The message belongs to another protocol.
     Magic(u32),
-    /// Another version of it.
+    /// The message has another version of the protocol.
     Version(u16),
-    /// A byte that must be 0 is not.
+    /// A reserved byte is not 0.
     Reserved,
-    /// The name is not `SWITCH:PORT` of the allowed characters.
+    /// The name is not `SWITCH:PORT`, or has characters that are not allowed.
     Name(String),
-    /// The rings or buffers cannot be had.
+    /// The rings or buffers are out of range.
     Shape(LayoutError),
     /// The reply's text is not UTF-8.
     Text,
@@ -73,7 +73,7 @@ impl std::fmt::Display for MessageError {
 
 impl std::error::Error for MessageError {}
 
-/// Whether a switch or a port may have this name.
+/// Returns true if a switch or a port may have this name.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     (1..=NAME_PART_BYTES).contains(&name.len())
@@ -99,7 +99,8 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Finds the text of a NUL-padded field; `None` when bytes follow the first NUL or it is not UTF-8.
+/// Returns the text of a NUL-padded field, or `None` when the field is not UTF-8 or has other bytes after the first
+/// NUL.
 fn text_in(field: &[u8]) -> Option<&str> {
     let end = field.iter().position(|&b| b == 0).unwrap_or(field.len());
     if field[end..].iter().any(|&b| b != 0) {
@@ -108,14 +109,14 @@ fn text_in(field: &[u8]) -> Option<&str> {
     std::str::from_utf8(&field[..end]).ok()
 }
 
-// Request: 0 magic, 4 version, 6 flags, 8 tx_rings, 10 rx_rings, 12 tx_slots, 16 rx_slots, 20 buffer_size,
+// Layout of a request: 0 magic, 4 version, 6 flags, 8 tx_rings, 10 rx_rings, 12 tx_slots, 16 rx_slots, 20 buffer_size,
 // 24 extra_buffers, 28 name[66], 94 zero up to 128.
 const NAME_AT: usize = 28;
-/// [`Shape::offload`]. Other flags must be 0.
+/// Flag for [`Shape::offload`]. Other flags must be 0.
 const OFFLOAD: u16 = 1;
 
 impl Request {
-    /// The bytes to send.
+    /// Encodes the request.
     #[must_use]
     pub fn encode(&self) -> [u8; REQUEST_BYTES] {
         let mut bytes = [0; REQUEST_BYTES];
@@ -134,10 +135,10 @@ impl Request {
         bytes
     }
 
-    /// Reads a request, whoever wrote it.
+    /// Decodes and checks a request. The sender need not be trusted.
     ///
     /// # Errors
-    /// Says what is wrong with it; the caller answers with that and closes.
+    /// What is wrong with the request. The caller sends it as the answer and closes the connection.
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         if bytes.len() != REQUEST_BYTES {
             return Err(MessageError::Length(bytes.len()));
@@ -168,27 +169,28 @@ impl Request {
     }
 }
 
-/// What the switch answers.
+/// The answer of the switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// The port is attached; three descriptors come with this message.
+    /// The port is attached. Three descriptors come with this message.
     Granted {
         /// The colour to compute the [`Layout`] with.
         colour: u32,
-        /// Bytes of the memory: equal to the layout's.
+        /// Size of the memory in bytes: equal to the layout's.
         bytes: u64,
-        /// The address other ports see, when the switch assigns one: all zero when it does not.
+        /// The MAC address that the switch has bound to the port, or zeroes if none.
         mac: [u8; 6],
     },
-    /// The request was refused, or the port has ended: why.
+    /// Why the request was refused, or why the port has ended.
     Refused(String),
 }
 
-// Reply: 0 magic, 4 version, 6 status (0 granted, 1 refused), 8 colour, 12 zero, 16 bytes u64, 24 mac[6], 30 zero, 72 text.
+// Layout of a reply: 0 magic, 4 version, 6 status (0 granted, 1 refused), 8 colour, 12 zero, 16 bytes u64, 24 mac[6],
+// 30 zero, 72 text.
 const TEXT_AT: usize = REPLY_BYTES - TEXT_BYTES;
 
 impl Reply {
-    /// The bytes to send. A text too long for its field is cut at a character.
+    /// Encodes the reply. A text that is too long for its field is cut at a character boundary.
     #[must_use]
     pub fn encode(&self) -> [u8; REPLY_BYTES] {
         let mut message = [0; REPLY_BYTES];
@@ -209,10 +211,10 @@ impl Reply {
         message
     }
 
-    /// Reads a reply.
+    /// Decodes a reply.
     ///
     /// # Errors
-    /// It is not one.
+    /// The message is not a valid reply.
     pub fn decode(message: &[u8]) -> Result<Self, MessageError> {
         if message.len() != REPLY_BYTES {
             return Err(MessageError::Length(message.len()));

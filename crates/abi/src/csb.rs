@@ -10,24 +10,24 @@ use loom::sync::atomic::{AtomicU32, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// Bytes of the block.
+/// Size of the block in bytes.
 pub const BYTES: usize = 4096;
-/// Words of it that mean something, counted from its beginning.
+/// Number of words at its beginning that have a meaning.
 pub const WORDS: usize = 24;
 
 /// No threshold.
 const NONE: u32 = u32::MAX;
-/// The boolean words: FreeBSD's driver has 2 for "not now".
+/// Value of the boolean words for "yes". FreeBSD's driver writes 2 for "not now".
 const WANTED: u32 = 1;
 
-// Words of the guest.
+// Words that the guest writes.
 const GUEST_TDT: usize = 0;
 const GUEST_NEED_TXKICK: usize = 1;
 const GUEST_NEED_RXKICK: usize = 2;
 const GUEST_CSB_ON: usize = 3;
 const GUEST_RDT: usize = 4;
 const GUEST_TXKICK_AT: usize = 5;
-// Words of the host.
+// Words that the host writes.
 const HOST_TDH: usize = 16;
 const HOST_NEED_TXKICK: usize = 17;
 const HOST_RDH: usize = 20;
@@ -39,7 +39,7 @@ const HOST_RXKICK_AT: usize = 23;
 pub struct Csb<'a>(&'a [AtomicU32]);
 
 impl<'a> Csb<'a> {
-    /// A block of these words; `None` when there are fewer than [`WORDS`].
+    /// A block in these words. Returns `None` when there are fewer than [`WORDS`].
     #[inline]
     #[must_use]
     pub fn new(words: &'a [AtomicU32]) -> Option<Csb<'a>> {
@@ -56,8 +56,8 @@ impl<'a> Csb<'a> {
         self.0[word].store(value.to_le(), Ordering::Release);
     }
 
-    /// Begins to work with it: the device waits for a tail, and has no use for being told of receive buffers, as it sees
-    /// them when it needs them.
+    /// Starts to use the block. The device asks for writes of the tail register. It does not ask to be told of receive
+    /// buffers, as it sees them when it needs them.
     pub fn begin(self, transmit_head: u32, receive_head: u32) {
         self.set(HOST_TDH, transmit_head);
         self.set(HOST_RDH, receive_head);
@@ -66,55 +66,55 @@ impl<'a> Csb<'a> {
         self.ask();
     }
 
-    /// Whether the driver uses it at present.
+    /// Returns true if the driver uses the block at present.
     #[inline]
     #[must_use]
     pub fn is_on(self) -> bool {
         self.get(GUEST_CSB_ON) != 0
     }
 
-    /// In place of TDT.
+    /// Returns the word that replaces TDT.
     #[inline]
     #[must_use]
     pub fn transmit_tail(self) -> u32 {
         self.get(GUEST_TDT)
     }
 
-    /// In place of RDT.
+    /// Returns the word that replaces RDT.
     #[inline]
     #[must_use]
     pub fn receive_tail(self) -> u32 {
         self.get(GUEST_RDT)
     }
 
-    /// Has the driver write TDT for what it sends next. The caller must look at the tail once more, and must not sleep if it
-    /// has moved.
+    /// Asks the driver to write TDT when it sends next. The caller must look at the tail once more, and must not sleep
+    /// if it has moved.
     #[inline]
     pub fn ask(self) {
         self.0[HOST_NEED_TXKICK].store(WANTED.to_le(), Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Has it write TDT no more: the tail is being watched.
+    /// Asks the driver not to write TDT: the device watches the tail.
     #[inline]
     pub fn decline(self) {
         self.0[HOST_NEED_TXKICK].store(0, Ordering::Relaxed);
     }
 
-    /// Says how far sending is. A full fence has to follow before [`Csb::wants_sent`].
+    /// Publishes the transmit head. A full fence has to follow before [`Csb::wants_sent`].
     #[inline]
     pub fn sent(self, head: u32) {
         self.set(HOST_TDH, head);
     }
 
-    /// Says how far receiving is. A full fence has to follow before [`Csb::wants_received`].
+    /// Publishes the receive head. A full fence has to follow before [`Csb::wants_received`].
     #[inline]
     pub fn received(self, head: u32) {
         self.set(HOST_RDH, head);
     }
 
-    /// Whether the driver wants an interrupt now that sending has come from `before` to `head` in a ring of `count`: for any
-    /// progress, or for having come to a place.
+    /// Returns true if the driver wants an interrupt because the transmit head has moved from `before` to `head` in a
+    /// ring of `count`: for any progress, or for passing a threshold.
     #[inline]
     #[must_use]
     pub fn wants_sent(self, before: u32, head: u32, count: u32) -> bool {
@@ -123,7 +123,7 @@ impl<'a> Csb<'a> {
             || at < count && ahead(before, at, count) <= ahead(before, head, count) && at != before
     }
 
-    /// Whether the driver wants an interrupt for what was received.
+    /// Returns true if the driver wants an interrupt for received frames.
     #[inline]
     #[must_use]
     pub fn wants_received(self) -> bool {
@@ -131,7 +131,7 @@ impl<'a> Csb<'a> {
     }
 }
 
-/// Steps from one place of a ring to another.
+/// Returns the number of steps from one index of a ring to another.
 fn ahead(from: u32, to: u32, count: u32) -> u32 {
     if to >= from { to - from } else { to.wrapping_add(count).wrapping_sub(from) }
 }
@@ -174,7 +174,7 @@ mod tests {
         assert!(!csb.wants_sent(0, 5, 8) && !csb.wants_received(), "what FreeBSD's driver has for no");
         for at in 0..8 {
             put(5, at);
-            // From 6 over the end to 2.
+            // From 6 across the end of the ring to 2.
             assert_eq!(csb.wants_sent(6, 2, 8), [7, 0, 1, 2].contains(&at), "{at}");
             assert!(!csb.wants_sent(6, 6, 8), "{at}");
         }

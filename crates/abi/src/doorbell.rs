@@ -27,24 +27,24 @@ use loom::sync::atomic::{AtomicU32, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// Bytes of the doorbell for one ring pair.
+/// Bytes of the doorbell block of one ring pair.
 pub const PAIR_BYTES: usize = 256;
-/// Word (32 bits each) where a side's line begins, within a pair's block.
+/// First word of the client's line for transmission: an index of 32-bit words in the block of a ring pair.
 pub const TX_CLIENT: usize = 0;
-/// See [`TX_CLIENT`].
+/// First word of the switch's line for transmission.
 pub const TX_SWITCH: usize = 16;
-/// See [`TX_CLIENT`].
+/// First word of the client's line for reception.
 pub const RX_CLIENT: usize = 32;
-/// See [`TX_CLIENT`].
+/// First word of the switch's line for reception.
 pub const RX_SWITCH: usize = 48;
-/// Words of a pair's block.
+/// Words of the block of a ring pair.
 pub const PAIR_WORDS: usize = PAIR_BYTES / 4;
-/// Word of the index within a line.
+/// Offset of the index word in a cache line.
 pub const INDEX: usize = 0;
-/// Word of the wish within a line.
+/// Offset of the wake-up request word in a cache line.
 pub const WISH: usize = 1;
 
-/// A side's own wish, and the number it used last.
+/// A side's own wake-up request, and the number that it used last.
 #[derive(Debug, Default)]
 pub struct Wish {
     number: u32,
@@ -52,8 +52,8 @@ pub struct Wish {
 }
 
 impl Wish {
-    /// Asks to be woken at the next move of the other side's index. The caller must look at that index once more
-    /// afterwards, and must not sleep if it moved.
+    /// Requests a wake-up at the next move of the other side's index. The caller must look at that index once more
+    /// afterwards, and must not sleep if it has moved.
     #[inline]
     pub fn make(&mut self, word: &AtomicU32) {
         self.number = if self.number == u32::MAX { 1 } else { self.number + 1 };
@@ -62,7 +62,7 @@ impl Wish {
         fence(Ordering::SeqCst);
     }
 
-    /// Takes the wish back: the writer watches the memory again.
+    /// Withdraws the request: this side polls the memory again.
     #[inline]
     pub fn withdraw(&mut self, word: &AtomicU32) {
         if self.open {
@@ -71,7 +71,7 @@ impl Wish {
         }
     }
 
-    /// Whether a wish stands.
+    /// Returns true while a request is outstanding.
     #[inline]
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -79,13 +79,15 @@ impl Wish {
     }
 }
 
-/// Orders an index store before the look at the other side's wish: once per batch, before [`granted`].
+/// Orders the store of an index before the load of the other side's wake-up request. Call once for each batch, before
+/// [`granted`].
 #[inline]
 pub fn publish_fence() {
     fence(Ordering::SeqCst);
 }
 
-/// After moving an index and [`publish_fence`]: whether the other side wishes to be woken, at most once per wish.
+/// Call after moving an index and [`publish_fence`]. Returns true if the other side has requested a wake-up, at most
+/// once for each request.
 #[inline]
 pub fn granted(wish: &AtomicU32, last: &AtomicU32) -> bool {
     let number = wish.load(Ordering::Relaxed);

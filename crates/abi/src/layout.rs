@@ -5,11 +5,11 @@ use crate::slot::SLOT_BYTES;
 
 /// `NETMAP_API` of the layout.
 pub const NETMAP_API: u32 = 14;
-/// Buffers 0 and 1 are never used for frames.
+/// The first buffer for frames. Buffers 0 and 1 are reserved.
 pub const FIRST_BUFFER: u32 = 2;
-/// A frame may take at most this many slots (`NETMAP_MAX_FRAGS`).
+/// Most slots of a frame (`NETMAP_MAX_FRAGS`).
 pub const MAX_SLOTS_PER_FRAME: usize = 64;
-/// Longest frame, in bytes without FCS.
+/// Longest frame in bytes, without FCS.
 pub const MAX_FRAME: usize = 65_535;
 
 /// Offsets in `netmap_if`.
@@ -50,22 +50,23 @@ pub mod netmap_ring {
     pub const SLOTS: usize = 256;
 }
 
-/// How many rings, slots and buffers of which size.
+/// Numbers of rings and slots, and number and size of buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Transmit rings: 1 to 16.
     pub tx_rings: u16,
     /// Receive rings: 1 to 16.
     pub rx_rings: u16,
-    /// Slots of each transmit ring: 4 to 32,768. One is always empty.
+    /// Slots of each transmit ring: 4 to 32,768. One of them is always empty.
     pub tx_slots: u32,
-    /// Slots of each receive ring: 4 to 32,768.
+    /// Slots of each receive ring: 4 to 32,768. One of them is always empty.
     pub rx_slots: u32,
-    /// Bytes of a buffer: 128 to 65,472, a multiple of 64. An odd multiple spreads the buffers over the caches.
+    /// Bytes of a buffer: 128 to 65,472, a multiple of 64. An odd multiple spreads the buffers over the sets of the
+    /// caches.
     pub buffer_size: u32,
-    /// Buffers beyond one per slot, chained from `ni_bufs_head`: up to 65,536.
+    /// Buffers in addition to one for each slot, linked from `ni_bufs_head`: up to 65,536.
     pub extra_buffers: u32,
-    /// Frames may have offloads, in both directions, and every one begins with a header: see [`crate::offload`].
+    /// Frames may request offloads in both directions, and every frame begins with a header: see [`crate::offload`].
     pub offload: bool,
 }
 
@@ -93,14 +94,14 @@ const MIN_BUFFER: u32 = 128;
 const MAX_BUFFER: u32 = 65_472;
 const PAGE: usize = 4096;
 
-/// A [`Shape`] that cannot be had.
+/// A [`Shape`] that is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayoutError {
-    /// Which number.
+    /// Which number is out of range.
     pub what: &'static str,
-    /// What was asked for.
+    /// The requested number.
     pub asked: u64,
-    /// What can be had.
+    /// The allowed range.
     pub allowed: &'static str,
 }
 
@@ -112,32 +113,32 @@ impl std::fmt::Display for LayoutError {
 
 impl std::error::Error for LayoutError {}
 
-/// Offsets of everything in the memory of one client. Both sides compute it from the same [`Shape`] and colour.
+/// Offsets in the shared memory of one client. Both sides compute them from the same [`Shape`] and colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// What it was made from.
+    /// The shape.
     pub shape: Shape,
-    /// First doorbell block.
+    /// Offset of the first doorbell block.
     pub doorbell: usize,
-    /// First transmit ring.
+    /// Offset of the first transmit ring.
     tx_ring: usize,
     tx_stride: usize,
     rx_ring: usize,
     rx_stride: usize,
-    /// Buffer 0.
+    /// Offset of buffer 0.
     pub buffers: usize,
-    /// All buffers, the two reserved ones included.
+    /// Number of buffers, including the two reserved ones.
     pub buffer_count: u32,
-    /// Bytes of the whole, a multiple of the page size.
+    /// Size of the memory in bytes, a multiple of the page size.
     pub bytes: usize,
 }
 
 impl Layout {
-    /// Computes the layout. `colour` (any number; 16 are told apart) shifts the doorbell within its pages, so that the
-    /// doorbells of many clients, each at the start of a page of its own, do not share a few sets of the cache.
+    /// Computes the layout. `colour` (any number; 16 colours differ) shifts the doorbell within its page, so that the
+    /// doorbells of many clients, which each start on a page of their own, do not share a few cache sets.
     ///
     /// # Errors
-    /// A number out of its range.
+    /// A number is out of range.
     pub fn new(shape: Shape, colour: u32) -> Result<Self, LayoutError> {
         let within = |what, asked: u32, low: u32, high: u32, allowed| {
             if (low..=high).contains(&asked) { Ok(()) } else { Err(LayoutError { what, asked: asked.into(), allowed }) }
@@ -170,31 +171,31 @@ impl Layout {
         Ok(Self { shape, doorbell, tx_ring, tx_stride, rx_ring, rx_stride, buffers, buffer_count, bytes })
     }
 
-    /// Offset of a transmit ring.
+    /// Returns the offset of a transmit ring.
     #[must_use]
     pub fn tx_ring(&self, ring: u16) -> usize {
         self.tx_ring + usize::from(ring) * self.tx_stride
     }
 
-    /// Offset of a receive ring.
+    /// Returns the offset of a receive ring.
     #[must_use]
     pub fn rx_ring(&self, ring: u16) -> usize {
         self.rx_ring + usize::from(ring) * self.rx_stride
     }
 
-    /// Offset of a ring pair's doorbell block.
+    /// Returns the offset of a ring pair's doorbell block.
     #[must_use]
     pub fn doorbell(&self, pair: u16) -> usize {
         self.doorbell + usize::from(pair) * PAIR_BYTES
     }
 
-    /// The buffer that slot `slot` of transmit ring `ring` begins with.
+    /// Returns the initial buffer of slot `slot` of transmit ring `ring`.
     #[must_use]
     pub fn first_tx_buffer(&self, ring: u16, slot: u32) -> u32 {
         FIRST_BUFFER + u32::from(ring) * self.shape.tx_slots + slot
     }
 
-    /// The buffer that slot `slot` of receive ring `ring` begins with.
+    /// Returns the initial buffer of slot `slot` of receive ring `ring`.
     #[must_use]
     pub fn first_rx_buffer(&self, ring: u16, slot: u32) -> u32 {
         FIRST_BUFFER
@@ -203,20 +204,20 @@ impl Layout {
             + slot
     }
 
-    /// The first of the extra buffers; meaningful when there are any.
+    /// Returns the first extra buffer. Only meaningful if there are extra buffers.
     #[must_use]
     pub fn first_extra_buffer(&self) -> u32 {
         self.buffer_count - self.shape.extra_buffers
     }
 
-    /// Offset of a buffer.
+    /// Returns the offset of a buffer.
     #[must_use]
     pub fn buffer(&self, index: u32) -> usize {
         self.buffers + index as usize * self.shape.buffer_size as usize
     }
 
-    /// What a client writes into a fresh (zeroed) memory would undo: the words of `netmap_if`, of each `netmap_ring` and
-    /// of every slot, as (offset, little-endian bytes).
+    /// Calls `write` with the initial contents, as offsets and little-endian bytes, to be written to zeroed memory: the
+    /// words of `netmap_if`, of each `netmap_ring` and of every slot. The client can overwrite them.
     pub fn initial_words(&self, name: &str, mut write: impl FnMut(usize, &[u8])) {
         let ifname: Vec<u8> = name.bytes().take(15).collect();
         write(netmap_if::NAME, &ifname);
@@ -229,7 +230,8 @@ impl Layout {
                 write(self.buffer(buffer), &(buffer + 1).to_le_bytes());
             }
         }
-        // ring_ofs[]: tx rings, one host tx ring, rx rings, one host rx ring; the host rings are not bound (0).
+        // `ring_ofs[]`: transmit rings, one host transmit ring, receive rings, one host receive ring. The host rings
+        // are not bound (0).
         let offset_at = |index: usize| netmap_if::RING_OFS + 8 * index;
         for ring in 0..self.shape.tx_rings {
             write(offset_at(ring.into()), &(self.tx_ring(ring) as i64).to_le_bytes());

@@ -9,30 +9,30 @@ pub const PREFIX_BYTES: usize = 12;
 const NEEDS_CSUM: u8 = 1;
 const ECN: u8 = 0x80;
 
-/// What is to be done with a frame before it is one of the wire: `struct virtio_net_hdr` (virtio 1.3, 5.1.6).
+/// What remains to be done before a frame can go onto a wire: `struct virtio_net_hdr` (virtio 1.3, 5.1.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offload {
-    /// The ones' complement sum from `csum_start` to the end goes `csum_offset` bytes after `csum_start`, where the sum of
-    /// the pseudo header stands now.
+    /// The ones' complement sum from `csum_start` to the end goes `csum_offset` bytes after `csum_start`, where the
+    /// sum of the pseudo-header is now.
     pub needs_csum: bool,
-    /// What the frame is to be cut into.
+    /// The kind of segmentation.
     pub gso: Gso,
-    /// A TCP frame that reports congestion: only its first segment has CWR.
+    /// A TCP frame that reports congestion: only its first segment has CWR set.
     pub ecn: bool,
-    /// Bytes of all headers of a frame to be cut, as the switch found them; 0 otherwise.
+    /// Bytes of all headers of a frame to be segmented, as found by the switch; otherwise 0.
     pub hdr_len: u16,
-    /// Most bytes of a segment after its headers; of a fragment, after its IP header.
+    /// Most bytes of a segment after its headers, or of a fragment after its IP header.
     pub gso_size: u16,
-    /// Where the sum begins, from the beginning of the frame.
+    /// Offset in the frame at which the summed bytes begin.
     pub csum_start: u16,
-    /// Where the sum goes, from `csum_start`.
+    /// Offset of the checksum, from `csum_start`.
     pub csum_offset: u16,
 }
 
 /// Kinds of segmentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gso {
-    /// None.
+    /// No segmentation.
     #[default]
     None,
     /// TCP over IPv4 (TSO4).
@@ -50,14 +50,14 @@ pub enum Gso {
 pub struct BadOffload;
 
 impl Offload {
-    /// Bytes of `struct virtio_net_hdr` up to and without `num_buffers`.
+    /// Bytes of `struct virtio_net_hdr` without `num_buffers`.
     pub const BYTES: usize = 10;
 
-    /// Reads a sender's header; `None` when it asks for nothing. Unknown flags are ignored, and so is `hdr_len`, which
-    /// is not to be relied on (virtio 1.3, 5.1.6.2.2).
+    /// Decodes a sender's header. Returns `None` when it requests nothing. Ignores unknown flags, and `hdr_len`, which
+    /// is unreliable (virtio 1.3, 5.1.6.2.2).
     ///
     /// # Errors
-    /// The kind of segmentation is unknown, or without a size or `NEEDS_CSUM`; or the ECN bit is set without TCP.
+    /// The kind of segmentation is unknown, or has no size or no `NEEDS_CSUM`; or the ECN bit is set without TCP.
     #[inline]
     pub fn decode(header: &[u8; Self::BYTES]) -> Result<Option<Offload>, BadOffload> {
         if header[0] & NEEDS_CSUM == 0 && header[1] == 0 {
@@ -77,7 +77,7 @@ impl Offload {
         Ok(Some(Offload { needs_csum: true, gso, ecn, hdr_len: 0, gso_size, csum_start, csum_offset }))
     }
 
-    /// The header that asks for this; all zeroes for `None`.
+    /// Encodes a header that requests this offload; all zeroes for `None`.
     #[inline]
     #[must_use]
     pub fn encode(offload: Option<&Offload>) -> [u8; Self::BYTES] {
@@ -90,7 +90,7 @@ impl Offload {
 }
 
 impl Gso {
-    /// `VIRTIO_NET_HDR_GSO_*`.
+    /// The value of `VIRTIO_NET_HDR_GSO_*`.
     const fn number(self) -> u8 {
         match self {
             Self::None => 0,

@@ -8,7 +8,8 @@
 
 /// Bytes of one slot.
 pub const SLOT_BYTES: usize = 16;
-/// The client put another buffer into this slot. Accepted and ignored: the index is read from the slot every time.
+/// The client has put another buffer into this slot. The flag is accepted and ignored: the switch reads the index from
+/// the slot every time.
 pub const NS_BUF_CHANGED: u16 = 0x0001;
 /// The frame continues in the next slot.
 pub const NS_MOREFRAG: u16 = 0x0020;
@@ -16,37 +17,38 @@ pub const NS_MOREFRAG: u16 = 0x0020;
 /// A decoded slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Which buffer: 2 up to, not including, the number of buffers.
+    /// Index of the buffer: at least 2, and less than the number of buffers.
     pub buffer: u32,
-    /// Bytes of the frame in that buffer.
+    /// Bytes of the frame in this buffer.
     pub len: u16,
-    /// `NS_*`.
+    /// `NS_*` flags.
     pub flags: u16,
 }
 
 impl Slot {
-    /// The slot in a word as it stands in memory.
+    /// Decodes the word of a slot, in the machine's byte order.
     #[inline]
     #[must_use]
     pub const fn from_word(word: u64) -> Self {
         Self { buffer: word as u32, len: (word >> 32) as u16, flags: (word >> 48) as u16 }
     }
 
-    /// The length in a slot's word; more than any where the frame continues in the next slot.
+    /// Returns the length in a slot's word. If the frame continues in the next slot, the result is greater than any
+    /// length.
     #[inline]
     #[must_use]
     pub const fn whole_len(word: u64) -> u64 {
         (word >> 32) & ((NS_MOREFRAG as u64) << 16 | 0xffff)
     }
 
-    /// The word to store.
+    /// Encodes the word of a slot.
     #[inline]
     #[must_use]
     pub const fn to_word(self) -> u64 {
         self.buffer as u64 | (self.len as u64) << 32 | (self.flags as u64) << 48
     }
 
-    /// Whether the frame continues in the next slot.
+    /// Returns true if the frame continues in the next slot.
     #[inline]
     #[must_use]
     pub const fn more(self) -> bool {

@@ -10,27 +10,27 @@ use loom::sync::atomic::{AtomicU16, Ordering, fence};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
-/// VIRTQ_AVAIL_F_NO_INTERRUPT and VIRTQ_USED_F_NO_NOTIFY.
+/// `VIRTQ_AVAIL_F_NO_INTERRUPT` and `VIRTQ_USED_F_NO_NOTIFY`.
 const NO: u16 = 1;
-/// RING_EVENT_FLAGS_ENABLE, DISABLE and DESC.
+/// `RING_EVENT_FLAGS_ENABLE`, `DISABLE` and `DESC`.
 const ENABLE: u16 = 0;
 const DISABLE: u16 = 1;
 const DESC: u16 = 2;
-/// The wrap counter in a packed ring's event.
+/// The wrap counter in a packed ring's event offset.
 const WRAP: u16 = 1 << 15;
 
-/// What one side of a split ring asks for.
+/// The notification request of one side of a split ring.
 #[derive(Clone, Copy, Debug)]
 pub struct SplitWish<'a> {
-    /// Flags of the side's ring.
+    /// Flags of this side's ring.
     pub flags: &'a AtomicU16,
-    /// The index it waits for, with VIRTIO_F_EVENT_IDX.
+    /// The event index of this side, with VIRTIO_F_EVENT_IDX.
     pub event: Option<&'a AtomicU16>,
 }
 
 impl SplitWish<'_> {
-    /// Asks to be told when entry `at` is published. The caller must look once more afterwards, and must not sleep if it
-    /// is there.
+    /// Requests a notification when entry `at` is published. The caller must look for the entry once more afterwards,
+    /// and must not sleep if it is there.
     #[inline]
     pub fn ask(self, at: u16) {
         match self.event {
@@ -40,8 +40,8 @@ impl SplitWish<'_> {
         fence(Ordering::SeqCst);
     }
 
-    /// Asks not to be told. With an event index there is nothing to do: it stays where it was, and is passed once in 65,536
-    /// entries.
+    /// Requests no notification. With an event index this does nothing: the index stays where it was, and is passed
+    /// once in 65,536 entries.
     #[inline]
     pub fn decline(self) {
         if self.event.is_none() {
@@ -49,8 +49,8 @@ impl SplitWish<'_> {
         }
     }
 
-    /// Whether the other side asked to be told of what was published when the index moved from `old` to `new`. The caller
-    /// has fenced in between.
+    /// Returns true if this side requested a notification for the entries published when the index moved from `old` to
+    /// `new`. The caller has issued a full fence in between.
     #[inline]
     #[must_use]
     pub fn is_wanted(self, old: u16, new: u16) -> bool {
@@ -64,19 +64,20 @@ impl SplitWish<'_> {
     }
 }
 
-/// What one side of a packed ring asks for: its event suppression structure.
+/// The notification request of one side of a packed ring: its event suppression structure.
 #[derive(Clone, Copy, Debug)]
 pub struct PackedWish<'a> {
-    /// The descriptor it waits for, and its wrap counter in the highest bit.
+    /// The descriptor to wait for; its wrap counter is in the highest bit.
     pub place: &'a AtomicU16,
-    /// Whether it waits for any, none or that one.
+    /// Whether to notify for any descriptor, for none, or for that one.
     pub flags: &'a AtomicU16,
-    /// VIRTIO_F_EVENT_IDX.
+    /// True if VIRTIO_F_EVENT_IDX was negotiated.
     pub event_idx: bool,
 }
 
 impl PackedWish<'_> {
-    /// As [`SplitWish::ask`]; the wrap counter of `at` is in its highest bit.
+    /// Requests a notification when the descriptor at position `at` is published; its wrap counter is in the highest
+    /// bit. The caller must look for the descriptor once more afterwards, and must not sleep if it is there.
     #[inline]
     pub fn ask(self, at: u16) {
         if self.event_idx {
@@ -88,13 +89,14 @@ impl PackedWish<'_> {
         fence(Ordering::SeqCst);
     }
 
-    /// Asks not to be told.
+    /// Requests no notification.
     #[inline]
     pub fn decline(self) {
         self.flags.store(DISABLE.to_le(), Ordering::Relaxed);
     }
 
-    /// As [`SplitWish::is_wanted`]: `passed` descriptors of a ring of `size` were published, and the next is `new`.
+    /// Returns true if this side requested a notification for the last `passed` descriptors published in a ring of
+    /// `size`. `new` is the next position. The caller has issued a full fence in between.
     #[inline]
     #[must_use]
     pub fn is_wanted(self, passed: u32, new: u16, size: u16) -> bool {
@@ -103,10 +105,10 @@ impl PackedWish<'_> {
         }
         match u16::from_le(self.flags.load(Ordering::Acquire)) & 3 {
             DISABLE => false,
-            // After more than a lap every place was passed, whatever its wrap counter.
+            // After more than a lap every position was passed, whatever its wrap counter.
             DESC if self.event_idx && passed <= size.into() => {
                 let event = u16::from_le(self.place.load(Ordering::Relaxed));
-                // Places of the lap before are one ring's size lower.
+                // Positions of the previous lap are lower by the size of the ring.
                 let lap = if (event ^ new) & WRAP == 0 { 0 } else { u32::from(size) };
                 let back = (u32::from(new & !WRAP) + lap).wrapping_sub((event & !WRAP).into());
                 back.wrapping_sub(1) < passed

@@ -10,7 +10,7 @@ const STATISTICS: u32 = 5;
 pub const PACKET: u32 = 6;
 
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
-/// LINKTYPE_ETHERNET
+/// LINKTYPE_ETHERNET.
 const ETHERNET: u32 = 1;
 
 /// Bytes of an Enhanced Packet Block before its data.
@@ -28,10 +28,10 @@ const ISB_ENDTIME: u16 = 3;
 const ISB_IFRECV: u16 = 4;
 const ISB_IFDROP: u16 = 5;
 
-/// Room for a packet's options: flags, the count of those lost before it, a comment, the end, and the block's length.
+/// Most bytes of a packet's options: flags, drop count, comment, end of options, and the block's length.
 pub const OPTIONS_MAX: usize = 8 + 12 + 4 + 64 + 4 + 4;
 
-/// Options in the making.
+/// Builds the options at the end of a block.
 #[derive(Debug)]
 pub struct Tail<const N: usize> {
     bytes: [u8; N],
@@ -55,7 +55,7 @@ impl<const N: usize> Tail<N> {
         }
     }
 
-    /// Adds an option, cut to what there is room for.
+    /// Adds an option. Truncates the value to the available room.
     pub fn option(&mut self, code: u16, value: &[u8]) {
         let value = &value[..value.len().min(N.saturating_sub(self.len + 4) & !3)];
         self.put(&code.to_le_bytes());
@@ -64,7 +64,7 @@ impl<const N: usize> Tail<N> {
         self.put(&[0; 3][..value.len().next_multiple_of(4) - value.len()]);
     }
 
-    /// Adds the end of the options, and the length of the block, of which `before` bytes come before these.
+    /// Adds the end of the options and the length of the block. `before` bytes of the block precede the options.
     pub fn end(&mut self, before: usize) {
         self.put(&OPT_END.to_le_bytes());
         self.put(&[0; 2]);
@@ -73,7 +73,7 @@ impl<const N: usize> Tail<N> {
     }
 }
 
-/// The beginning of a file: the section, by which program, and its one interface.
+/// Returns the beginning of a file: a section with the name of the program, and one interface.
 pub fn begin(program: &str, interface: &str, snaplen: u32) -> Vec<u8> {
     let unknown_length = u64::MAX;
     let mut options = Tail::<272>::new();
@@ -84,13 +84,13 @@ pub fn begin(program: &str, interface: &str, snaplen: u32) -> Vec<u8> {
     let mut file = block(SECTION, &section, options);
     let mut options = Tail::<272>::new();
     options.option(IF_NAME, interface.as_bytes());
-    // Nanoseconds.
+    // Resolution of timestamps: 10^-9 seconds.
     options.option(IF_TSRESOL, &[9]);
     file.extend(block(INTERFACE, &[ETHERNET, snaplen].map(u32::to_le_bytes).concat(), options));
     file
 }
 
-/// The end of a file: what was captured from `start` to `end` (nanoseconds since 1970), and what was lost.
+/// Returns the end of a file: start and end of the capture in nanoseconds since 1970, received and lost frames.
 pub fn statistics(start: u64, end: u64, received: u64, lost: u64) -> Vec<u8> {
     let mut options = Tail::<64>::new();
     options.option(ISB_STARTTIME, &time(start));
@@ -101,7 +101,7 @@ pub fn statistics(start: u64, end: u64, received: u64, lost: u64) -> Vec<u8> {
     block(STATISTICS, &[interface.to_le_bytes().as_slice(), &time(end)].concat(), options)
 }
 
-/// A time: its high half first.
+/// Encodes a time, high half first.
 pub fn time(nanoseconds: u64) -> [u8; 8] {
     let [high, low] = [(nanoseconds >> 32) as u32, nanoseconds as u32].map(u32::to_le_bytes);
     std::array::from_fn(|at| if at < 4 { high[at] } else { low[at - 4] })

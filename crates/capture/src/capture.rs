@@ -13,7 +13,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::block::{self, EPB_DROPCOUNT, EPB_FLAGS, OPT_COMMENT, OPTIONS_MAX, PACKET, PACKET_HEAD, Tail};
 use crate::ring::Ring;
 
-/// What of a port's frames is captured.
+/// The frames of a port that are captured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Selection {
     /// Frames from and to the client.
@@ -25,70 +25,70 @@ pub enum Selection {
     Out,
 }
 
-/// How to capture.
+/// Settings of a capture.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The program that writes the file.
+    /// Name of the program, for the file.
     pub program: String,
-    /// The name of the interface in the file.
+    /// Name of the interface in the file.
     pub interface: String,
-    /// Which way.
+    /// Direction of the captured frames.
     pub selection: Selection,
-    /// Whether frames that were lost are captured, too, with the reason as a comment.
+    /// Whether dropped frames are captured, too, with the reason as a comment.
     pub drops: bool,
-    /// Most bytes kept of each frame.
+    /// Most bytes stored of each frame.
     pub snaplen: u32,
-    /// Most frames.
+    /// Most frames to capture. `None`: no limit.
     pub count: Option<u64>,
-    /// Bytes for what was captured and not read yet.
+    /// Bytes of the buffer for frames that are captured and not read yet.
     pub buffer: usize,
 }
 
-/// How many frames a capture saw.
+/// Frame counts of a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Written to the file.
+    /// Frames written to the file.
     pub captured: u64,
-    /// Lost because the reader was too slow.
+    /// Frames lost because the reader was too slow.
     pub lost: u64,
 }
 
-/// The side that is shown frames.
+/// The writing side of a capture, which gets the frames.
 #[derive(Debug)]
 pub struct Capture {
     ring: Ring,
     selection: Selection,
     drops: bool,
     snaplen: usize,
-    /// Most frames.
+    /// Most frames to capture.
     count: u64,
-    /// How many were begun; no more than `count`.
+    /// Number of frames begun; at most `count`.
     begun: AtomicU64,
     captured: AtomicU64,
     lost: AtomicU64,
-    /// Those of them that the file has not told of yet.
+    /// Lost frames that are not yet noted in the file.
     untold: AtomicU64,
-    /// Nothing more is captured.
+    /// True after the capture has ended.
     ended: AtomicBool,
-    /// The reader sleeps, or is about to.
+    /// True while the reader sleeps or is about to.
     waiting: AtomicBool,
     wake: OwnedFd,
     started: u64,
 }
 
-/// The side that reads. Ends the capture when dropped.
+/// The reading side of a capture. Dropping it ends the capture.
 #[derive(Debug)]
 pub struct Reader {
     capture: Arc<Capture>,
-    /// The file's beginning, not read yet.
+    /// The beginning of the file, as far as it is not read yet.
     begin: Vec<u8>,
-    /// Frames read.
+    /// Frames that were read.
     frames: u64,
     ended: bool,
 }
 
 impl Capture {
-    /// A capture without frames, and its reader.
+    /// Starts a capture. Returns both sides.
     ///
     /// # Errors
     /// The kernel refuses memory or a descriptor.
@@ -112,19 +112,19 @@ impl Capture {
         Ok((Arc::clone(&capture), Reader { capture, begin, frames: 0, ended: false }))
     }
 
-    /// Ends it: the reader finds what was captured, and then the end.
+    /// Ends the capture. The reader still gets the captured frames, and then the end.
     pub fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.wake_reader();
     }
 
-    /// How many frames it has seen.
+    /// Returns the frame counts so far.
     pub fn counts(&self) -> Counts {
         Counts { captured: self.captured.load(Ordering::Relaxed), lost: self.lost.load(Ordering::Relaxed) }
     }
 
     fn wake_reader(&self) {
-        // A full counter is as good as a write.
+        // If the eventfd's counter is full, it is readable already.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
@@ -137,13 +137,13 @@ impl Capture {
         way && (self.drops || seen.dropped.is_none())
     }
 
-    /// Counts a frame that is to be captured; false when there are enough.
+    /// Counts a frame to be captured. Returns false when enough frames are captured.
     fn begin(&self) -> bool {
         let more = |begun| (begun < self.count).then_some(begun + 1);
         self.begun.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Writes an Enhanced Packet Block; false when there is no room.
+    /// Writes an Enhanced Packet Block. Returns false when there is no room.
     fn write(&self, seen: &Seen<'_, '_>, time: &[u8; 8]) -> bool {
         let frame = &seen.frame;
         let kept = frame.len().min(self.snaplen);
@@ -166,7 +166,7 @@ impl Capture {
         };
         let bytes = place.bytes();
         let at = |offset: usize, source: &[u8]| bytes.sub(offset, source.len()).is_some_and(|to| to.write(source));
-        // The interface, 0, is there: the place is zeroed.
+        // The interface number is 0, and the memory is zeroed.
         let written = at(12, time)
             && at(20, &(kept as u32).to_le_bytes())
             && at(24, &(frame.len() as u32).to_le_bytes())
@@ -178,7 +178,7 @@ impl Capture {
     }
 }
 
-/// `dropped: receiver_full`.
+/// Adds a comment, for example `dropped: receiver_full`.
 fn comment(options: &mut Tail<OPTIONS_MAX>, reason: DropReason) {
     let mut text = [0; 64];
     let parts = ["dropped: ".as_bytes(), reason.name().as_bytes()];
@@ -191,7 +191,7 @@ fn comment(options: &mut Tail<OPTIONS_MAX>, reason: DropReason) {
     options.option(OPT_COMMENT, &text[..len]);
 }
 
-/// Copies the beginning of a frame to all of `to`; false when the frame is shorter.
+/// Copies the beginning of a frame to all of `to`. Returns false when the frame is shorter.
 fn copy(frame: &Frame<'_, '_>, to: View<'_>) -> bool {
     let mut done = frame.head_len().min(to.len());
     if !to.write(&frame.head().0[..done]) {
@@ -208,7 +208,8 @@ fn copy(frame: &Frame<'_, '_>, to: View<'_>) -> bool {
     done == to.len()
 }
 
-/// A frame that is to be written. Dropped, it is lost: there was no room, or a panic came first.
+/// A frame that is about to be written. Dropping this counts the frame as lost: there was no room, or the thread
+/// panicked.
 struct Begun<'c>(&'c Capture);
 
 impl Drop for Begun<'_> {
@@ -239,7 +240,7 @@ impl Tap for Capture {
             let begun = Begun(self);
             if self.write(&seen, &time) {
                 std::mem::forget(begun);
-                // Whoever writes the last one ends the capture, not whoever comes after it.
+                // The thread that writes the last frame ends the capture, not the one that comes after it.
                 if self.captured.fetch_add(1, Ordering::Relaxed) + 1 == self.count {
                     self.ended.store(true, Ordering::Release);
                 }
@@ -255,14 +256,14 @@ impl Tap for Capture {
 }
 
 impl Reader {
-    /// Appends what there is, as long as `out` has fewer than `enough` bytes. False when the capture has ended, and all of it
-    /// has been read.
+    /// Appends captured data while `out` has fewer than `enough` bytes. Returns false when the capture has ended and
+    /// everything was read.
     pub fn read(&mut self, out: &mut Vec<u8>, enough: usize) -> bool {
         out.append(&mut self.begin);
         if self.ended {
             return false;
         }
-        // Asked before looking: what was captured before the end is then found.
+        // Read before the frames are taken, so that all frames captured before the end are found.
         let ended = self.capture.ended.load(Ordering::Acquire);
         while out.len() < enough {
             let taken = self.capture.ring.take(
@@ -286,7 +287,8 @@ impl Reader {
         true
     }
 
-    /// Is about to sleep until [`Reader::wake`] is readable: true when it may, false when there is something to read.
+    /// Prepares to sleep until [`Reader::wake`] is readable. Returns true if the reader may sleep, and false if there
+    /// is something to read.
     pub fn may_sleep(&self) -> bool {
         self.capture.waiting.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -297,12 +299,12 @@ impl Reader {
         false
     }
 
-    /// Becomes readable when there is something to read; read its eight bytes to reset it.
+    /// Returns an eventfd that becomes readable when there is something to read. Read its eight bytes to reset it.
     pub fn wake(&self) -> BorrowedFd<'_> {
         self.capture.wake.as_fd()
     }
 
-    /// How many frames were read, and how many lost.
+    /// Returns how many frames were read and lost.
     pub fn counts(&self) -> Counts {
         Counts { captured: self.frames, ..self.capture.counts() }
     }
@@ -314,7 +316,7 @@ impl Drop for Reader {
     }
 }
 
-/// Nanoseconds since 1970.
+/// Returns the time in nanoseconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |passed| passed.as_nanos() as u64)
 }

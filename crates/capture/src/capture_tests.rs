@@ -18,12 +18,12 @@ fn options() -> Options {
     }
 }
 
-/// A frame of `len` bytes that follow from its number.
+/// Returns a frame of `len` bytes, whose contents depend on its number.
 fn bytes(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + number) as u8).collect()
 }
 
-/// Shows the capture a batch of frames: number, length, way, fate.
+/// Passes a batch of frames to the capture. Each has a number, a length, a direction, and the reason if it was dropped.
 fn show(capture: &Capture, frames: &[(usize, usize, Way, Option<DropReason>)]) {
     let total: usize = frames.iter().map(|frame| frame.1).sum();
     let memory = Mapping::private(total.max(1)).unwrap();
@@ -33,7 +33,7 @@ fn show(capture: &Capture, frames: &[(usize, usize, Way, Option<DropReason>)]) {
         let place = memory.view(at, len).unwrap();
         assert!(place.write(&bytes(number, len)));
         at += len;
-        // In pieces.
+        // In two pieces.
         let half = len * 2 / 3;
         batch.push_pieces([place.sub(0, half).unwrap(), place.sub(half, len - half).unwrap()]);
     }
@@ -61,7 +61,7 @@ fn frames(file: &[u8]) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The statistics block, the last: those received, those lost.
+/// Returns the received and the lost frames from the statistics block, the last block of the file.
 fn statistics(file: &[u8]) -> (u64, u64) {
     let len = u32::from_le_bytes(file[file.len() - 4..].try_into().unwrap()) as usize;
     let block = &file[file.len() - len..];
@@ -121,7 +121,7 @@ fn a_count_that_is_reached_ends_the_file_by_itself() {
 #[test]
 fn a_reader_that_stalls_loses_frames_which_the_file_counts_where_they_lack() {
     let (capture, mut reader) = Capture::start(&Options { count: Some(300), ..options() }).unwrap();
-    // 200 frames of 2,000 bytes are more than 256 KiB.
+    // 200 frames of 2,000 bytes exceed 256 KiB.
     show(&capture, &(0..200).map(|n| (n, 2000, Way::In, None)).collect::<Vec<_>>());
     let (mut file, before) = (Vec::new(), capture.counts());
     assert!(before.lost > 50 && before.captured + before.lost == 200);
@@ -134,7 +134,7 @@ fn a_reader_that_stalls_loses_frames_which_the_file_counts_where_they_lack() {
     file.extend(read_all(&mut reader));
     let kept: Vec<_> = (0..before.captured as usize).map(|n| bytes(n, 2000)).collect();
     assert_eq!(frames(&file), [kept, vec![bytes(200, 60), bytes(201, 60)]].concat());
-    // Enhanced Packet Block: 28 bytes, 60 of data, flags (8), epb_dropcount.
+    // Enhanced Packet Block: 28 bytes, 60 of data, flags (8), `epb_dropcount`.
     assert_eq!(file[at + 96..at + 100], [4, 0, 8, 0]);
     assert_eq!(file[at + 100..at + 108], before.lost.to_le_bytes());
     let second = at + u32::from_le_bytes(file[at + 4..at + 8].try_into().unwrap()) as usize;

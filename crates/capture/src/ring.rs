@@ -17,16 +17,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringway_memory::{Mapping, View};
 
-/// What records are aligned to, in bytes.
+/// Alignment of records in bytes.
 const ALIGN: usize = 8;
-/// The first word of a record of nothing, which ends with the memory.
+/// First word of an empty record that fills the memory to its end.
 const NOTHING: u64 = u64::MAX;
-/// The low half of the first word of a record that nobody wrote; the high half is its length.
+/// Low half of the first word of a record that was never written. The high half is its length.
 const SKIPPED: u32 = u32::MAX - 1;
-/// Bytes zeroed at a time.
+/// Zeroed at a time.
 const ZEROES: [u8; 4096] = [0; 4096];
 
-/// See the module's description.
+/// The ring: see the description of the module.
 #[derive(Debug)]
 pub struct Ring {
     memory: Mapping,
@@ -35,7 +35,8 @@ pub struct Ring {
     freed: AtomicU64,
 }
 
-/// A place for one record. Its first eight bytes are written by [`Place::publish`]; dropped before that, it is skipped.
+/// Memory for one record. [`Place::publish`] writes its first eight bytes. If it is dropped before that, the reader
+/// skips the record.
 #[derive(Debug)]
 pub struct Place<'r> {
     record: View<'r>,
@@ -43,7 +44,8 @@ pub struct Place<'r> {
 }
 
 impl Ring {
-    /// A ring of at least `bytes`, a power of two from 4,096 on. Pages are taken when first touched.
+    /// Makes a ring of at least `bytes` bytes, rounded up to a power of two from 4,096 on. Pages are allocated when
+    /// first touched.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -53,7 +55,7 @@ impl Ring {
         Ok(Ring { memory, size: size as u64, reserved: AtomicU64::new(0), freed: AtomicU64::new(0) })
     }
 
-    /// A place for a record of `len` bytes, at least 8; none when there is no room.
+    /// Reserves memory for a record of `len` bytes (at least 8). Returns `None` when there is no room.
     #[inline]
     pub fn reserve(&self, len: usize) -> Option<Place<'_>> {
         let stride = len.max(ALIGN).next_multiple_of(ALIGN) as u64;
@@ -62,10 +64,10 @@ impl Ring {
             let to_end = self.size - at % self.size;
             let skipped = if stride > to_end { to_end } else { 0 };
             let after = at + skipped + stride;
-            // Acquire: what was freed has been zeroed.
+            // Acquire: the freed memory has been zeroed before.
             let freed = self.freed.load(Ordering::Acquire);
             match after.checked_sub(freed) {
-                // Other writers have reserved, and the reader has freed, beyond `after` since `at` was read.
+                // `at` is stale: the reader has freed memory beyond `after` since.
                 None => {
                     at = self.reserved.load(Ordering::Relaxed);
                     continue;
@@ -86,8 +88,8 @@ impl Ring {
         }
     }
 
-    /// The oldest record, whose first word is what was published; none when it is not there yet. `len` tells its length from
-    /// its first word. For the one reader.
+    /// Calls `look` with the oldest record and frees it. `len` computes the record's length from its first word.
+    /// Returns `None` when no record is published. Only one thread may read.
     pub fn take<T>(&self, len: impl FnOnce(u64) -> usize, look: impl FnOnce(View<'_>) -> T) -> Option<T> {
         let mut at = self.freed.load(Ordering::Relaxed);
         let mut word = self.first_word(at)?.load(Ordering::Acquire);
@@ -104,12 +106,12 @@ impl Ring {
         Some(looked)
     }
 
-    /// Whether there is nothing to take, now or as soon as a writer has finished.
+    /// Returns true if there is no record, neither published nor reserved.
     pub fn is_empty(&self) -> bool {
         self.freed.load(Ordering::Relaxed) == self.reserved.load(Ordering::Relaxed)
     }
 
-    /// Gives `len` bytes at `at` back. Returns the position behind them.
+    /// Frees `len` bytes at `at`. Returns the position after them.
     fn free(&self, at: u64, len: u64) -> u64 {
         let mut zeroed = 0;
         while zeroed < len {
@@ -133,14 +135,14 @@ impl Ring {
 }
 
 impl<'r> Place<'r> {
-    /// The bytes of the record. All are zero.
+    /// Returns the bytes of the record. All are zero.
     #[inline]
     pub fn bytes(&self) -> View<'r> {
         self.record
     }
 
-    /// Writes the first eight bytes, of which the low four must not be 0 nor one of the two largest numbers, and shows the record
-    /// to the reader.
+    /// Writes the first eight bytes and publishes the record. The low four bytes must be neither 0 nor one of the two
+    /// largest numbers.
     #[inline]
     pub fn publish(mut self, first_word: u64) {
         debug_assert!((1..SKIPPED).contains(&(first_word as u32)));

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::Ring;
 
-/// A record: its length in the first word's low half, its number in the high half, and bytes that follow from it.
+/// Writes a record. The low half of its first word is its length, the high half its number; the other bytes depend on
+/// the number.
 fn put(ring: &Ring, number: u32, len: usize) -> bool {
     let Some(place) = ring.reserve(len) else { return false };
     let bytes: Vec<u8> = (8..len).map(|at| (at as u32).wrapping_mul(number | 1) as u8).collect();
@@ -16,7 +17,7 @@ fn put(ring: &Ring, number: u32, len: usize) -> bool {
     true
 }
 
-/// The number of the next record, whose bytes are checked.
+/// Takes the next record, checks its bytes, and returns its number.
 fn take(ring: &Ring) -> Option<u32> {
     ring.take(
         |word| word as u32 as usize,
@@ -94,7 +95,7 @@ fn several_writers_and_a_reader_lose_and_tear_nothing() {
         };
         let writers = [0, 1, 2].map(|writer| scope.spawn(write(writer)));
         let mut next = [0; 3];
-        // A reader that panics must not leave the writers waiting for it, nor a writer that panics the reader.
+        // A panic of the reader must not leave the writers waiting, nor a panic of a writer the reader.
         let read = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             while next.iter().sum::<u32>() < 3 * EACH {
                 let have_ended = writers.iter().all(|writer| writer.is_finished());
@@ -125,7 +126,7 @@ fn a_writer_that_panics_holds_back_nobody() {
             std::panic::resume_unwind(Box::new(()));
         }));
         assert!(wrote.is_err());
-        // Every other time several follow each other.
+        // Every other time, several skipped records follow each other.
         if number % 2 == 0 {
             assert!(put(&ring, number, 40));
             assert_eq!((take(&ring), take(&ring)), (Some(number), None), "{number}");

@@ -15,10 +15,10 @@ use rustix::net::{
 
 use crate::port::AttachError;
 
-/// Time the switch has for its answer.
+/// Time limit for the answer of the switch.
 const REPLY_WITHIN: Duration = Duration::from_secs(10);
 
-/// What a granting reply brings.
+/// The contents of a granting reply.
 pub(crate) struct Granted {
     pub(crate) connection: OwnedFd,
     pub(crate) memory: OwnedFd,
@@ -29,7 +29,7 @@ pub(crate) struct Granted {
     pub(crate) mac: [u8; 6],
 }
 
-/// Asks the switch at `socket` for a port.
+/// Requests a port from the switch at `socket`.
 pub(crate) fn ask(socket: &Path, request: &Request) -> Result<Granted, AttachError> {
     let unreachable =
         |error: rustix::io::Errno| AttachError::Unreachable { path: socket.to_owned(), source: error.into() };
@@ -82,7 +82,7 @@ fn wait_readable(socket: &OwnedFd, within: Duration) -> Result<bool, AttachError
     }
 }
 
-/// Why the switch ended the connection, if it said so.
+/// Returns why the switch ended the connection, if it sent a reason.
 pub(crate) fn last_words(connection: &OwnedFd) -> Option<String> {
     let mut message = [0; REPLY_BYTES];
     let (_, len) = rustix::net::recv(connection, &mut message[..], RecvFlags::DONTWAIT).ok()?;

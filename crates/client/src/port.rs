@@ -15,27 +15,27 @@ use crate::rx::RxRing;
 use crate::sleep::Sleep;
 use crate::tx::TxRing;
 
-/// Why a port could not be attached, or is no longer.
+/// Why a port could not be attached, or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
     /// The name is not `SWITCH:PORT`.
     #[error(transparent)]
     Name(#[from] MessageError),
-    /// Nobody listens.
+    /// No switch listens at the socket.
     #[error("no switch at {}: {source} (start one with \"ringway run\")", path.display())]
     Unreachable {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The switch said no, or ended the port: its reason.
+    /// The switch refused the request or ended the port, for this reason.
     #[error("the switch refused: {0}")]
     Refused(String),
-    /// The dialogue broke off.
+    /// The attach dialogue failed.
     #[error("attach dialogue: {0}")]
     Dialogue(#[source] io::Error),
-    /// The shared memory is not what was promised.
+    /// The shared memory differs from what the switch announced.
     #[error("shared memory: {0}")]
     Memory(#[source] io::Error),
 }
@@ -49,7 +49,7 @@ pub struct Port {
     kick: OwnedFd,
     call: OwnedFd,
     connection: OwnedFd,
-    /// What [`Port::wait_rx`] and [`Port::wait_tx`] sleep in; made with the first sleep.
+    /// For [`Port::wait_rx`] and [`Port::wait_tx`]; made with the first sleep.
     sleep: Option<Sleep>,
     layout: Layout,
     mac: [u8; 6],
@@ -87,29 +87,29 @@ impl Port {
         })
     }
 
-    /// The first transmit ring.
+    /// Returns the first transmit ring.
     #[inline]
     pub fn tx(&mut self) -> &mut TxRing {
         &mut self.tx[0]
     }
 
-    /// The first receive ring.
+    /// Returns the first receive ring.
     #[inline]
     pub fn rx(&mut self) -> &mut RxRing {
         &mut self.rx[0]
     }
 
-    /// All transmit rings.
+    /// Returns all transmit rings.
     pub fn tx_rings(&mut self) -> &mut [TxRing] {
         &mut self.tx
     }
 
-    /// All receive rings.
+    /// Returns all receive rings.
     pub fn rx_rings(&mut self) -> &mut [RxRing] {
         &mut self.rx
     }
 
-    /// Publishes what was queued on all transmit rings and wakes the switch if it asked for that.
+    /// Publishes the frames queued on all transmit rings, and wakes the switch if it has asked for a kick.
     #[inline]
     pub fn flush(&mut self) {
         let mut kick = false;
@@ -117,49 +117,49 @@ impl Port {
             kick |= ring.publish();
         }
         if kick {
-            // The switch made it non-blocking; a full counter is as good as a write.
+            // The switch has made the eventfd non-blocking. If its counter is full, it is readable already.
             let _ = rustix::io::write(&self.kick, &1u64.to_ne_bytes());
         }
     }
 
-    /// The address bound to this port, all zero when none is.
+    /// Returns the MAC address bound to this port, or zeroes if there is none.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         self.mac
     }
 
-    /// Where everything is in the memory.
+    /// Returns the layout of the shared memory.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The shared memory itself.
+    /// Returns the shared memory.
     #[must_use]
     pub fn memory(&self) -> &SharedMemory {
         &self.memory
     }
 
-    /// The eventfd that wakes the switch.
+    /// Returns the eventfd that wakes the switch.
     #[must_use]
     pub fn kick_fd(&self) -> BorrowedFd<'_> {
         self.kick.as_fd()
     }
 
-    /// The eventfd that wakes this side, for an event loop of your own: see [`Port::want_rx`].
+    /// Returns the eventfd that wakes this side, for the caller's own event loop: see [`Port::want_rx`].
     #[must_use]
     pub fn call_fd(&self) -> BorrowedFd<'_> {
         self.call.as_fd()
     }
 
-    /// Readable when the switch has ended the port.
+    /// Returns the connection. It becomes readable when the switch has ended the port.
     #[must_use]
     pub fn connection_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }
 
-    /// Asks for a call when frames arrive; true when there are some already, so that nobody may sleep. Then wait for
-    /// [`Port::call_fd`] to be readable, read it, and end with [`Port::want_nothing`].
+    /// Requests a call when frames arrive. Returns true when there are frames already: then the caller must not sleep.
+    /// To sleep, wait until [`Port::call_fd`] is readable, read it, and end with [`Port::want_nothing`].
     pub fn want_rx(&mut self) -> bool {
         let mut ready = false;
         for ring in &mut self.rx {
@@ -168,7 +168,7 @@ impl Port {
         ready
     }
 
-    /// Asks for a call when there is room to send; true when there is some already.
+    /// Requests a call when there is room to send. Returns true when there is room already.
     pub fn want_tx(&mut self) -> bool {
         self.rx.iter_mut().for_each(RxRing::give_back);
         let mut ready = false;
@@ -178,7 +178,7 @@ impl Port {
         ready
     }
 
-    /// Takes the wishes back.
+    /// Withdraws all requests for calls.
     pub fn want_nothing(&mut self) {
         for ring in &mut self.rx {
             ring.want_no_call();
@@ -188,18 +188,18 @@ impl Port {
         }
     }
 
-    /// Sleeps until a frame can be received; false when `timeout` passed first.
+    /// Sleeps until a frame can be received. Returns false when `timeout` has passed first.
     ///
     /// # Errors
-    /// The switch ended the port, with its reason.
+    /// The switch has ended the port, with its reason.
     pub fn wait_rx(&mut self, timeout: Duration) -> Result<bool, AttachError> {
         self.wait(timeout, Port::want_rx)
     }
 
-    /// Sleeps until a frame can be sent; false when `timeout` passed first.
+    /// Sleeps until a frame can be sent. Returns false when `timeout` has passed first.
     ///
     /// # Errors
-    /// The switch ended the port, with its reason.
+    /// The switch has ended the port, with its reason.
     pub fn wait_tx(&mut self, timeout: Duration) -> Result<bool, AttachError> {
         self.wait(timeout, Port::want_tx)
     }
@@ -224,7 +224,7 @@ impl Port {
         }
     }
 
-    /// Sleeps until a call comes, or at most for `longest` from `now`; true when the switch has ended the port.
+    /// Sleeps until a call arrives, for at most `longest` from `now`. Returns true when the switch has ended the port.
     fn sleep(&mut self, longest: Duration, now: Instant) -> io::Result<bool> {
         let sleep = match self.sleep.take() {
             Some(sleep) => sleep,
@@ -233,7 +233,7 @@ impl Port {
         self.sleep.insert(sleep).until_called(longest, now)
     }
 
-    /// Why the switch ended the port; `None` while it has not.
+    /// Returns why the switch has ended the port, or `None` while it has not.
     #[must_use]
     pub fn ended(&self) -> Option<String> {
         let mut descriptors = [PollFd::new(&self.connection, PollFlags::IN)];

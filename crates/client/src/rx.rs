@@ -12,7 +12,7 @@ use ringway_abi::slot::SLOT_BYTES;
 use ringway_abi::{Layout, Offload, Slot};
 use ringway_memory::{Kept, Mapping, prefetch_read, prefetch_write};
 
-/// How many slots ahead the first line of a frame is prefetched.
+/// How many slots ahead the first cache line of a frame is prefetched.
 const PREFETCH_AHEAD: usize = 16;
 
 /// A receive ring.
@@ -21,12 +21,12 @@ pub struct RxRing {
     memory: Memory,
     /// The next slot to read.
     head: u32,
-    /// Published head: slots up to it are the switch's again.
+    /// The published `head`: the switch owns the slots before it.
     published: u32,
-    /// The switch's tail as last read.
+    /// The switch's `tail`, as of the last read.
     tail: u32,
     wish: Wish,
-    /// For frames over several slots.
+    /// Buffer for frames that span several slots.
     gathered: Vec<u8>,
 }
 
@@ -36,16 +36,16 @@ impl RxRing {
         Ok(RxRing { memory, head: 0, published: 0, tail: 0, wish: Wish::default(), gathered: Vec::new() })
     }
 
-    /// Slots that hold received frames.
+    /// Returns the number of slots that hold received frames.
     #[inline]
     pub fn available(&mut self) -> usize {
         self.tail = self.memory.doorbell[RX_SWITCH + INDEX].load(Ordering::Acquire).min(self.memory.slots - 1);
         self.memory.distance(self.head, self.tail) as usize
     }
 
-    /// Hands up to `max` received frames to `take`, in order. Returns how many. Their buffers go back to the switch as soon
-    /// as they are an eighth of the ring, and else with the next call, or before this side sleeps: a reply to a few frames
-    /// is then not held up by the line that tells of their buffers.
+    /// Calls `take` with up to `max` received frames, in order. Returns their number. Their buffers go back to the
+    /// switch when they are an eighth of the ring, and otherwise with the next call or before this side sleeps. Thus a
+    /// reply to a few frames does not wait for the cache line that returns their buffers.
     #[inline]
     pub fn drain(&mut self, max: usize, mut take: impl FnMut(&[u8])) -> usize {
         if self.head == self.tail && self.available() == 0 {
@@ -65,7 +65,8 @@ impl RxRing {
         taken
     }
 
-    /// Hands frames of one slot each to `take`, up to the end of the ring or to the first slot that is part of a longer frame.
+    /// Calls `take` with frames of one slot each, up to the end of the ring or to the first slot that is part of a
+    /// longer frame.
     #[inline]
     fn drain_whole(&mut self, max: usize, take: &mut impl FnMut(&[u8])) -> usize {
         let end = if self.tail >= self.head { self.tail } else { self.memory.slots };
@@ -90,7 +91,8 @@ impl RxRing {
         taken as usize
     }
 
-    /// Takes one slot of a longer frame, or a frame of one slot; hands a frame that is whole to `take`. Returns how many.
+    /// Takes one slot of a longer frame, or a frame of one slot. Calls `take` with a frame that is complete. Returns
+    /// the number of frames.
     #[cold]
     fn drain_piece(&mut self, take: &mut impl FnMut(&[u8])) -> usize {
         let slot = Slot::from_word(self.memory.word(self.head).load(Ordering::Relaxed));
@@ -104,8 +106,8 @@ impl RxRing {
         1
     }
 
-    /// As [`RxRing::drain`], on a port attached with [`ringway_abi::Shape::offload`]: each frame comes with what is left to
-    /// do with it. `drain` would give its header as its first bytes.
+    /// Receives like [`RxRing::drain`], on a port attached with [`ringway_abi::Shape::offload`]. Each frame comes with
+    /// the offload that it still needs. (`drain` would return the header as the frame's first bytes.)
     pub fn drain_offloaded(&mut self, max: usize, mut take: impl FnMut(&[u8], Option<Offload>)) -> usize {
         self.drain(max, |bytes| {
             let Some((prefix, frame)) = bytes.split_first_chunk::<PREFIX_BYTES>() else { return };
@@ -123,7 +125,7 @@ impl RxRing {
         }
     }
 
-    /// True when there are frames already.
+    /// Requests a call. Returns true when there are frames already.
     pub(crate) fn want_call(&mut self) -> bool {
         if self.available() > 0 {
             return true;
@@ -138,16 +140,16 @@ impl RxRing {
     }
 }
 
-/// A ring's memory as its client sees it. The client trusts the switch, which is the only other writer and does not
-/// touch what is the client's: slots from head up to tail and their buffers.
+/// A ring's memory as the client sees it. The client trusts the switch, which is the only other writer and does not
+/// touch what the client owns: the slots from `head` up to `tail` and their buffers.
 #[derive(Debug)]
 pub(crate) struct Memory {
-    /// Two words of each slot; the first holds index, length and flags.
+    /// Two words for each slot. The first word holds buffer index, length and flags.
     words: Kept<[[AtomicU64; 2]]>,
     pub(crate) doorbell: Kept<[AtomicU32; doorbell::PAIR_WORDS]>,
-    /// netmap's own header.
+    /// netmap's own ring header.
     header: Kept<[AtomicU32; HEADER_WORDS]>,
-    /// `buffer_count` times `buffer_size` bytes of the mapping that is held above.
+    /// `buffer_count` times `buffer_size` bytes of the mapping, which the fields above keep alive.
     buffers: NonNull<u8>,
     pub(crate) slots: u32,
     buffer_count: u32,
@@ -157,7 +159,7 @@ pub(crate) struct Memory {
 /// Words before the slots.
 const HEADER_WORDS: usize = netmap_ring::SLOTS / 4;
 
-// SAFETY: the pointer is to the mapping that is held beside it, which is Send.
+// SAFETY: the pointer refers to the mapping that is kept next to it, which is Send.
 unsafe impl Send for Memory {}
 // SAFETY: through a shared reference only atomics and the client's own receive buffers are read.
 unsafe impl Sync for Memory {}
@@ -182,13 +184,13 @@ impl Memory {
         &self.words[slot as usize][0]
     }
 
-    /// The words of the slots from `from` up to `to`.
+    /// Returns the words of the slots from `from` up to `to`.
     #[inline]
     pub(crate) fn words(&self, from: u32, to: u32) -> &[[AtomicU64; 2]] {
         &self.words[from as usize..to as usize]
     }
 
-    /// Keeps netmap's own header true for whoever reads it.
+    /// Updates netmap's own ring header, for tools that read it.
     #[inline]
     pub(crate) fn tell(&self, head: u32, tail: u32) {
         self.header[netmap_ring::HEAD / 4].store(head, Ordering::Relaxed);
@@ -196,37 +198,37 @@ impl Memory {
         self.header[netmap_ring::TAIL / 4].store(tail, Ordering::Relaxed);
     }
 
-    /// A buffer number or length that is not there gives no bytes.
+    /// Returns the start of a buffer. For an invalid index or length, the result has no bytes.
     #[inline]
     fn start(&self, index: u32, len: usize) -> (NonNull<u8>, usize) {
         if index >= self.buffer_count || len > self.buffer_size as usize {
             return (self.buffers, 0);
         }
-        // SAFETY: inside the buffers that `new` saw.
+        // SAFETY: inside the buffers, whose size `new` has checked.
         (unsafe { self.buffers.add(index as usize * self.buffer_size as usize) }, len)
     }
 
     #[inline]
     pub(crate) fn buffer(&self, index: u32, len: usize) -> &[u8] {
         let (start, len) = self.start(index, len);
-        // SAFETY: mapped as long as self; the buffer is the client's, so the switch does not write it.
+        // SAFETY: mapped as long as self lives. The client owns the buffer, so the switch does not write to it.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
     }
 
     #[inline]
     pub(crate) fn buffer_mut(&mut self, index: u32, len: usize) -> &mut [u8] {
         let (start, len) = self.start(index, len);
-        // SAFETY: as in `buffer`; `&mut self` keeps this client from having it twice.
+        // SAFETY: see `buffer`. `&mut self` prevents a second reference in this client.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 
-    /// Starts to bring the buffer that a slot names near, for reading.
+    /// Prefetches the buffer that a slot names, for reading.
     #[inline]
     fn prefetch(&self, word: &AtomicU64) {
         prefetch_read(self.start(Slot::from_word(word.load(Ordering::Relaxed)).buffer, 0).0.as_ptr());
     }
 
-    /// The same for the slot `steps` after `slot`, for writing.
+    /// Prefetches the buffer of the slot `steps` after `slot`, for writing.
     #[inline]
     pub(crate) fn prefetch_mut(&self, slot: u32, steps: u32) {
         let ahead = Slot::from_word(self.word(self.add(slot, steps)).load(Ordering::Relaxed));
@@ -243,7 +245,7 @@ impl Memory {
         if slot + 1 == self.slots { 0 } else { slot + 1 }
     }
 
-    /// The slot `steps` (less than one lap) after `slot`.
+    /// Returns the slot `steps` (less than the size of the ring) after `slot`.
     #[inline]
     fn add(&self, slot: u32, steps: u32) -> u32 {
         let sum = slot + steps;

@@ -12,35 +12,37 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-/// What an event is about.
+/// Identifies the source of an event.
 const CALLED: u64 = 0;
 const ENDED: u64 = 1;
 const TIMER: u64 = 2;
-/// Shorter sleeps give the kernel their time.
+/// Sleeps shorter than this use the timeout of epoll instead of the timer.
 const LONG: Duration = Duration::from_millis(10);
 
-/// A port's sleeps.
+/// Sleeps of a port.
 #[derive(Debug)]
 pub(crate) struct Sleep {
     epoll: OwnedFd,
     timer: OwnedFd,
-    /// When the timer goes; none: it went, or was never set.
+    /// When the timer expires; `None` if it has expired or was never set.
     goes: Option<Instant>,
 }
 
 impl Sleep {
-    /// Between calls to `call`, until `connection` ends.
+    /// For sleeps between calls on `call`, until `connection` ends.
     pub(crate) fn new(connection: BorrowedFd<'_>, call: BorrowedFd<'_>) -> io::Result<Sleep> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         epoll::add(&epoll, connection, EventData::new_u64(ENDED), EventFlags::IN)?;
-        // Each write to an eventfd is an edge, so nothing needs to be read; so is each end of a timer.
+        // Edge-triggered, so that nothing has to be read: each write to the eventfd and each expiry of the timer is an
+        // edge.
         epoll::add(&epoll, call, EventData::new_u64(CALLED), EventFlags::IN | EventFlags::ET)?;
         epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN | EventFlags::ET)?;
         Ok(Sleep { epoll, timer, goes: None })
     }
 
-    /// Sleeps until a call comes, or for `longest`, or less without a reason; true when the connection has ended.
+    /// Sleeps until a call arrives, for at most `longest`. May return early without a reason. Returns true when the
+    /// connection has ended.
     pub(crate) fn until_called(&mut self, longest: Duration, now: Instant) -> io::Result<bool> {
         let time = timespec(longest);
         let own = if longest < LONG {
@@ -62,7 +64,7 @@ impl Sleep {
         Ok(is(ENDED))
     }
 
-    /// Has the timer go at `end` or before.
+    /// Makes the timer expire at `end` or earlier.
     fn wake_at(&mut self, end: Option<Instant>, left: &Timespec) -> io::Result<()> {
         let Some(end) = end.filter(|end| self.goes.is_none_or(|goes| goes > *end)) else { return Ok(()) };
         let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -86,7 +88,7 @@ mod tests {
 
     use super::*;
 
-    /// With the eventfd and both ends of the connection.
+    /// Returns a sleep, the eventfd, and both ends of the connection.
     fn sleep() -> (Sleep, OwnedFd, [OwnedFd; 2]) {
         let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         let call = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
@@ -104,7 +106,7 @@ mod tests {
                 assert!(!sleep.until_called(left, Instant::now()).unwrap());
                 wakes += 1;
             }
-            // One may be for the end of a sleep that a call ended.
+            // The timer may expire for an earlier sleep, which a call ended.
             assert!(wakes <= 3, "{wakes} in {long:?}");
         }
     }

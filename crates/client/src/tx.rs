@@ -13,18 +13,18 @@ use ringway_memory::Mapping;
 
 use crate::rx::Memory;
 
-/// How many slots ahead the first line of a buffer is prefetched for writing.
+/// How many slots ahead the first cache line of a buffer is prefetched for writing.
 const PREFETCH_AHEAD: u32 = 8;
 
-/// A transmit ring. Frames are queued with [`TxRing::push`] and its kin and become visible with `Port::flush`.
+/// A transmit ring. [`TxRing::push`] and similar methods queue frames, and `Port::flush` publishes them.
 #[derive(Debug)]
 pub struct TxRing {
     memory: Memory,
     /// The next slot to fill.
     head: u32,
-    /// Published head.
+    /// The published `head`.
     published: u32,
-    /// The switch's tail as last read: slots up to it are ours.
+    /// The switch's `tail`, as of the last read: the client owns the slots up to it.
     tail: u32,
     wish: Wish,
     kicked: AtomicU32,
@@ -37,14 +37,14 @@ impl TxRing {
         Ok(TxRing { memory, head: 0, published: 0, tail, wish: Wish::default(), kicked: AtomicU32::new(0) })
     }
 
-    /// Slots that can be filled now: as many frames, when each fits into a buffer.
+    /// Returns how many slots can be filled now. This is the number of frames if each fits into a buffer.
     #[inline]
     pub fn room(&mut self) -> usize {
         self.tail = self.memory.doorbell[TX_SWITCH + INDEX].load(Ordering::Acquire).min(self.memory.slots - 1);
         self.memory.distance(self.head, self.tail) as usize
     }
 
-    /// Room as last read, without touching the switch's line.
+    /// Returns the room as of the last read, without reading the switch's cache line.
     #[inline]
     fn known_room(&self) -> usize {
         self.memory.distance(self.head, self.tail) as usize
@@ -55,8 +55,8 @@ impl TxRing {
         self.known_room() >= slots || self.room() >= slots
     }
 
-    /// Queues a copy of `frame`; false when there is no room. A frame longer than a buffer takes several slots; one
-    /// that would take more than 64, or more than the ring has, never has room.
+    /// Queues a copy of `frame`. Returns false when there is no room. A frame longer than a buffer takes several slots.
+    /// There is never room for a frame that takes more than 64 slots, or more than the ring has.
     #[inline]
     pub fn push(&mut self, frame: &[u8]) -> bool {
         if frame.len() <= self.memory.buffer_size as usize {
@@ -74,8 +74,9 @@ impl TxRing {
         true
     }
 
-    /// Queues a copy of `frame` behind its header, on a port attached with [`ringway_abi::Shape::offload`], whose other
-    /// ways to queue a frame take bytes that begin with the header. False when there is no room, as with [`TxRing::push`].
+    /// Queues a copy of `frame` after its header, on a port attached with [`ringway_abi::Shape::offload`]. On such a
+    /// port the other methods expect bytes that begin with the header. Returns false when there is no room, like
+    /// [`TxRing::push`].
     pub fn push_offloaded(&mut self, frame: &[u8], offload: Option<&Offload>) -> bool {
         let mut prefix = [0; PREFIX_BYTES];
         prefix[..Offload::BYTES].copy_from_slice(&Offload::encode(offload));
@@ -96,8 +97,8 @@ impl TxRing {
         true
     }
 
-    /// Queues a frame of `len` bytes written in place by `write`, which gets exactly that many bytes of unspecified
-    /// content; false, without calling it, when there is no room or `len` is more than a buffer.
+    /// Queues a frame of `len` bytes that `write` writes in place: `write` gets exactly `len` bytes of unspecified
+    /// contents. Returns false, without calling `write`, when there is no room or `len` exceeds a buffer.
     #[inline]
     pub fn push_with(&mut self, len: usize, write: impl FnOnce(&mut [u8])) -> bool {
         if len > self.memory.buffer_size as usize || !self.has_room(1) {
@@ -107,8 +108,9 @@ impl TxRing {
         true
     }
 
-    /// Queues again what the next slots' buffers hold from an earlier lap, as frames of `len` bytes each, up to `most` of
-    /// them. The buffers are not touched. Returns how many there was room for: none if `len` is more than a buffer.
+    /// Queues again the contents that the next slots' buffers have from an earlier lap, as up to `most` frames of `len`
+    /// bytes each. Does not touch the buffers. Returns the number of frames for which there was room, and 0 if `len`
+    /// exceeds a buffer.
     #[inline]
     pub fn push_again(&mut self, len: usize, most: usize) -> usize {
         if len > self.memory.buffer_size as usize || (self.known_room() < most && self.room() == 0) {
@@ -145,13 +147,13 @@ impl TxRing {
         self.head = self.memory.after(self.head);
     }
 
-    /// Frames queued and not yet published.
+    /// Returns the number of slots that are queued and not published.
     #[must_use]
     pub fn queued(&self) -> usize {
         self.memory.distance(self.published, self.head) as usize
     }
 
-    /// Publishes what was queued; true when the switch wishes to be kicked.
+    /// Publishes the queued frames. Returns true when the switch wants a kick.
     #[inline]
     pub(crate) fn publish(&mut self) -> bool {
         if self.head == self.published {
@@ -164,7 +166,7 @@ impl TxRing {
         doorbell::granted(&self.memory.doorbell[TX_SWITCH + WISH], &self.kicked)
     }
 
-    /// True when there is room already.
+    /// Requests a call. Returns true when there is room already.
     pub(crate) fn want_call(&mut self) -> bool {
         if self.room() > 0 {
             return true;

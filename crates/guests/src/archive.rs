@@ -12,7 +12,7 @@ const FILE: u32 = 0o100_644;
 const PROGRAM: u32 = 0o100_755;
 
 impl Archive {
-    /// Adds a directory. Paths are relative to the root and begin without a slash; parents come first.
+    /// Adds a directory. Paths are relative to the root, without a leading slash. Parents must be added first.
     pub fn directory(&mut self, path: &str) {
         self.entry(path, DIRECTORY, &[]);
     }
@@ -22,12 +22,12 @@ impl Archive {
         self.entry(path, FILE, content);
     }
 
-    /// Adds a file that can be executed.
+    /// Adds an executable file.
     pub fn program(&mut self, path: &str, content: &[u8]) {
         self.entry(path, PROGRAM, content);
     }
 
-    /// The whole archive.
+    /// Returns the whole archive.
     pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes
@@ -35,7 +35,8 @@ impl Archive {
 
     fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
         self.entries += 1;
-        // Inode, mode, uid, gid, links, mtime, size, device (2), device of a device file (2), length of the name, checksum.
+        // Fields: inode, mode, uid, gid, links, mtime, size, device (2), device of a device file (2), length of the
+        // name, checksum.
         let fields = [self.entries, mode, 0, 0, 1, 0, content.len() as u32, 0, 0, 0, 0, path.len() as u32 + 1, 0];
         self.bytes.extend(b"070701");
         self.bytes.extend(fields.iter().flat_map(|field| format!("{field:08x}").into_bytes()));

@@ -13,26 +13,26 @@ use crate::programs::{SETPRIV, find};
 use crate::qemu::{ANY, Qemu, VFIO_USER, Version};
 use crate::{Error, at, initramfs};
 
-/// Keeps the boot short and silent. The clock is not the TSC: a busy host spoils its calibration, and the guest's seconds
-/// would be any length.
+/// Kernel arguments for a short and silent boot. The clock is not the TSC: a busy host spoils its calibration, and then
+/// the guest's seconds have a wrong length.
 const KERNEL_ARGS: &str = "console=ttyS0 quiet panic=0 tsc=unstable clocksource=hpet lpj=4000000 no_timer_check nokaslr \
                            mitigations=off random.trust_cpu=on audit=0 apparmor=0 net.ifnames=0";
 
-/// With a CPU that is not emulated, the clock can be the best there is.
+/// Kernel arguments for a CPU that is not emulated, where the clock can be the best one.
 const KVM_KERNEL_ARGS: &str =
     "console=ttyS0 quiet panic=0 mitigations=off random.trust_cpu=on audit=0 apparmor=0 net.ifnames=0";
 
-/// What does the work of the guest's CPUs.
+/// What executes the guest's CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Accel {
-    /// QEMU itself: slow, and works everywhere.
+    /// QEMU's emulation: slow, but works everywhere.
     #[default]
     Tcg,
-    /// The host's CPUs, by `/dev/kvm`. A machine may have that device and still not run stock guests.
+    /// The host's CPUs, through `/dev/kvm`. Even with that device, a machine may be unable to run stock guests.
     Kvm,
 }
 
-/// A guest to be started; each start makes a new one.
+/// A guest to be started. Each start makes a new guest.
 #[derive(Debug, Clone)]
 pub struct Builder {
     name: String,
@@ -52,37 +52,37 @@ impl Builder {
         Builder { name: name.to_owned(), accel, release, memory_mib: 256, cpus: 1, nics, more, oldest }
     }
 
-    /// What does the CPUs' work; emulation if not said.
+    /// Sets what executes the CPUs. Default: emulation.
     pub fn accel(mut self, accel: Accel) -> Builder {
         self.accel = accel;
         self
     }
 
-    /// The kernel; Debian 12's if not said.
+    /// Sets the kernel. Default: that of Debian 12.
     pub fn kernel(mut self, release: Release) -> Builder {
         self.release = release;
         self
     }
 
-    /// Memory, 256 MiB if not said.
+    /// Sets the memory. Default: 256 MiB.
     pub fn memory_mib(mut self, memory: u32) -> Builder {
         self.memory_mib = memory;
         self
     }
 
-    /// CPUs, 1 if not said.
+    /// Sets the number of CPUs. Default: 1.
     pub fn cpus(mut self, cpus: u16) -> Builder {
         self.cpus = cpus;
         self
     }
 
-    /// Adds a NIC: the first is `eth0`.
+    /// Adds a NIC. The first one is `eth0`.
     pub fn nic(mut self, nic: Nic) -> Builder {
         self.nics.push(nic);
         self
     }
 
-    /// Has the QEMU that a vfio-user NIC would need, for guests that are compared with one that has such a NIC.
+    /// Uses the QEMU that a vfio-user NIC needs, for guests that are compared with a guest with such a NIC.
     pub fn vfio_user_qemu(mut self) -> Builder {
         self.oldest = VFIO_USER;
         self
@@ -94,8 +94,8 @@ impl Builder {
         self
     }
 
-    /// Starts QEMU: the host's, or a newer one where its NICs need that. The guest boots while the caller goes on; the first command waits for it. QEMU ends with the thread
-    /// that calls this, if not before.
+    /// Starts QEMU: the host's, or a newer one where the NICs need it. Returns while the guest boots; the first command
+    /// waits for it. QEMU ends with the calling thread at the latest.
     pub fn start(&self) -> Result<Guest, Error> {
         let oldest = self.nics.iter().map(Nic::oldest_qemu).fold(self.oldest, Version::max);
         let qemu = Qemu::at_least(oldest)?;
@@ -111,11 +111,11 @@ impl Builder {
         let log = dir.path().join("qemu.log");
         let stderr = File::create(&log).map_err(at(&log))?;
 
-        // It does not outlive the thread that started it, even one that is killed.
+        // QEMU must not outlive the thread that starts it, even if that is killed.
         let mut command = Command::new(find(SETPRIV)?);
         command.args(["--pdeathsig", "KILL"]).arg(&qemu.path);
         command.args(self.args(dir.path(), &kernel.image(), qemu.version));
-        // Ctrl-C is for who made the guest, which then ends it.
+        // A Ctrl-C goes to the program that made the guest, which then ends QEMU.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         let child = command.spawn().map_err(at(qemu.path))?;
         Guest::new(&self.name, child, dir, console, qmp)
@@ -138,8 +138,8 @@ impl Builder {
             &format!("memory-backend-memfd,id=memory,size={}M,share=on", self.memory_mib),
             "-m",
             &format!("{}M", self.memory_mib),
-            // Where there can be but one CPU, QEMU leaves out the barriers of locked instructions, and a guest that looks
-            // whether to kick reads too early: the switch is another process, and would be left asleep.
+            // With a single possible CPU, QEMU leaves out the barriers of locked instructions. The guest would then
+            // read too early whether to kick, and the switch, which is another process, would stay asleep.
             "-smp",
             &format!("{},maxcpus={}", self.cpus, self.cpus.max(2)),
             "-nodefaults",

@@ -6,44 +6,45 @@ use serde_json::Value;
 
 use crate::{Error, Guest, Job};
 
-/// Where a guest has its data.
+/// File with the guest's data.
 const DATA: &str = "/tmp/data";
-/// Longest time for one transfer.
+/// Time limit for one transfer.
 pub const TRANSFER: Duration = Duration::from_secs(60);
 
-/// Gives the guest `mib` of random data, if it has none yet; gives the sum of it.
+/// Makes `mib` MiB of random data in the guest, if it has none yet. Returns their checksum.
 pub fn make(guest: &Guest, mib: u32) -> Result<String, Error> {
     let make = format!("[ -e {DATA} ] || dd if=/dev/urandom of={DATA} bs=1M count={mib} 2>&1");
     guest.ok_within(&make, TRANSFER)?;
     Ok(sum(&guest.ok_within(&format!("sha256sum <{DATA}"), TRANSFER)?))
 }
 
-/// Waits at a TCP port for data; the job gives its sum.
+/// Waits for data on a TCP port. The job's output is their checksum.
 pub fn receive(guest: &Guest, port: u16) -> Result<Job, Error> {
-    // This nc ends with its own input, so that one is a pipe that both ends of are open for good.
+    // This nc ends when its input ends. So its input is a pipe with both ends open.
     let command = format!("[ -e /tmp/open ] || mkfifo /tmp/open; nc -l -p {port} <>/tmp/open | sha256sum");
     let job = guest.start(&command)?;
     guest.until(&format!("netstat -ltn | grep -q ':{port} '"), TRANSFER)?;
     Ok(job)
 }
 
-/// The command that writes a guest's data `times` times.
+/// Returns the command that writes a guest's data `times` times.
 pub fn data(times: u32) -> String {
     format!("for i in $(seq {times}); do cat {DATA}; done")
 }
 
-/// The command that sends it.
+/// Returns the command that sends a guest's data `times` times.
 pub fn send(address: &str, port: u16, times: u32) -> String {
     format!("{} | nc {address} {port}", data(times))
 }
 
-/// The sum of what came.
+/// Waits for the data. Returns their checksum.
 pub fn received(guest: &Guest, job: &Job) -> Result<String, Error> {
     let output = guest.wait(job, TRANSFER)?;
     if output.status == 0 { Ok(sum(&output.text)) } else { Err(guest.altered(output.text)) }
 }
 
-/// Sends the data of `from` to `to`, which is at `address`; an error unless all of it arrives as it was.
+/// Sends the data of `from` to `to`, which has the address `address`. Returns an error unless all of them arrive
+/// unchanged.
 pub fn transfer(from: &Guest, to: &Guest, address: &str, mib: u32) -> Result<(), Error> {
     let sent = make(from, mib)?;
     let job = receive(to, 7000)?;
@@ -51,21 +52,21 @@ pub fn transfer(from: &Guest, to: &Guest, address: &str, mib: u32) -> Result<(),
     if received(to, &job)? == sent { Ok(()) } else { Err(to.altered(format!("{mib} MiB to {address} came altered"))) }
 }
 
-/// Lets a guest answer [`rate`] from now on.
+/// Starts the server for [`rate`] in a guest.
 pub fn serve(guest: &Guest) -> Result<(), Error> {
     guest.ok("iperf3 -s -D >/dev/null 2>&1")?;
     guest.until("netstat -ltn | grep -q ':5201 '", TRANSFER)
 }
 
-/// What iperf3 measures in a guest with these arguments against the server at `address`: its report.
+/// Runs iperf3 in a guest with these arguments, against the server at `address`. Returns its report.
 pub fn iperf3(from: &Guest, address: &str, arguments: &str) -> Result<Value, Error> {
     let text = from.ok_within(&format!("iperf3 -J -c {address} {arguments}"), TRANSFER)?;
-    // Warnings come before it.
+    // Warnings precede the report.
     let report = text.find('{').map_or(text.as_str(), |begin| &text[begin..]);
     serde_json::from_str(report).map_err(|error| from.altered(format!("iperf3 says what is not understood: {error}")))
 }
 
-/// Bits per second that a TCP stream of so many seconds carries.
+/// Returns the bits per second of a TCP stream of `seconds` seconds.
 pub fn rate(from: &Guest, address: &str, seconds: u32) -> Result<f64, Error> {
     let report = iperf3(from, address, &format!("-t {seconds}"))?;
     report["end"]["sum_received"]["bits_per_second"]

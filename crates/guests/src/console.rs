@@ -8,25 +8,26 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// How a command in a guest ended.
+/// The result of a command in a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    /// Its exit status.
+    /// Exit status of the command.
     pub status: i32,
-    /// What it wrote on stdout and stderr.
+    /// The text that the command wrote to stdout and stderr.
     pub text: String,
 }
 
-/// One connection, read by line.
+/// A connection, read line by line.
 #[derive(Debug)]
 pub struct Channel {
     stream: UnixStream,
-    /// Received and not yet given out.
+    /// Bytes that were received and not returned yet.
     buffer: Vec<u8>,
 }
 
 impl Channel {
-    /// Waits for the process behind `pidfd` to connect; an "unexpected end of file" if it ends before.
+    /// Waits for the process behind `pidfd` to connect. Fails with an "unexpected end of file" if the process ends
+    /// first.
     pub fn accept(listener: &UnixListener, pidfd: &OwnedFd, deadline: Instant) -> io::Result<Channel> {
         wait(&[listener.as_fd(), pidfd.as_fd()], deadline)?;
         if !wait(&[listener.as_fd()], Instant::now())? {
@@ -36,13 +37,13 @@ impl Channel {
         Ok(Channel { stream: listener.accept()?.0, buffer: Vec::new() })
     }
 
-    /// Sends.
+    /// Sends bytes.
     pub fn write(&mut self, bytes: &[u8], deadline: Instant) -> io::Result<()> {
         self.stream.set_write_timeout(Some(left(deadline)?))?;
         self.stream.write_all(bytes)
     }
 
-    /// The next line, without its end.
+    /// Returns the next line, without its end.
     pub fn line(&mut self, deadline: Instant) -> io::Result<String> {
         loop {
             if let Some(end) = self.buffer.iter().position(|&byte| byte == b'\n') {
@@ -53,7 +54,7 @@ impl Channel {
         }
     }
 
-    /// The next `count` bytes.
+    /// Returns the next `count` bytes.
     pub fn bytes(&mut self, count: usize, deadline: Instant) -> io::Result<Vec<u8>> {
         while self.buffer.len() < count {
             self.fill(deadline)?;
@@ -76,7 +77,7 @@ impl Channel {
     }
 }
 
-/// Waits until one of these can be read; false when it is too late.
+/// Waits until one of these can be read. Returns false when the deadline has passed.
 fn wait(fds: &[BorrowedFd<'_>], deadline: Instant) -> io::Result<bool> {
     let mut polled: Vec<PollFd<'_>> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     loop {
@@ -101,22 +102,22 @@ pub struct Console {
     channel: Channel,
     /// Number of the next command.
     next: u64,
-    /// Whether the guest has to say "ready" before the next command.
+    /// True if the guest has to say "ready" before the next command.
     booting: bool,
 }
 
 impl Console {
-    /// The line of a guest that boots.
+    /// The console of a guest that is booting.
     pub fn new(channel: Channel) -> Console {
         Console { channel, next: 1, booting: true }
     }
 
-    /// Goes on by another line, where the guest is now.
+    /// Continues on another connection, after the guest has migrated.
     pub fn moved(&mut self, channel: Channel) {
         self.channel = channel;
     }
 
-    /// The guest boots once more.
+    /// Notes that the guest boots again.
     pub fn rebooted(&mut self) {
         self.booting = true;
     }
@@ -129,7 +130,7 @@ impl Console {
         Ok(())
     }
 
-    /// Sends one line to the guest's shell; gives its number.
+    /// Sends one line to the guest's shell. Returns the number of the command.
     pub fn send(&mut self, command: &str, deadline: Instant) -> io::Result<u64> {
         if command.contains('\n') {
             return Err(io::Error::new(ErrorKind::InvalidInput, "a command is one line"));
@@ -154,7 +155,7 @@ impl Console {
                 continue;
             };
             let text = self.channel.bytes(usize::try_from(length).unwrap_or(0), deadline)?;
-            // An earlier command may have been given up.
+            // Skips the answers to earlier commands that timed out.
             if u64::try_from(answered) == Ok(number) {
                 let status: i64 = status;
                 let text = String::from_utf8_lossy(&text).into_owned();

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::Error;
 use crate::programs::{Program, SETPRIV, find};
 
-/// The folder: what `variable` names, or else `ringway/NAME` of `$XDG_CACHE_HOME`.
+/// Returns the folder that the environment variable `variable` names, or else `ringway/NAME` of `$XDG_CACHE_HOME`.
 pub fn cache(variable: &str, name: &str) -> Result<PathBuf, String> {
     let of = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     of(variable)
@@ -16,7 +16,7 @@ pub fn cache(variable: &str, name: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| "no place to keep it: neither XDG_CACHE_HOME nor HOME is set".to_owned())
 }
 
-/// Runs a bash script, which does not outlive the thread that waits for it; `failed` makes an error of what it said.
+/// Runs a bash script that does not outlive the calling thread. `failed` makes an error of its output.
 pub fn run(script: &str, needs: &[Program], args: &[&str], failed: impl Fn(String) -> Error) -> Result<(), Error> {
     let bash = find(Program::new("bash", "bash"))?;
     for &program in needs {

@@ -19,16 +19,16 @@ use crate::nic::Nic;
 use crate::qmp::Qmp;
 use crate::{Error, at};
 
-/// Time for a guest to boot, on a machine with better things to do.
+/// Time limit for a guest to boot, on a busy machine.
 const BOOT: Duration = Duration::from_secs(90);
-/// Time for a command.
+/// Time limit for a command.
 const RUN: Duration = Duration::from_secs(30);
-/// Time for a move to another QEMU.
+/// Time limit for a migration.
 const MOVE: Duration = Duration::from_secs(60);
-/// How much of the logs an error shows.
+/// Bytes of the logs that an error shows.
 const TAIL: usize = 3000;
 
-/// A virtual machine; gone when dropped. Threads can share it: its commands are done one by one.
+/// A virtual machine, which ends when it is dropped. Threads can share it: its commands run one at a time.
 #[derive(Debug)]
 pub struct Guest {
     name: String,
@@ -39,7 +39,7 @@ pub struct Guest {
     qmp: Mutex<Link<Qmp>>,
 }
 
-/// A program in a guest that runs in the background.
+/// A program that runs in the background of a guest.
 #[derive(Debug)]
 pub struct Job {
     file: String,
@@ -72,7 +72,7 @@ impl<T> Link<T> {
 }
 
 impl Guest {
-    /// A guest to be started.
+    /// Starts the description of a guest.
     pub fn builder(name: &str) -> Builder {
         Builder::new(name)
     }
@@ -98,18 +98,18 @@ impl Guest {
         }
     }
 
-    /// Waits until it obeys. Commands do that themselves.
+    /// Waits until the guest accepts commands. Commands do so themselves.
     pub fn ready(&self) -> Result<(), Error> {
         let deadline = Instant::now() + BOOT;
         self.console(deadline, |console| console.ready(deadline)).map_err(|error| self.failed("does not boot", &error))
     }
 
-    /// Runs a shell command of one line; it has half a minute.
+    /// Runs a shell command of one line, with a time limit of 30 s.
     pub fn run(&self, command: &str) -> Result<Output, Error> {
         self.run_within(command, RUN)
     }
 
-    /// Runs a shell command of one line.
+    /// Runs a shell command of one line, with this time limit.
     pub fn run_within(&self, command: &str, time: Duration) -> Result<Output, Error> {
         self.ready()?;
         let deadline = Instant::now() + time;
@@ -120,12 +120,12 @@ impl Guest {
         .map_err(|error| self.failed(&format!("no answer to {command:?}"), &error))
     }
 
-    /// Runs a command that must succeed; gives what it wrote.
+    /// Runs a command that must succeed. Returns its output.
     pub fn ok(&self, command: &str) -> Result<String, Error> {
         self.ok_within(command, RUN)
     }
 
-    /// The same within `time`.
+    /// Runs a command that must succeed, with this time limit. Returns its output.
     pub fn ok_within(&self, command: &str, time: Duration) -> Result<String, Error> {
         match self.run_within(command, time)? {
             Output { status: 0, text } => Ok(text),
@@ -133,7 +133,7 @@ impl Guest {
         }
     }
 
-    /// Runs `condition`, a command, until it succeeds.
+    /// Repeats the command `condition` until it succeeds.
     pub fn until(&self, condition: &str, time: Duration) -> Result<(), Error> {
         let deadline = Instant::now() + time;
         loop {
@@ -156,18 +156,18 @@ impl Guest {
         Ok(Job { file })
     }
 
-    /// Waits for a command in the background; gives how it ended.
+    /// Waits for a command in the background. Returns its result.
     pub fn wait(&self, job: &Job, time: Duration) -> Result<Output, Error> {
         self.until(&format!("[ -e {}.status ]", job.file), time)?;
         self.run(&format!("cat {0}; exit $(cat {0}.status)", job.file))
     }
 
-    /// What a command in the background has written so far.
+    /// Returns the output of a command in the background so far.
     pub fn so_far(&self, job: &Job) -> Result<String, Error> {
         self.ok(&format!("cat {}", job.file))
     }
 
-    /// Reboots by the guest's own doing. The next command waits until it is up again.
+    /// Makes the guest reboot itself. The next command waits until the guest is up again.
     pub fn reboot(&self) -> Result<(), Error> {
         self.ready()?;
         let deadline = Instant::now() + RUN;
@@ -179,7 +179,7 @@ impl Guest {
         .map_err(|error| self.failed("cannot be told to reboot", &error))
     }
 
-    /// Resets it as by its button. The next command waits until it is up again.
+    /// Resets the guest from outside. The next command waits until the guest is up again.
     pub fn reset(&self) -> Result<(), Error> {
         self.ready()?;
         self.qmp("system_reset", json!({}))?;
@@ -191,15 +191,15 @@ impl Guest {
         .map_err(|error| self.failed("has no console", &error))
     }
 
-    /// Has QEMU execute a command of its machine protocol; gives what that returns.
+    /// Executes a QMP command. Returns its result.
     pub fn qmp(&self, command: &str, arguments: Value) -> Result<Value, Error> {
         let deadline = Instant::now() + RUN;
         self.monitor(deadline, |qmp| qmp.execute(command, arguments, deadline))
             .map_err(|error| self.failed("QEMU does not obey", &error))
     }
 
-    /// Moves the running guest to another QEMU, which is started for it. `to` must describe the same machine; its
-    /// NICs' back ends can be others.
+    /// Migrates the running guest to another QEMU, which is started for it. `to` must describe the same machine, but
+    /// its NICs may have other back ends.
     pub fn migrate(self, to: &Builder) -> Result<Guest, Error> {
         self.ready()?;
         let target = to.clone().arg("-incoming").arg("defer").start()?;
@@ -228,7 +228,7 @@ impl Guest {
             let error = io::Error::other(format!("{error}; the target: {}", target.said()));
             self.failed("cannot be moved", &error)
         })?;
-        // The same shell goes on at another line.
+        // The same shell continues on another connection.
         let mut old = lock(&self.console);
         if let Some(mut console) = old.open.take() {
             let mut new = lock(&target.console);
@@ -239,7 +239,7 @@ impl Guest {
         Ok(target)
     }
 
-    /// Takes vfio-user NIC number `number` out, as a user of the guest's hypervisor does; returns when the guest has let it go.
+    /// Unplugs vfio-user NIC number `number` on the hypervisor's side. Returns when the guest has released it.
     pub fn unplug(&self, number: usize) -> Result<(), Error> {
         let device = format!("nic{number}");
         let deadline = Instant::now() + RUN;
@@ -250,30 +250,30 @@ impl Guest {
         .map_err(|error| self.failed(&format!("does not let {device} go"), &error))
     }
 
-    /// Puts a vfio-user NIC in, in the place of number `number`, which was taken out.
+    /// Plugs a vfio-user NIC into the port of number `number`, which was unplugged.
     pub fn plug(&self, number: usize, nic: &Nic) -> Result<(), Error> {
         self.qmp("device_add", nic.plug(number)).map(drop)
     }
 
-    /// QEMU's process.
+    /// Returns the process id of QEMU.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Stops QEMU itself with SIGSTOP, as a debugger does; returns when it stands still.
+    /// Stops QEMU itself with SIGSTOP, as a debugger does. Returns when the process has stopped.
     pub fn freeze(&self) {
         self.signal(Signal::STOP);
-        // Left to be waited for, should it have ended.
+        // If the process has ended, its status is left for a later wait.
         let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
     }
 
-    /// Lets QEMU go on.
+    /// Continues QEMU after [`Guest::freeze`].
     pub fn thaw(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// Kills QEMU; what other threads wait for fails at once.
+    /// Kills QEMU. Pending calls of other threads fail at once.
     pub fn end(&self) {
         self.signal(Signal::KILL);
     }
@@ -283,7 +283,7 @@ impl Guest {
         drop(self);
     }
 
-    /// The end of what the guest's kernel and QEMU said.
+    /// Returns the end of the output of the guest's kernel and of QEMU.
     pub fn said(&self) -> String {
         let tail = |name: &str| {
             let path: PathBuf = self.dir.path().join(name);
@@ -315,7 +315,7 @@ impl Guest {
         Error::Altered { guest: self.name.clone(), what }
     }
 
-    /// How QEMU ended, if it was by itself.
+    /// Describes how QEMU ended, if it ended by itself.
     fn ending(&self) -> String {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         match waitid(WaitId::PidFd(self.pidfd.as_fd()), options) {
@@ -329,7 +329,7 @@ impl Guest {
     }
 
     fn signal(&self, signal: Signal) {
-        // It may have ended meanwhile.
+        // Fails if the process has ended meanwhile.
         let _ = pidfd_send_signal(&self.pidfd, signal);
     }
 }
@@ -341,7 +341,7 @@ impl Drop for Guest {
     }
 }
 
-/// A panic of another thread leaves a guest as usable as it was.
+/// Locks the mutex even if a thread has panicked: the guest stays usable.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,14 +11,14 @@ use crate::{Error, at};
 
 const INIT: &[u8] = include_bytes!("init.sh");
 
-/// The archive for this kernel.
+/// Returns the archive for this kernel.
 pub fn make(kernel: &Kernel) -> Result<Vec<u8>, Error> {
     let mut tree = Tree::default();
     for directory in ["bin", "dev", "modules", "proc", "sys", "tmp"] {
         tree.directory(Path::new(directory));
     }
     tree.archive.program("init", INIT);
-    // Static: the guest's shell does not depend on libraries.
+    // Static, so that the guest's shell does not depend on libraries.
     let busybox = find(BUSYBOX)?;
     if !libraries(&busybox)?.is_empty() {
         return Err(Error::Missing { program: "a static busybox".into(), package: "busybox-static".into() });
@@ -41,7 +41,7 @@ pub fn make(kernel: &Kernel) -> Result<Vec<u8>, Error> {
     Ok(tree.archive.finish())
 }
 
-/// An archive under way, with what it has.
+/// An archive under construction, and the paths in it.
 #[derive(Default)]
 struct Tree {
     archive: Archive,
@@ -69,7 +69,7 @@ impl Tree {
     }
 }
 
-/// The shared libraries a program needs, and its loader; none for a static one.
+/// Returns the shared libraries that a program needs, and its loader. A static program needs none.
 fn libraries(program: &Path) -> Result<Vec<PathBuf>, Error> {
     let ldd = find(LDD)?;
     let said = Command::new(&ldd).env("LC_ALL", "C").arg(program).output().map_err(at(&ldd))?;

@@ -9,13 +9,13 @@ use rustix::fs::{FlockOperation, flock};
 use crate::programs::Program;
 use crate::{Error, at, fetch};
 
-/// Fetches and unpacks a kernel. Carried along, as an installed program has no source tree beside it.
+/// Script that fetches and unpacks a kernel. Included, because an installed program has no source tree next to it.
 const FETCH: &str = include_str!("../../../packaging/guest-kernel");
 
-/// Raised with every change to what is fetched of a kernel, so that what was kept before it is fetched anew.
+/// Raise this with every change to what is fetched of a kernel, so that kernels kept before are fetched again.
 const EDITION: u32 = 3;
 
-/// Which of Debian's kernels.
+/// One of Debian's kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Release {
     /// Debian 12: Linux 6.1.
@@ -33,7 +33,7 @@ impl Release {
         }
     }
 
-    /// Where it is kept.
+    /// Returns the folder in which it is kept.
     fn folder(self) -> String {
         format!("{}-{EDITION}", self.suite())
     }
@@ -46,17 +46,17 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Whether this kernel is here already; [`Kernel::get`] fetches it otherwise, up to 110 MB.
+    /// Returns true if this kernel is kept here. Otherwise [`Kernel::get`] fetches it, up to 110 MB.
     pub fn is_here(release: Release) -> bool {
         cache().is_ok_and(|cache| cache.join(release.folder()).exists())
     }
 
-    /// The kernel, fetched from Debian if it is not here. Kept in `$RINGWAY_GUEST_KERNELS`, or else in
-    /// `ringway/kernels` of `$XDG_CACHE_HOME`.
+    /// Returns the kernel. Fetches it from Debian if it is missing. Kernels are kept in `$RINGWAY_GUEST_KERNELS`, or
+    /// else in `ringway/kernels` of `$XDG_CACHE_HOME`.
     pub fn get(release: Release) -> Result<Kernel, Error> {
         let cache = cache()?;
         std::fs::create_dir_all(&cache).map_err(at(&cache))?;
-        // One process fetches, the others wait for it. Closing the file unlocks it.
+        // One process fetches, and the others wait for it. Closing the file unlocks it.
         let path = cache.join("lock");
         let lock = File::options().create(true).append(true).open(&path).map_err(at(&path))?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|error| at(&path)(error.into()))?;
@@ -67,17 +67,18 @@ impl Kernel {
         Ok(Kernel { dir })
     }
 
-    /// The unpacked kernel: QEMU starts it at once, where a compressed one spends seconds on unpacking itself.
+    /// Returns the path of the unpacked kernel. QEMU starts it at once; a compressed kernel would take seconds to
+    /// unpack itself.
     pub fn image(&self) -> PathBuf {
         self.dir.join("vmlinux")
     }
 
-    /// Its version.
+    /// Returns its version.
     pub fn version(&self) -> String {
         std::fs::read_to_string(self.dir.join("release")).unwrap_or_default().trim().to_owned()
     }
 
-    /// The drivers that it has as modules: names and contents, each after those that it needs.
+    /// Returns the drivers that are modules: names and contents, each after those that it needs.
     pub fn modules(&self) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let dir = self.dir.join("modules");
         let mut names = Vec::new();
@@ -94,7 +95,7 @@ impl Kernel {
     }
 }
 
-/// Adds a module after those that it needs. What is not in the folder is part of the kernel.
+/// Adds a module after those that it needs. A module that is not in the folder is built into the kernel.
 fn add(dir: &Path, name: &str, seen: &mut HashSet<String>, sorted: &mut Vec<(String, Vec<u8>)>) -> Result<(), Error> {
     let path = dir.join(format!("{name}.ko"));
     if !path.exists() || !seen.insert(name.to_owned()) {
@@ -108,7 +109,7 @@ fn add(dir: &Path, name: &str, seen: &mut HashSet<String>, sorted: &mut Vec<(Str
     Ok(())
 }
 
-/// The names in a module's "depends=", a text that ends with a zero.
+/// Returns the names in a module's "depends=" field, which ends with a zero byte.
 fn depends(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(start) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };

@@ -37,15 +37,15 @@ pub use qemu::Qemu;
 
 use std::path::PathBuf;
 
-/// What keeps a guest from being made or from doing what it was told.
+/// Why a guest could not be made, or did not do what it was told.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// {program} is not there: install the Debian package {package}
+    /// A program is missing.
     #[error("{program} is not there: install the Debian package {package}")]
     Missing {
         /// Name of the program.
         program: String,
-        /// Package that has it.
+        /// Its Debian package.
         package: String,
     },
     /// The kernel could not be fetched or unpacked.
@@ -54,45 +54,45 @@ pub enum Error {
     /// A QEMU that is new enough could not be fetched or unpacked.
     #[error("no QEMU for such guests: {0}")]
     Qemu(String),
-    /// A file or socket of the guest.
+    /// An error at a file or socket of the guest.
     #[error("{path}: {source}")]
     Io {
-        /// The file or socket.
+        /// Path of the file or socket.
         path: PathBuf,
-        /// What happened to it.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// Something did not happen in time, or QEMU ended before it.
+    /// An event did not happen in time, or QEMU ended before it.
     #[error("guest {guest}: {what}\n{said}")]
     Failed {
-        /// The guest's name.
+        /// Name of the guest.
         guest: String,
         /// What went wrong.
         what: String,
-        /// The last that QEMU and the guest's kernel said.
+        /// The last output of QEMU and of the guest's kernel.
         said: String,
     },
     /// A command in the guest ended with another status than 0.
     #[error("guest {guest}: {command:?} ended with status {}: {}", output.status, output.text)]
     Status {
-        /// The guest's name.
+        /// Name of the guest.
         guest: String,
-        /// What it was told.
+        /// The command.
         command: String,
-        /// How it ended.
+        /// Its result.
         output: Output,
     },
-    /// Data did not arrive as it was sent.
+    /// Data changed on its way.
     #[error("guest {guest}: {what}")]
     Altered {
-        /// The receiver's name.
+        /// Name of the receiver.
         guest: String,
-        /// What came.
+        /// What arrived.
         what: String,
     },
 }
 
-/// Gives an I/O error its path.
+/// Adds the path to an I/O error.
 fn at(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Error {
     let path = path.into();
     move |source| Error::Io { path, source }

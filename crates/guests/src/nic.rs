@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use crate::builder::Accel;
 use crate::qemu::{ANY, MILLISECONDS, STREAM_RECONNECTS, VFIO_USER, Version};
 
-/// How long QEMU waits for an answer of a vfio-user server before it gives it up for good.
+/// How long QEMU waits for an answer of a vfio-user server before it gives up on the server for good.
 const ANSWER_MILLIS: u32 = 60_000;
 
-/// A virtual NIC: what QEMU is told of it.
+/// A virtual NIC, as it is described to QEMU.
 #[derive(Debug, Clone)]
 pub struct Nic {
     backend: Backend,
@@ -29,8 +29,8 @@ enum Backend {
 }
 
 impl Nic {
-    /// virtio-net served by whoever has the vhost-user socket `socket`; QEMU connects to it. Where QEMU emulates the CPU it
-    /// has no MSI-X, as QEMU 7.2 crashes on vhost-user with MSI-X there.
+    /// virtio-net with a vhost-user back end at the socket `socket`, which QEMU connects to. Where QEMU emulates the
+    /// CPU, the NIC has no MSI-X: QEMU 7.2 crashes on vhost-user with MSI-X there.
     pub fn vhost_user(socket: impl Into<PathBuf>) -> Nic {
         Nic::new(Backend::VhostUser { socket: socket.into(), listen: false, reconnect: None })
     }
@@ -40,15 +40,16 @@ impl Nic {
         Nic::new(Backend::Stream { socket: socket.into(), listen: false, reconnect: None })
     }
 
-    /// The PCI device served by whoever has the vfio-user socket `socket`, which QEMU connects to. What it is, and its
-    /// address, is the server's affair. It is on a port of its own and can be taken out and put in ([`Guest::unplug`]).
+    /// The PCI device of the vfio-user server at the socket `socket`, which QEMU connects to. The server decides on its
+    /// model and address. The device is on a port of its own and can be unplugged ([`Guest::unplug`]).
     ///
     /// [`Guest::unplug`]: crate::Guest::unplug
     pub fn vfio_user(socket: impl Into<PathBuf>) -> Nic {
         Nic::new(Backend::VfioUser { socket: socket.into() })
     }
 
-    /// virtio-net with another backend, as in QEMU's `-netdev`, without its `id`: `tap,ifname=tap0,script=no`.
+    /// virtio-net with another back end, in the syntax of QEMU's `-netdev`, without its `id`:
+    /// `tap,ifname=tap0,script=no`.
     pub fn netdev(backend: &str) -> Nic {
         Nic::new(Backend::Other(backend.to_owned()))
     }
@@ -57,7 +58,7 @@ impl Nic {
         Nic { backend, model: "virtio-net-pci".to_owned(), queues: 1, options: Vec::new() }
     }
 
-    /// QEMU makes the vhost-user or stream socket; with vhost-user it waits until the other side connects.
+    /// Makes QEMU listen on the vhost-user or stream socket. With vhost-user, QEMU waits until the other side connects.
     pub fn listen(mut self) -> Nic {
         if let Backend::VhostUser { listen, .. } | Backend::Stream { listen, .. } = &mut self.backend {
             *listen = true;
@@ -65,7 +66,7 @@ impl Nic {
         self
     }
 
-    /// When the vhost-user or stream connection is lost, QEMU tries again each `seconds`.
+    /// Makes QEMU reconnect every `seconds` after the vhost-user or stream connection is lost.
     pub fn reconnect(mut self, seconds: u32) -> Nic {
         if let Backend::VhostUser { reconnect, .. } | Backend::Stream { reconnect, .. } = &mut self.backend {
             *reconnect = Some(seconds);
@@ -73,30 +74,30 @@ impl Nic {
         self
     }
 
-    /// Hardware address.
+    /// Sets the hardware address.
     pub fn mac(self, mac: &str) -> Nic {
         self.option(&format!("mac={mac}"))
     }
 
-    /// Queue pairs, 1 if not said. The guest uses as many as it has CPUs, at most.
+    /// Sets the number of queue pairs (default 1). The guest uses at most as many as it has CPUs.
     pub fn queues(mut self, pairs: u16) -> Nic {
         self.queues = pairs;
         self
     }
 
-    /// Options of the device, as in QEMU's `-device`: `packed=on`, `mrg_rxbuf=off,csum=off`.
+    /// Adds options of the device, in the syntax of QEMU's `-device`: `packed=on`, `mrg_rxbuf=off,csum=off`.
     pub fn option(mut self, options: &str) -> Nic {
         self.options.push(options.to_owned());
         self
     }
 
-    /// Another device than `virtio-net-pci`: `e1000`, `rtl8139`.
+    /// Sets another model than `virtio-net-pci`: `e1000`, `rtl8139`.
     pub fn model(mut self, model: &str) -> Nic {
         self.model = model.to_owned();
         self
     }
 
-    /// The QEMU that this NIC needs.
+    /// Returns the oldest QEMU that supports this NIC.
     pub(crate) fn oldest_qemu(&self) -> Version {
         match &self.backend {
             Backend::VfioUser { .. } => VFIO_USER,
@@ -105,7 +106,7 @@ impl Nic {
         }
     }
 
-    /// QEMU's arguments for NIC number `number`.
+    /// Returns QEMU's arguments for NIC number `number`.
     pub(crate) fn args(&self, number: usize, accel: Accel, qemu: Version) -> Vec<String> {
         let mut args = Vec::new();
         let (mut netdev, mut device) = (String::new(), format!("{},netdev=net{number},romfile=", self.model));
@@ -148,8 +149,9 @@ impl Nic {
         args
     }
 
-    /// What QEMU is told to put a vfio-user device into the port of NIC number `number`, at the start or later. Without a
-    /// ROM, which a device may say it has; and with a long time for answers from a server on a busy machine.
+    /// Returns the QMP arguments that plug a vfio-user device into the port of NIC number `number`, at the start or
+    /// later. The device has no ROM, even if the server offers one, and a long time limit for answers from a server on
+    /// a busy machine.
     pub(crate) fn plug(&self, number: usize) -> Value {
         let mut device = json!({
             "driver": "vfio-user-pci", "id": format!("nic{number}"), "bus": format!("root{number}"), "rombar": 0,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Error;
 
-/// A program and the Debian package that has it.
+/// A program and its Debian package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Program {
     pub name: &'static str,
@@ -21,10 +21,10 @@ pub const QEMU: Program = Program::new("qemu-system-x86_64", "qemu-system-x86");
 pub const SETPRIV: Program = Program::new("setpriv", "util-linux");
 pub const BUSYBOX: Program = Program::new("busybox", "busybox-static");
 pub const LDD: Program = Program::new("ldd", "libc-bin");
-/// Programs that guests have beside busybox.
+/// Programs in guests, in addition to busybox.
 pub const IN_GUESTS: [Program; 2] = [Program::new("ethtool", "ethtool"), Program::new("iperf3", "iperf3")];
 
-/// Where a program is.
+/// Returns the path of a program.
 pub fn find(program: Program) -> Result<PathBuf, Error> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from);
@@ -35,7 +35,7 @@ pub fn find(program: Program) -> Result<PathBuf, Error> {
         .ok_or_else(|| Error::Missing { program: program.name.to_owned(), package: program.package.to_owned() })
 }
 
-/// What is missing of the programs that guests are made of, kernels apart.
+/// Returns which programs for guests are missing, apart from kernels.
 pub fn missing() -> Vec<Error> {
     [QEMU, SETPRIV, BUSYBOX, LDD].into_iter().chain(IN_GUESTS).filter_map(|program| find(program).err()).collect()
 }

@@ -8,35 +8,36 @@ use crate::Error;
 use crate::fetch;
 use crate::programs::{Program, QEMU, find};
 
-/// Fetches and unpacks a QEMU. Carried along, as an installed program has no source tree beside it.
+/// Script that fetches and unpacks a QEMU. Included, because an installed program has no source tree next to it.
 const FETCH: &str = include_str!("../../../packaging/guest-qemu");
 
-/// Its number is raised with every change to what is fetched.
+/// Folder of the kept QEMU. Raise the number with every change to what is fetched.
 const FOLDER: &str = "trixie-backports-1";
 
-/// Major and minor number.
+/// Major and minor version number.
 pub type Version = (u32, u32);
 
-/// Whatever the host has.
+/// Any version of the host.
 pub const ANY: Version = (0, 0);
-/// The first that has `vfio-user-pci`.
+/// The first version with `vfio-user-pci`.
 pub const VFIO_USER: Version = (10, 1);
-/// The first whose `-netdev stream` connects anew.
+/// The first version whose `-netdev stream` reconnects.
 pub const STREAM_RECONNECTS: Version = (8, 0);
-/// The first that counts the time to reconnect in milliseconds; the seconds are gone since 10.1.
+/// The first version that takes the time to reconnect in milliseconds. The option in seconds is gone since 10.1.
 pub const MILLISECONDS: Version = (9, 2);
 
 /// A QEMU for x86-64.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qemu {
-    /// The program.
+    /// Path of the program.
     pub path: PathBuf,
     /// Its version.
     pub version: Version,
 }
 
 impl Qemu {
-    /// The host's if it is as new as `oldest`, or else the one that is kept, fetched if it is not here: 40 MB.
+    /// Returns the host's QEMU if it is at least `oldest`, otherwise the kept one. Fetches that (40 MB) if it is
+    /// missing.
     pub fn at_least(oldest: Version) -> Result<Qemu, Error> {
         static HOST: OnceLock<Version> = OnceLock::new();
         match find(QEMU) {
@@ -49,13 +50,13 @@ impl Qemu {
         }
     }
 
-    /// Why guests with a vfio-user NIC cannot be had, if they cannot; fetches QEMU if need be.
+    /// Returns why guests with a vfio-user NIC are not possible, or `None`. Fetches QEMU if needed.
     pub fn no_vfio_user() -> Option<Error> {
         Qemu::at_least(VFIO_USER).err()
     }
 }
 
-/// Kept in `$RINGWAY_GUEST_QEMU`, or else in `ringway/qemu` of `$XDG_CACHE_HOME`.
+/// Returns the kept QEMU, in `$RINGWAY_GUEST_QEMU`, or else in `ringway/qemu` of `$XDG_CACHE_HOME`.
 fn kept() -> Result<Qemu, Error> {
     static KEPT: OnceLock<Version> = OnceLock::new();
     let dir = fetch::cache("RINGWAY_GUEST_QEMU", "qemu").map_err(Error::Qemu)?.join(FOLDER);
@@ -76,7 +77,7 @@ fn version(qemu: &Path) -> Option<Version> {
     parse(&String::from_utf8_lossy(&said.stdout))
 }
 
-/// Of "QEMU emulator version 7.2.22 (Debian …".
+/// Parses "QEMU emulator version 7.2.22 (Debian …".
 fn parse(text: &str) -> Option<Version> {
     let (_, version) = text.split_once("version ")?;
     let mut parts = version.split('.').map(str::parse);

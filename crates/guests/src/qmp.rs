@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 use crate::console::Channel;
 
-/// A connection to QEMU's monitor.
+/// A connection to QEMU's machine protocol (QMP).
 #[derive(Debug)]
 pub struct Qmp {
     channel: Channel,
 }
 
 impl Qmp {
-    /// Takes the greeting and asks for commands.
+    /// Reads the greeting and enters command mode.
     pub fn new(mut channel: Channel, deadline: Instant) -> io::Result<Qmp> {
         read(&mut channel, deadline)?;
         let mut qmp = Qmp { channel };
@@ -22,7 +22,7 @@ impl Qmp {
         Ok(qmp)
     }
 
-    /// Has a command executed; gives what it returns.
+    /// Executes a command. Returns its result.
     pub fn execute(&mut self, command: &str, arguments: Value, deadline: Instant) -> io::Result<Value> {
         let request = json!({ "execute": command, "arguments": arguments });
         self.channel.write(format!("{request}\n").as_bytes(), deadline)?;
@@ -31,14 +31,14 @@ impl Qmp {
             if let Some(error) = answer.get("error") {
                 return Err(io::Error::other(format!("{command}: {}", error["desc"])));
             }
-            // Anything else is an event.
+            // All other messages are events.
             if answer.get("return").is_some() {
                 return Ok(answer["return"].take());
             }
         }
     }
 
-    /// Waits for an event for which `wanted` has an answer, given its name and its data.
+    /// Waits for an event for which `wanted`, called with its name and data, returns a value. Returns that value.
     pub fn event<T>(&mut self, deadline: Instant, wanted: impl Fn(&str, &Value) -> Option<T>) -> io::Result<T> {
         loop {
             let event = read(&mut self.channel, deadline)?;

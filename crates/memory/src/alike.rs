@@ -4,26 +4,26 @@ use crate::View;
 
 /// Bytes that are compared.
 const BEGINNING: usize = 12;
-/// Bytes that are read of each.
+/// Bytes that are read of each view.
 const READ: usize = 16;
 
-/// As many bytes in one register, where there are such: every x86-64 has.
+/// A vector register of 16 bytes, which every x86-64 has.
 #[cfg(target_arch = "x86_64")]
 type Wide = std::arch::x86_64::__m128i;
 #[cfg(not(target_arch = "x86_64"))]
 type Wide = u128;
 
-/// Compares how views begin, without a branch for each.
+/// Compares the beginnings of views, without a branch for each view.
 #[derive(Debug)]
 pub struct Alike {
     beginning: Wide,
     difference: Wide,
-    /// All bits of the first words of the headers.
+    /// The bits that are set in the first word of any header.
     headers: u64,
 }
 
 impl Alike {
-    /// With what they are to begin.
+    /// Compares with `beginning`.
     #[inline(always)]
     #[must_use]
     pub fn new(beginning: &[u8; BEGINNING]) -> Alike {
@@ -32,20 +32,20 @@ impl Alike {
         Alike { beginning: wide(u128::from_le_bytes(wanted)), difference: wide(0), headers: 0 }
     }
 
-    /// Compares a view; false, with nothing done, when it has fewer than 16 bytes.
+    /// Compares the beginning of a view. Returns false, without effect, when the view has fewer than 16 bytes.
     #[inline(always)]
     #[must_use]
     pub fn add(&mut self, view: View<'_>) -> bool {
         if view.len() < READ {
             return false;
         }
-        // SAFETY: it has READ bytes.
+        // SAFETY: the view has at least READ bytes.
         self.difference = unsafe { compare(view.as_ptr(), self.beginning, self.difference) };
         true
     }
 
-    /// Compares what is behind the first `HEADER` bytes (8 or more) of a view; false, with nothing done, when that is fewer
-    /// than 16 bytes.
+    /// Compares the bytes after the first `HEADER` bytes (8 or more) of a view. Returns false, without effect, when
+    /// fewer than 16 bytes follow.
     #[inline(always)]
     #[must_use]
     pub fn add_behind<const HEADER: usize>(&mut self, view: View<'_>) -> bool {
@@ -53,13 +53,13 @@ impl Alike {
         if view.len() < HEADER + READ {
             return false;
         }
-        // SAFETY: it has READ bytes behind HEADER.
+        // SAFETY: the view has at least READ bytes after HEADER.
         self.difference = unsafe { compare(view.as_ptr().wrapping_add(HEADER), self.beginning, self.difference) };
         self.headers |= view.first_word().unwrap_or_default();
         true
     }
 
-    /// Whether all that were compared since the last time begin so.
+    /// Returns true if all views compared since the last call have the beginning.
     #[inline(always)]
     #[must_use]
     pub fn are_all(&mut self) -> bool {
@@ -67,7 +67,7 @@ impl Alike {
         narrow(difference) << (8 * (READ - BEGINNING)) == 0
     }
 
-    /// The bits that any of the headers had in its first word ([`View::first_word`]) since the last time.
+    /// Returns the bits that were set in the first word ([`View::first_word`]) of any header since the last call.
     #[inline(always)]
     #[must_use]
     pub fn headers(&mut self) -> u64 {
@@ -77,24 +77,25 @@ impl Alike {
 
 #[inline(always)]
 fn wide(bytes: u128) -> Wide {
-    // SAFETY: both are 16 bytes of any value.
+    // SAFETY: both types are 16 bytes, and every value is valid.
     unsafe { std::mem::transmute::<u128, Wide>(bytes) }
 }
 
 #[inline(always)]
 fn narrow(bytes: Wide) -> u128 {
-    // SAFETY: both are 16 bytes of any value.
+    // SAFETY: both types are 16 bytes, and every value is valid.
     unsafe { std::mem::transmute::<Wide, u128>(bytes) }
 }
 
-/// `difference`, and the bits in which bytes that others write, read once, are not as `wanted`.
+/// Reads 16 bytes once, from memory that others may write. Returns `difference` with the bits added in which these
+/// bytes differ from `wanted`.
 ///
 /// # Safety
 /// [`READ`] bytes can be read at `from`.
 #[inline(always)]
 unsafe fn compare(from: *const u8, wanted: Wide, difference: Wide) -> Wide {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads what the caller allows; any alignment will do, and the compiler cannot repeat it.
+    // SAFETY: reads only what the caller allows, at any alignment. The compiler cannot repeat the read.
     unsafe {
         let mut both = difference;
         std::arch::asm!(
@@ -110,7 +111,7 @@ unsafe fn compare(from: *const u8, wanted: Wide, difference: Wide) -> Wide {
         both
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: reads what the caller allows, once.
+    // SAFETY: reads only what the caller allows, each byte once.
     unsafe {
         let bytes: [u8; READ] = std::array::from_fn(|at| from.add(at).read_volatile());
         difference | (u128::from_le_bytes(bytes) ^ wanted)
@@ -124,8 +125,8 @@ mod tests {
     const SIZE: usize = 30;
     const HEADER: usize = 10;
 
-    /// The answers for five pieces that begin alike, the same with a header before each, with another byte at `at`; and the
-    /// headers.
+    /// Compares five pieces with equal beginnings, except for another byte at `at` in one of them. Returns the result
+    /// without and with a header before each, and the bits of the headers.
     fn with_another_at(at: usize) -> (bool, bool, u64) {
         let mut bytes: Vec<u8> =
             (0..5).flat_map(|piece| (0..SIZE).map(move |at| (at as u8 & 15) | (u8::from(at > 21) * piece))).collect();

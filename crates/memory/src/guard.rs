@@ -30,24 +30,26 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::holes::{self, Filled, Holes};
 
-/// Mappings that can be guarded at once.
+/// Most mappings that can be guarded at a time.
 pub(crate) const PLACES: usize = 16_384;
-/// Size of the spare file: above every address of a process on the processors that we know (56 bits).
+/// Size of the spare file: above every address of a process on the supported processors (56 bits).
 const SPARE_BYTES: u64 = 1 << 56;
-/// A mapping that was replaced so often and still faults has no memory to be had: the kernel has none. From then on its pages
-/// are replaced one by one. More than threads can fault in one mapping before the first of them has replaced it.
+/// A mapping that was replaced this often and still faults cannot be replaced: the kernel has no memory. From then on
+/// its pages are replaced one by one. The number is higher than the number of threads that can fault in one mapping
+/// before the first of them has replaced it.
 const REPLACED_OFTEN: u32 = 256;
 
 struct Place {
-    /// Odd while `start` and `end` change, so that the handler never pairs one mapping's start with another's end.
+    /// Odd while `start` and `end` change, so that the signal handler never combines the start of one mapping with the
+    /// end of another.
     turn: AtomicUsize,
     start: AtomicUsize,
     end: AtomicUsize,
-    /// How often the mapping was replaced; 0 while it is whole.
+    /// How often the mapping was replaced; 0 while it is not lost.
     replaced: AtomicU32,
-    /// How many pages may be made; null where the kernel makes them. Valid as long as the mapping is registered.
+    /// Limit for filling holes; null if the kernel fills them. Valid while the mapping is registered.
     holes: AtomicPtr<Holes>,
-    /// Bytes that were made.
+    /// Bytes of holes that were filled.
     made: AtomicU64,
 }
 
@@ -59,7 +61,8 @@ impl Place {
         self.turn.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Start and length, if `address` is inside. The place of a mapping that is in use does not change.
+    /// Returns start and length of the mapping, if `address` is inside. The entry of a mapping that is in use does not
+    /// change.
     fn holding(&self, address: usize) -> Option<(usize, usize)> {
         let turn = self.turn.load(Ordering::SeqCst);
         let (start, end) = (self.start.load(Ordering::SeqCst), self.end.load(Ordering::SeqCst));
@@ -79,21 +82,22 @@ static TABLE: [Place; PLACES] = [const {
     }
 }; PLACES];
 
-/// How many mappings were lost.
+/// Number of mappings that were lost.
 static LOSSES: AtomicU64 = AtomicU64::new(0);
-/// The places not in use, as a stack; filled on first use.
+/// Stack of unused entries, filled on first use.
 static FREE: Mutex<Vec<u16>> = Mutex::new(Vec::new());
 static INSTALL: Once = Once::new();
-/// Descriptor of the spare file; -1 when the process could not have one.
+/// Descriptor of the spare file; -1 if the process could not make one.
 static SPARE: AtomicI32 = AtomicI32::new(-1);
-/// Descriptor of a file of one page, which is there, for when the kernel has no memory left; -1: none.
+/// Descriptor of a file with a single, allocated page, for use when the kernel has no memory left; -1 if there is none.
 static LAST_PAGE: AtomicI32 = AtomicI32::new(-1);
-/// The userfaultfd; -1: none.
+/// The userfaultfd; -1 if there is none.
 static USERFAULTFD: AtomicI32 = AtomicI32::new(-1);
-/// Bytes of a page.
+/// Page size in bytes.
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
 
-/// How many mappings of this process were lost so far: while it stays, so does what each mapping says of itself.
+/// Returns how many mappings of this process were lost so far. While the number does not change, `is_lost` of every
+/// mapping stays the same.
 #[inline]
 #[must_use]
 pub fn losses() -> u64 {
@@ -116,7 +120,7 @@ impl Guarded {
         self.place().replaced.load(Ordering::Relaxed) != 0
     }
 
-    /// The mapping is about to be unmapped; nobody has a view of it.
+    /// Removes the mapping, before it is unmapped. No view of it exists any more.
     pub(crate) fn unregister(&self) {
         let place = self.place();
         let (start, end) = (place.start.load(Ordering::SeqCst), place.end.load(Ordering::SeqCst));
@@ -130,8 +134,8 @@ impl Guarded {
     }
 }
 
-/// Returns to the kernel what was written to the spare file in place of a lost mapping: the next mapping at that address must
-/// not find it. Called before the range can be another mapping's.
+/// Frees the pages of the spare file that replaced a lost mapping: the next mapping at that address must not see their
+/// contents. Called before the address range can be reused.
 fn give_back(start: usize, bytes: usize) {
     let spare = SPARE.load(Ordering::SeqCst);
     if spare >= 0 {
@@ -142,11 +146,11 @@ fn give_back(start: usize, bytes: usize) {
     }
 }
 
-/// Guards `bytes` at `start`: whole pages of the file that is mapped there. Pages that are not there yet are made as long as
-/// `holes` allows it, where it is given.
+/// Guards the `bytes` bytes at `start`: whole pages of the file that is mapped there. If `holes` is given, pages that
+/// the file lacks are filled only within its limit.
 ///
 /// # Errors
-/// All places are taken, or the kernel refuses.
+/// All entries are in use, or the kernel refuses.
 ///
 /// # Safety
 /// `holes` lives until the mapping is unregistered.
@@ -184,15 +188,15 @@ pub(crate) unsafe fn register(start: usize, bytes: usize, holes: Option<&Holes>)
     }
 }
 
-/// Bytes of an ordinary page.
+/// Returns the size of an ordinary page in bytes.
 pub(crate) fn page_bytes() -> usize {
-    // SAFETY: asks for a number.
+    // SAFETY: the call only returns a number.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
 }
 
 fn spare_file() -> io::Result<OwnedFd> {
-    // A file beyond the limit would cost a signal that ends the process.
+    // A file beyond the limit would raise a signal that ends the process.
     if getrlimit(Resource::Fsize).current.is_some_and(|most| most < SPARE_BYTES) {
         return Err(io::Error::other("RLIMIT_FSIZE"));
     }
@@ -204,14 +208,14 @@ fn spare_file() -> io::Result<OwnedFd> {
 fn last_page() -> io::Result<OwnedFd> {
     let page = page_bytes();
     let file = rustix::fs::memfd_create("ringway-last-page", MemfdFlags::CLOEXEC)?;
-    // Written, so that the page is there.
+    // Writes to the page, so that it is allocated.
     rustix::io::pwrite(&file, &vec![0; page], 0)?;
     Ok(file)
 }
 
 fn install() {
-    // SAFETY: the handler only touches atomics and calls mmap, which is async-signal-safe on Linux (a bare system call);
-    // the structure is valid when zeroed.
+    // SAFETY: the handler only uses atomics and calls mmap, which is async-signal-safe on Linux (a bare system call). A
+    // zeroed sigaction is valid.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_sigbus as *const () as usize;
@@ -222,39 +226,41 @@ fn install() {
 }
 
 extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes a valid siginfo to a SA_SIGINFO handler.
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
     let (address, code) = unsafe { ((*info).si_addr() as usize, (*info).si_code) };
-    // A signal that a process sent (code 0 and below) has no address.
+    // A signal that was sent by a process (code 0 and below) has no address.
     if code > 0 {
-        // SAFETY: the thread's own errno, which the interrupted code may be about to read.
+        // SAFETY: the thread's own errno. The interrupted code may be about to read it, so it is restored below.
         let errno = unsafe { *libc::__errno_location() };
         let replaced = TABLE.iter().any(|place| match place.holding(address) {
             Some((start, bytes)) => fill(place, address, context) || replace(place, start, bytes, address),
             None => false,
         });
-        // SAFETY: as above.
+        // SAFETY: the thread's own errno.
         unsafe { *libc::__errno_location() = errno };
         if replaced {
             return;
         }
     }
-    // Not ours: it has its default effect as soon as the handler returns, also when somebody sent it.
-    // SAFETY: both are async-signal-safe.
+    // The signal does not belong to a guarded mapping. It takes its default effect when the handler returns, also if a
+    // process sent it.
+    // SAFETY: both functions are async-signal-safe.
     unsafe {
         libc::signal(libc::SIGBUS, libc::SIG_DFL);
         libc::raise(libc::SIGBUS);
     }
 }
 
-/// Makes a page that is not there yet. False when the mapping has lost it, or may have no more made.
+/// Fills a hole. Returns false if the mapping is lost or must not fill further holes.
 ///
-/// Async-signal-safe: atomics and bare system calls.
+/// Async-signal-safe: uses only atomics and bare system calls.
 fn fill(place: &Place, address: usize, context: *mut libc::c_void) -> bool {
     let (userfaultfd, holes) = (USERFAULTFD.load(Ordering::SeqCst), place.holes.load(Ordering::SeqCst));
     if userfaultfd < 0 || holes.is_null() || place.replaced.load(Ordering::SeqCst) != 0 {
         return false;
     }
-    // SAFETY: the faulting thread has a view of the mapping, so that it is registered, and `register`'s caller keeps this.
+    // SAFETY: the faulting thread has a view of the mapping, so the mapping is registered, and `register`'s caller
+    // keeps `holes` alive.
     let holes = unsafe { &*holes };
     let page = PAGE.load(Ordering::SeqCst);
     if !holes.take(page as u64, writes(context), holes::now()) {
@@ -268,12 +274,12 @@ fn fill(place: &Place, address: usize, context: *mut libc::c_void) -> bool {
     holes::fill(userfaultfd, address & !(page - 1), page) == Filled::There
 }
 
-/// Whether the access that faulted writes, as far as the processor tells.
+/// Returns true if the faulting access is a write, or if the processor does not tell.
 fn writes(context: *mut libc::c_void) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         const WRITE: libc::greg_t = 1 << 1;
-        // SAFETY: the kernel passes a valid context to a SA_SIGINFO handler; the page fault's error code is in it.
+        // SAFETY: the kernel passes a valid context to an SA_SIGINFO handler. It holds the page fault's error code.
         let error = unsafe { (*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs[libc::REG_ERR as usize] };
         error & WRITE != 0
     }
@@ -284,9 +290,9 @@ fn writes(context: *mut libc::c_void) -> bool {
     }
 }
 
-/// Puts other memory where a mapping has lost its own. False when nothing can be put there.
+/// Maps other memory in place of a lost mapping. Returns false if that fails.
 ///
-/// Async-signal-safe: atomics and bare system calls.
+/// Async-signal-safe: uses only atomics and bare system calls.
 fn replace(place: &Place, start: usize, bytes: usize, address: usize) -> bool {
     let before = place.replaced.fetch_add(1, Ordering::SeqCst);
     if before == 0 {
@@ -294,8 +300,8 @@ fn replace(place: &Place, start: usize, bytes: usize, address: usize) -> bool {
     }
     let spare = SPARE.load(Ordering::SeqCst);
     if before < REPLACED_OFTEN {
-        // The first call cannot fail for want of commit charge. That matters: the kernel may have unmapped the range when the
-        // second one fails.
+        // The first call cannot fail for lack of commit charge. That matters: when the second call fails, the kernel
+        // may already have unmapped the range.
         if spare >= 0 && map(start, bytes, libc::MAP_SHARED, spare, start) {
             return true;
         }
@@ -303,16 +309,16 @@ fn replace(place: &Place, start: usize, bytes: usize, address: usize) -> bool {
             return true;
         }
     }
-    // Counting stops, so that it never wraps.
+    // The count stops here, so that it never wraps.
     place.replaced.store(REPLACED_OFTEN, Ordering::SeqCst);
     let (page, last) = (PAGE.load(Ordering::SeqCst), LAST_PAGE.load(Ordering::SeqCst));
     last >= 0 && map(address & !(page - 1), page, libc::MAP_SHARED, last, 0)
 }
 
-/// Maps over what is there.
+/// Maps memory over an existing range.
 fn map(start: usize, bytes: usize, kind: libc::c_int, file: libc::c_int, offset: usize) -> bool {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the range is inside a live mapping of this crate; replacing it in place keeps every view valid.
+    // SAFETY: the range is inside a live mapping of this crate. Replacing it in place keeps every view valid.
     let mapped = unsafe {
         let start = start as *mut libc::c_void;
         libc::mmap(start, bytes, protection, kind | libc::MAP_FIXED, file, offset as libc::off_t)
@@ -328,7 +334,7 @@ mod tests {
     use super::*;
     use crate::Mapping;
 
-    /// In a process of its own, as it takes the memory from all mappings.
+    /// Runs in a process of its own, because all its mappings lose their memory.
     #[test]
     fn a_lost_mapping_that_there_is_no_memory_for_has_its_last_page_everywhere() {
         if std::env::var_os("RINGWAY_TEST_CHILD").is_none() {

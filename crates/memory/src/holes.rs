@@ -20,21 +20,22 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// One part of so many of a bound is for pages that are read.
+/// Filling for reads has this fraction of the limit for writes.
 pub(crate) const READ_SHARE: u64 = 64;
-/// Nanoseconds in which a bound that is used up becomes whole again.
+/// Nanoseconds in which an empty bucket refills.
 pub(crate) const REFILL: u64 = 3_600_000_000_000;
 
-/// What may be made of pages, and was. All that the signal handler does with it is atomic.
+/// Limits the filling of holes by two token buckets, one for writes and one for reads. Everything that the signal
+/// handler uses is atomic.
 #[derive(Debug, Default)]
 pub(crate) struct Holes {
-    /// Bytes that may be made for writing.
+    /// Bytes that may be filled for writes: the size of the bucket.
     most: AtomicU64,
-    /// When each bound is whole again, in nanoseconds of CLOCK_MONOTONIC: for reading, for writing.
+    /// When each bucket is full again, in nanoseconds of CLOCK_MONOTONIC: for reads, and for writes.
     whole: [AtomicU64; 2],
-    /// Bytes that were made.
+    /// Bytes that were filled.
     made: AtomicU64,
-    /// A bound was met.
+    /// True if a limit was reached.
     refused: AtomicBool,
 }
 
@@ -56,17 +57,18 @@ impl Holes {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// A bound of all mappings was met. Async-signal-safe.
+    /// Notes that the limit of all mappings was reached. Async-signal-safe.
     pub(crate) fn refuse(&self) {
         self.refused.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a bound was met since this was asked last.
+    /// Returns true if a limit was reached since the last call.
     pub(crate) fn take_refused(&self) -> bool {
         self.refused.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether a page may be made now, at `now` nanoseconds. Async-signal-safe.
+    /// Takes `bytes` from a bucket at the time `now`, in nanoseconds. Returns false if the bucket has too few.
+    /// Async-signal-safe.
     pub(crate) fn take(&self, bytes: u64, writes: bool, now: u64) -> bool {
         let most = self.most() / if writes { 1 } else { READ_SHARE };
         let cost = u128::from(REFILL) * u128::from(bytes) / u128::from(most.max(1));
@@ -84,50 +86,50 @@ impl Holes {
     }
 }
 
-/// Of all mappings together: bytes of pages that may be made, and that were made in mappings that there are.
+/// Limit for all mappings together, and bytes that were filled in all present mappings.
 static MOST_OF_ALL: AtomicU64 = AtomicU64::new(u64::MAX);
 static MADE_IN_ALL: AtomicU64 = AtomicU64::new(0);
 
-/// Sets how much may be made in all mappings together.
+/// Sets how many bytes may be filled in all mappings together.
 pub(crate) fn set_most_of_all(bytes: u64) {
     MOST_OF_ALL.store(bytes, Ordering::Relaxed);
 }
 
-/// What was made in all mappings that there are.
+/// Returns the bytes filled in all present mappings.
 pub(crate) fn made_in_all() -> u64 {
     MADE_IN_ALL.load(Ordering::Relaxed)
 }
 
-/// Whether a page may be made, as far as all mappings together have a bound. Async-signal-safe.
+/// Takes `bytes` from the limit of all mappings. Returns false if the limit is reached. Async-signal-safe.
 pub(crate) fn take_of_all(bytes: u64) -> bool {
     let most = MOST_OF_ALL.load(Ordering::Relaxed);
     let sum = |made: u64| made.checked_add(bytes).filter(|&sum| sum <= most);
     MADE_IN_ALL.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).is_ok()
 }
 
-/// A mapping in which so much was made has gone.
+/// Returns the filled bytes of a removed mapping to the limit of all mappings.
 pub(crate) fn give_back_to_all(bytes: u64) {
     MADE_IN_ALL.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-/// Nanoseconds of CLOCK_MONOTONIC. Async-signal-safe.
+/// Returns nanoseconds of CLOCK_MONOTONIC. Async-signal-safe.
 pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a place for the answer.
+    // SAFETY: `time` is writable and outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
-/// What became of a page.
+/// The result of filling a hole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// It is there, or will be asked for again.
+    /// The page is there, or the access will fault again.
     There,
     /// The file has no such page, or there is no memory for it.
     Never,
 }
 
-/// uapi/linux/userfaultfd.h.
+/// Constants of uapi/linux/userfaultfd.h.
 mod uapi {
     pub const UFFD_API: u64 = 0xaa;
     pub const USER_MODE_ONLY: libc::c_int = 1;
@@ -145,7 +147,8 @@ mod uapi {
         pub ioctls: u64,
     }
 
-    /// `uffdio_register` and `uffdio_zeropage`, which differ in what the kernel answers.
+    /// `uffdio_register` and `uffdio_zeropage`. They differ only in the meaning of the last field, which the kernel
+    /// writes.
     #[repr(C)]
     pub struct Range {
         pub start: u64,
@@ -155,7 +158,7 @@ mod uapi {
     }
 }
 
-/// The process's userfaultfd; none where the kernel has none or does not let us.
+/// Returns the process's userfaultfd, or `None` if the kernel has none or refuses it.
 pub(crate) fn descriptor() -> Option<&'static OwnedFd> {
     static DESCRIPTOR: OnceLock<Option<OwnedFd>> = OnceLock::new();
     DESCRIPTOR.get_or_init(|| open().ok()).as_ref()
@@ -163,44 +166,45 @@ pub(crate) fn descriptor() -> Option<&'static OwnedFd> {
 
 fn open() -> io::Result<OwnedFd> {
     let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
-    // The first needs no privilege (Linux 5.11). A page that a system call touches is EFAULT to it either way.
+    // The first variant needs no privilege (Linux 5.11). In both variants, a system call that touches a missing page
+    // fails with EFAULT.
     let raw = [flags | uapi::USER_MODE_ONLY, flags].into_iter().find_map(|flags| {
-        // SAFETY: makes a descriptor.
+        // SAFETY: the call only makes a descriptor.
         let raw = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
         libc::c_int::try_from(raw).ok().filter(|&raw| raw >= 0)
     });
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: the descriptor was just made, and nothing else owns it.
     let file = unsafe { OwnedFd::from_raw_fd(raw.ok_or_else(io::Error::last_os_error)?) };
     let features = uapi::FEATURE_MISSING_SHMEM | uapi::FEATURE_SIGBUS;
     let mut api = uapi::Api { api: uapi::UFFD_API, features, ioctls: 0 };
-    // SAFETY: the structure that this request reads and writes.
+    // SAFETY: `api` is the structure that this request reads and writes.
     match unsafe { libc::ioctl(file.as_raw_fd(), uapi::IOCTL_API, &raw mut api) } {
         0 => Ok(file),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// From now on, touching a page of this mapping that is not there raises SIGBUS.
+/// Has accesses to missing pages of this mapping raise SIGBUS from now on.
 pub(crate) fn watch(start: usize, bytes: usize) -> io::Result<()> {
     let Some(file) = descriptor() else { return Ok(()) };
     let mut range = uapi::Range { start: start as u64, len: bytes as u64, mode: uapi::MODE_MISSING, answer: 0 };
-    // SAFETY: the structure that this request reads and writes.
+    // SAFETY: `range` is the structure that this request reads and writes.
     match unsafe { libc::ioctl(file.as_raw_fd(), uapi::IOCTL_REGISTER, &raw mut range) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Makes a page of zeroes. Async-signal-safe.
+/// Fills a page with zeroes. Async-signal-safe.
 pub(crate) fn fill(userfaultfd: libc::c_int, page: usize, bytes: usize) -> Filled {
     let mut range = uapi::Range { start: page as u64, len: bytes as u64, mode: 0, answer: 0 };
-    // SAFETY: the structure that this request reads and writes.
+    // SAFETY: `range` is the structure that this request reads and writes.
     if unsafe { libc::ioctl(userfaultfd, uapi::IOCTL_ZEROPAGE, &raw mut range) } == 0 {
         return Filled::There;
     }
     // SAFETY: the thread's own errno.
     match unsafe { *libc::__errno_location() } {
-        // Another thread has made it; the mappings of the process change.
+        // EEXIST: another thread has filled the page. EAGAIN: the mappings of the process are changing.
         libc::EEXIST | libc::EAGAIN => Filled::There,
         _ => Filled::Never,
     }

@@ -9,27 +9,27 @@ use std::sync::Arc;
 use crate::mapping::Mapping;
 use crate::view::{Pieces, View};
 
-/// What a view of a mapping was made into, words for example, with the mapping that it is in.
+/// A reference into a mapping, for example to words of it, that keeps the mapping alive.
 ///
-/// Contract: as of [`crate::View`], for as long as this lives.
+/// Contract: that of [`crate::View`], while this lives.
 pub struct Kept<T: ?Sized> {
     piece: NonNull<T>,
     mapping: Arc<Mapping>,
 }
 
-// SAFETY: it is a shared reference to a T beside the mapping that it points into, which is Send and Sync.
+// SAFETY: this is a shared reference to a T, and the mapping that the reference points into, which is Send and Sync.
 unsafe impl<T: ?Sized + Sync> Send for Kept<T> {}
-// SAFETY: as above.
+// SAFETY: see Send.
 unsafe impl<T: ?Sized + Sync> Sync for Kept<T> {}
 
 impl<T: ?Sized + 'static> Kept<T> {
-    /// What `find` finds in the mapping.
+    /// Keeps what `find` returns for the mapping.
     pub fn new(mapping: &Arc<Mapping>, find: impl for<'m> FnOnce(&'m Mapping) -> Option<&'m T>) -> Option<Kept<T>> {
         let piece = NonNull::from(find(mapping)?);
         Some(Kept { piece, mapping: Arc::clone(mapping) })
     }
 
-    /// The mapping that it is in.
+    /// Returns the mapping.
     #[inline]
     #[must_use]
     pub fn mapping(&self) -> &Arc<Mapping> {
@@ -42,8 +42,8 @@ impl<T: ?Sized> Deref for Kept<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: `find` borrowed it from the mapping for any life that the mapping has, which is held here. Nobody has the
-        // mapping mutably while it is shared.
+        // SAFETY: `find` borrowed the piece for any lifetime of the mapping, and `self` keeps the mapping alive. While
+        // the mapping is shared, no mutable reference to it exists.
         unsafe { self.piece.as_ref() }
     }
 }
@@ -54,7 +54,7 @@ impl<T: ?Sized> fmt::Debug for Kept<T> {
     }
 }
 
-/// [`Pieces`] with the mapping that they are in.
+/// [`Pieces`] that keep their mapping alive.
 #[derive(Debug)]
 pub struct KeptPieces {
     pieces: Pieces<'static>,
@@ -62,16 +62,17 @@ pub struct KeptPieces {
 }
 
 impl KeptPieces {
-    /// `len` bytes at `offset` as pieces of `size` bytes; `None` when they are not all inside, or `size` is 0.
+    /// Divides the `len` bytes at `offset` into pieces of `size` bytes. Returns `None` when the bytes are not all
+    /// inside, or `size` is 0.
     #[must_use]
     pub fn new(mapping: &Arc<Mapping>, offset: usize, len: usize, size: usize) -> Option<KeptPieces> {
         let pieces = mapping.view(offset, len)?.pieces(size)?;
-        // SAFETY: the mapping is held beside them, and they are only lent.
+        // SAFETY: the mapping is kept next to the pieces, and `get` lends them only while `self` lives.
         let pieces = unsafe { pieces.outlive() };
         Some(KeptPieces { pieces, _mapping: Arc::clone(mapping) })
     }
 
-    /// Them.
+    /// Returns the pieces.
     #[inline(always)]
     #[must_use]
     pub fn get(&self) -> Pieces<'_> {
@@ -79,14 +80,14 @@ impl KeptPieces {
     }
 }
 
-/// The vector's memory for other views, of any life.
+/// Empties a vector of views, so that its memory can be reused for views of another lifetime.
 #[inline(always)]
 #[must_use]
 pub fn recycled<'n>(mut views: Vec<View<'_>>) -> Vec<View<'n>> {
     views.clear();
     let mut views = ManuallyDrop::new(views);
-    // SAFETY: a vector's own pointer and capacity, and no element whose life could be wrong; the two types differ in that
-    // life only.
+    // SAFETY: pointer and capacity are those of the vector, and it has no elements whose lifetime could be wrong. The
+    // two types differ only in that lifetime.
     unsafe { Vec::from_raw_parts(views.as_mut_ptr().cast(), 0, views.capacity()) }
 }
 

@@ -13,24 +13,24 @@ use crate::guard::{self, Guarded};
 use crate::quota::{Claim, OverQuota, Quota};
 use crate::view::View;
 
-/// A piece of address space, unmapped on drop. Reached only through [`View`]s.
+/// A mapped range of address space, unmapped on drop. All access is through [`View`]s.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
-    /// The pages that hold it: all that is mapped.
+    /// The mapped pages that contain it.
     pages: Pages,
     guarded: Guarded,
     /// Dropped after the pages are unmapped.
     _claim: Option<Claim>,
 }
 
-/// Why memory that others give cannot be mapped. The text is for users.
+/// Why memory of another process cannot be mapped. The text is for users.
 #[derive(Debug)]
 pub enum GiveError {
-    /// It would be more than they may give.
+    /// The quota is used up.
     Limit(OverQuota),
-    /// The kernel refuses.
+    /// The kernel refuses the mapping.
     Kernel(io::Error),
 }
 
@@ -40,7 +40,7 @@ impl From<io::Error> for GiveError {
     }
 }
 
-/// Whole pages of this process.
+/// Whole mapped pages of this process.
 #[derive(Clone, Copy, Debug)]
 struct Pages {
     start: usize,
@@ -49,21 +49,21 @@ struct Pages {
 
 impl Pages {
     /// # Safety
-    /// Just mapped or no longer in use, and nobody has a view of them.
+    /// The pages were just mapped or are no longer in use, and no view of them exists.
     unsafe fn unmap(self) {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees that no view of the pages exists.
         let _ = unsafe { rustix::mm::munmap(self.start as *mut c_void, self.bytes) };
     }
 }
 
-// SAFETY: the mapping is plain memory that outlives every view of it; all access goes through views, which treat it as
+// SAFETY: the mapping is plain memory that outlives every view of it. All access goes through views, which treat it as
 // memory that others write concurrently.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: see Send.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `bytes` of `file`, shared and writable.
+    /// Maps the first `bytes` bytes of `file`, shared and writable.
     ///
     /// # Errors
     /// The kernel refuses, or `bytes` is 0.
@@ -71,7 +71,7 @@ impl Mapping {
         Self::shared_at(file, 0, bytes)
     }
 
-    /// Maps `bytes` of `file` from `offset` on, shared and writable, with the rest of the pages that they are in.
+    /// Maps `bytes` bytes at `offset` of `file`, shared and writable, and the rest of the pages that contain them.
     ///
     /// # Errors
     /// The kernel refuses, or `bytes` is 0.
@@ -79,7 +79,7 @@ impl Mapping {
         Self::map(file, offset, bytes, |_| Ok(None))
     }
 
-    /// [`Mapping::shared_at`] of a file that somebody gave, as long as `quota` allows it.
+    /// Maps a file of another process like [`Mapping::shared_at`], within `quota`.
     ///
     /// # Errors
     /// The quota is used up, the kernel refuses, or `bytes` is 0.
@@ -101,20 +101,20 @@ impl Mapping {
         };
         let claim = claim(rounded)?;
         let (access, from) = (ProtFlags::READ | ProtFlags::WRITE, offset - lead as u64);
-        // SAFETY: a new mapping at an address the kernel chooses replaces nothing.
+        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), rounded, access, MapFlags::SHARED, file, from) };
         let pages = Pages { start: start.map_err(io::Error::from)? as usize, bytes: rounded };
-        // Pages of other sizes are of a pool of their own.
+        // Holes are watched only in files of ordinary pages: huge pages come from a pool of their own.
         Ok(Self::own(pages, lead, bytes, page == guard::page_bytes(), claim)?)
     }
 
-    /// Zeroed memory of this process alone.
+    /// Maps zeroed memory of this process alone.
     ///
     /// # Errors
     /// The kernel refuses, or `bytes` is 0.
     pub fn private(bytes: usize) -> io::Result<Self> {
         let rounded = bytes.checked_next_multiple_of(guard::page_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: as in `shared_at`.
+        // SAFETY: a new mapping at an address that the kernel chooses replaces nothing.
         let start = unsafe {
             rustix::mm::mmap_anonymous(ptr::null_mut(), rounded, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
         }?;
@@ -126,26 +126,26 @@ impl Mapping {
             .ok_or_else(|| io::Error::other("mmap returned address 0"))
             .and_then(|start| {
                 let holes = claim.as_ref().filter(|_| watched).map(|claim| claim.quota().holes());
-                // SAFETY: the claim holds the quota, and is dropped after the mapping is unregistered.
+                // SAFETY: the claim keeps the quota alive, and is dropped after the mapping is unregistered.
                 Ok((start, unsafe { guard::register(pages.start, pages.bytes, holes) }?))
             });
         match guarded {
             Ok((start, guarded)) => Ok(Self { start, bytes, pages, guarded, _claim: claim }),
             Err(error) => {
-                // SAFETY: just mapped.
+                // SAFETY: the pages were just mapped, and no view of them exists.
                 unsafe { pages.unmap() };
                 Err(error)
             }
         }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// All of it.
+    /// Returns a view of the whole mapping.
     #[inline]
     #[must_use]
     pub fn whole(&self) -> View<'_> {
@@ -153,15 +153,15 @@ impl Mapping {
         unsafe { View::new(self.start.as_ptr(), self.bytes) }
     }
 
-    /// `len` bytes at `offset`; `None` when they are not all inside.
+    /// Returns the `len` bytes at `offset`, or `None` when they are not all inside.
     #[inline]
     #[must_use]
     pub fn view(&self, offset: usize, len: usize) -> Option<View<'_>> {
         self.whole().sub(offset, len)
     }
 
-    /// Whether a page could not be had since the mapping was made: the file behind it was truncated, or memory ran out.
-    /// From then on the mapping is other memory, zeroes at first, that nobody shares.
+    /// Returns true if a page of the mapping was lost: the file was truncated, or memory ran out. From then on other
+    /// memory, zeroes at first, replaces the mapping and is shared with no process.
     #[inline]
     #[must_use]
     pub fn is_lost(&self) -> bool {
@@ -172,14 +172,15 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         self.guarded.unregister();
-        // SAFETY: every view borrows the mapping, so none is left.
+        // SAFETY: every view borrows the mapping, so no view exists any more.
         unsafe { self.pages.unmap() };
     }
 }
 
-/// Bytes of a page of a mapping of `file`: a file of huge pages is mapped, unmapped and replaced in these only.
+/// Returns the page size of a mapping of `file`. A file of huge pages can only be mapped, unmapped and replaced in
+/// units of these.
 fn page_bytes(file: BorrowedFd<'_>) -> io::Result<usize> {
-    /// HUGETLBFS_MAGIC of statfs(2), whose files state their page size as block size.
+    /// HUGETLBFS_MAGIC of statfs(2). Files of hugetlbfs state their page size as block size.
     const HUGETLBFS: u32 = 0x9584_58f6;
     let (base, about) = (guard::page_bytes(), rustix::fs::fstatfs(file)?);
     if about.f_type as u32 != HUGETLBFS {
@@ -191,7 +192,7 @@ fn page_bytes(file: BorrowedFd<'_>) -> io::Result<usize> {
     }
 }
 
-/// Memory made to be shared with one client: a memfd that can neither shrink nor grow, and its mapping.
+/// Memory to be shared with one client: a memfd that can neither shrink nor grow, and its mapping.
 #[derive(Debug)]
 pub struct SharedMemory {
     file: OwnedFd,
@@ -199,7 +200,7 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Makes `bytes` of zeroed memory, sealed. Pages are taken when first touched.
+    /// Makes `bytes` bytes of zeroed memory and seals it. Pages are allocated when first touched.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -211,7 +212,7 @@ impl SharedMemory {
         Ok(Self { file, mapping })
     }
 
-    /// Maps what a switch sent.
+    /// Maps memory that a switch has sent.
     ///
     /// # Errors
     /// The file is smaller than `bytes` or not sealed against shrinking, or the kernel refuses.
@@ -228,13 +229,13 @@ impl SharedMemory {
         Ok(Self { file, mapping })
     }
 
-    /// The descriptor to pass on.
+    /// Returns the descriptor to pass on.
     #[must_use]
     pub fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// The mapping.
+    /// Returns the mapping.
     #[must_use]
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping

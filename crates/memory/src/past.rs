@@ -3,18 +3,19 @@
 
 use crate::View;
 
-/// Bytes of a line.
+/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Copies past the caches: of [`past_caches`].
+/// Non-temporal copies, within [`past_caches`].
 #[derive(Debug)]
 pub struct Past(());
 
-/// Has `work` copy past the caches. A line that is written whole then need not come here first from the core that had it last,
-/// which takes longer than all the rest; and it goes to memory, where its reader gets it from. So this is for what is near
-/// neither now nor soon. Whoever sees anything that is stored afterwards sees what was copied.
+/// Calls `work` with non-temporal copies. A non-temporal store of a whole cache line does not load the line from the
+/// core that had it last, which would take longer than the rest of the copy. The line goes to memory, and its reader
+/// fetches it from there. Use this for data that no core accesses soon. When this returns, the copies are ordered
+/// before all later stores.
 pub fn past_caches<T>(work: impl FnOnce(&Past) -> T) -> T {
-    // Also when `work` panics.
+    // Dropped also when `work` panics.
     let _settles = Settles;
     work(&Past(()))
 }
@@ -24,7 +25,7 @@ struct Settles;
 impl Drop for Settles {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: every x86-64 has it.
+        // SAFETY: every x86-64 has this instruction.
         #[cfg(target_arch = "x86_64")]
         unsafe {
             std::arch::x86_64::_mm_sfence();
@@ -33,40 +34,41 @@ impl Drop for Settles {
 }
 
 impl Past {
-    /// Copies `source` to the beginning of `target`; false, with nothing done, when that is shorter.
+    /// Copies `source` to the beginning of `target`. Returns false, without effect, when `target` is shorter.
     #[inline]
     #[must_use]
     pub fn write(&self, target: View<'_>, source: &[u8]) -> bool {
         if source.len() > target.len() {
             return false;
         }
-        // SAFETY: so many bytes are inside both; private memory never overlaps a mapping that is only reached through views.
+        // SAFETY: `source.len()` bytes are inside both. Private memory never overlaps a mapping that is only reached
+        // through views.
         unsafe { copy(source.as_ptr(), target.as_ptr(), source.len()) };
         true
     }
 
-    /// Copies all of `source` to the beginning of `target`; false, with nothing done, when that is shorter. Where they overlap,
-    /// what the target contains then is unspecified.
+    /// Copies all of `source` to the beginning of `target`. Returns false, without effect, when `target` is shorter. If
+    /// the two overlap, the contents of `target` are unspecified afterwards.
     #[inline]
     #[must_use]
     pub fn copy(&self, target: View<'_>, source: View<'_>) -> bool {
         if source.len() > target.len() {
             return false;
         }
-        // SAFETY: so many bytes are inside both.
+        // SAFETY: `source.len()` bytes are inside both.
         unsafe { copy(source.as_ptr(), target.as_ptr(), source.len()) };
         true
     }
 }
 
-/// Copies `len` bytes: the lines that they fill past the caches.
+/// Copies `len` bytes. Uses non-temporal stores for the cache lines that the bytes fill.
 ///
 /// # Safety
-/// So many bytes can be read at `from` and written at `to`.
+/// `len` bytes can be read at `from` and written at `to`.
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the three parts are the whole, and the second begins with a line. Where the first and the last are nothing, as they
-    // mostly are, a call for nothing would take as long as some lines.
+    // SAFETY: the three parts add up to the whole, and the second begins at a cache line. The first and the last are
+    // mostly empty; a call of `copy` for nothing would take as long as some lines, hence the conditions.
     unsafe {
         let mut at = to.align_offset(LINE).min(len);
         if at > 0 {
@@ -82,14 +84,14 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// Copies a line past the caches.
+/// Copies a cache line with non-temporal stores.
 ///
 /// # Safety
-/// It can be read at `from` and written at `to`, where a line begins.
+/// A line can be read at `from` and written at `to`, and `to` is aligned to a line.
 #[inline(always)]
 unsafe fn copy_line(from: *const u8, to: *mut u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads and writes a line as the caller allows.
+    // SAFETY: reads and writes one line, as the caller allows.
     unsafe {
         std::arch::asm!(
             "movups {a}, [{from}]",
@@ -110,7 +112,7 @@ unsafe fn copy_line(from: *const u8, to: *mut u8) {
         );
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: as the caller allows.
+    // SAFETY: reads and writes one line, as the caller allows.
     unsafe {
         std::ptr::copy(from, to, LINE);
     }

@@ -14,40 +14,41 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::guard::PLACES;
 use crate::holes::{self, Holes};
 
-/// What a quota allows.
+/// Limits for mapped memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of address space.
     pub bytes: u64,
-    /// Mappings.
+    /// Number of mappings.
     pub mappings: u64,
-    /// Bytes of pages that were not there. Of a port: which are made within an hour where they are written, and one part of 64 of
-    /// that where they are read. Of all ports: which were made in mappings that there are.
+    /// Bytes of holes that may be filled. (A hole is a page that the mapped file lacks.) For one port: within an hour,
+    /// in pages that are written; and one 64th of that in pages that are read. For all ports together: in all present
+    /// mappings.
     pub holes: u64,
 }
 
 impl Limits {
-    /// Of one port: more than the largest guests that we know have.
+    /// Default for one port: more than the largest known guests need.
     pub const PORT: Limits = Limits { bytes: 2 << 40, mappings: 512, holes: 4 << 30 };
-    /// None at all, of one port.
+    /// No limit for one port.
     pub const ANY: Limits = Limits { bytes: u64::MAX, mappings: u64::MAX, holes: u64::MAX };
-    /// Of all ports: half of the address space of a process, and as many mappings as leave places of the guard for the memory
-    /// that the process makes itself.
+    /// Default for all ports together: half of the address space of a process, and enough free guard entries for the
+    /// memory that the process itself maps.
     pub const TOTAL: Limits = Limits { bytes: 64 << 40, mappings: PLACES as u64 * 3 / 4, holes: u64::MAX };
 }
 
 /// A quota that is used up. The text is for users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverQuota {
-    /// Of all ports together, not of one.
+    /// True for the quota of all ports together, false for that of one port.
     pub total: bool,
-    /// Bytes that were wanted.
+    /// The requested bytes.
     pub wanted: u64,
-    /// What is allowed.
+    /// The limits.
     pub limits: Limits,
-    /// What is claimed already.
+    /// Bytes in use.
     pub bytes: u64,
-    /// Mappings that there are already.
+    /// Mappings in use.
     pub mappings: u64,
 }
 
@@ -69,7 +70,7 @@ impl fmt::Display for OverQuota {
     }
 }
 
-/// A bound, and what is claimed of it.
+/// Limits, and how much of them is in use.
 #[derive(Debug)]
 pub struct Quota {
     most: Used,
@@ -97,7 +98,7 @@ impl Used {
 
 static TOTAL: Quota = Quota::new(Limits::TOTAL, None);
 
-/// Whether the kernel lets this process bound the pages that are made of clients' holes: it has userfaultfd(2).
+/// Returns true if this process can limit the filling of holes: the kernel lets it use userfaultfd(2).
 #[must_use]
 pub fn bounds_holes() -> bool {
     crate::holes::descriptor().is_some()
@@ -109,19 +110,19 @@ impl Quota {
         Quota { most: Used::new(limits), used, holes: Holes::new(limits.holes), total }
     }
 
-    /// That of all ports together.
+    /// Returns the quota of all ports together.
     #[must_use]
     pub fn total() -> &'static Quota {
         &TOTAL
     }
 
-    /// One of a port, which is also a part of the total.
+    /// Makes the quota of a port. Its use also counts against the quota of all ports.
     #[must_use]
     pub fn of_port(limits: Limits) -> Arc<Quota> {
         Arc::new(Quota::new(limits, Some(&TOTAL)))
     }
 
-    /// Changes what may be claimed. What is claimed stays, even if it is more.
+    /// Changes the limits. Memory in use stays, even if it is more.
     pub fn set_limits(&self, limits: Limits) {
         self.most.bytes.store(limits.bytes, Ordering::Relaxed);
         self.most.mappings.store(limits.mappings, Ordering::Relaxed);
@@ -131,14 +132,14 @@ impl Quota {
         }
     }
 
-    /// What is claimed, and the bytes of pages that were made.
+    /// Returns what is in use, and the bytes of holes that were filled.
     #[must_use]
     pub fn used(&self) -> Limits {
         let is_total = std::ptr::eq(self, &TOTAL);
         self.used.get(if is_total { holes::made_in_all() } else { self.holes.made() })
     }
 
-    /// Whether a mapping was lost since this was asked last because too many of its pages were not there. The text is for users.
+    /// Returns a text for users if, since the last call, a mapping was lost because too many of its pages were holes.
     #[must_use]
     pub fn take_too_many_holes(&self) -> Option<String> {
         self.holes.take_refused().then(|| {
@@ -159,7 +160,7 @@ impl Quota {
     /// Claims `bytes` for one mapping.
     ///
     /// # Errors
-    /// They would be more than the port may have, or all ports together.
+    /// The port's quota or that of all ports is used up.
     pub(crate) fn claim(self: &Arc<Quota>, bytes: u64) -> Result<Claim, OverQuota> {
         self.take(bytes)?;
         if let Some(Err(error)) = self.total.map(|total| total.take(bytes)) {
@@ -196,7 +197,7 @@ impl Quota {
     }
 }
 
-/// What a mapping has of a quota, given back on drop.
+/// The use of a quota by one mapping, returned on drop.
 #[derive(Debug)]
 pub(crate) struct Claim {
     quota: Arc<Quota>,

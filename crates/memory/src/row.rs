@@ -7,17 +7,17 @@ use crate::{Head, View};
 #[cfg(target_arch = "x86_64")]
 const WIDE: usize = 32;
 
-/// Copies to each target, behind its first `SKIP` bytes, as many bytes of the head beside it as there is room for; nothing where
-/// that is more than [`crate::HEAD_BYTES`]. False, with nothing done, where the processor has no stores that are wide enough
-/// to write short frames with two each.
+/// Writes to each target, after its first `SKIP` bytes, as many bytes of the corresponding head as fit. Writes nothing
+/// to targets with room for more than [`crate::HEAD_BYTES`]. Returns false, without effect, if the processor has no
+/// stores that can write a short frame with two of them.
 ///
-/// A store to a line that another core has read waits until that core has given it up, and later stores wait behind it: so
-/// the first stores to all lines come close together.
+/// A store to a cache line that another core has read waits until that core gives up the line, and all later stores
+/// wait behind it. So the first stores to all lines are made close together.
 #[must_use]
 pub fn write_heads<const SKIP: usize>(targets: &[View<'_>], heads: &[&Head]) -> bool {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx") {
-        // SAFETY: the processor has it.
+        // SAFETY: the processor has AVX, as checked above.
         unsafe { write_wide::<SKIP>(targets, heads) };
         return true;
     }
@@ -30,11 +30,11 @@ pub fn write_heads<const SKIP: usize>(targets: &[View<'_>], heads: &[&Head]) -> 
 fn write_wide<const SKIP: usize>(targets: &[View<'_>], heads: &[&Head]) {
     let mut others = false;
     for (target, head) in targets.iter().zip(heads) {
-        // A target too short for that wraps around, and is then too long.
+        // For a target that is too short, the subtraction wraps to a length that is too long.
         if target.len().wrapping_sub(SKIP + WIDE) <= WIDE {
             let (from, len) = (head.0.as_ptr(), target.len() - SKIP);
-            // SAFETY: `len` bytes behind the first SKIP are inside the target, and it has WIDE to twice as many, which a head
-            // has, too; private memory never overlaps a mapping.
+            // SAFETY: `len` bytes after the first SKIP are inside the target. `len` is WIDE to twice WIDE, which a
+            // head has, too. Private memory never overlaps a mapping.
             unsafe { crate::view::copy_ends::<WIDE>(from, target.as_ptr().add(SKIP), len) };
         } else {
             target.behind(SKIP).inspect(|room| room.write_ends(head));
@@ -48,11 +48,11 @@ fn write_wide<const SKIP: usize>(targets: &[View<'_>], heads: &[&Head]) {
     }
 }
 
-/// Copies to each head the first bytes of the source beside it, as [`View::read_head`] does with all of it.
+/// Copies the first bytes of each source to the corresponding head, as [`View::read_head`] does for the whole source.
 pub fn read_heads(sources: &[View<'_>], heads: &mut [Head]) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx") {
-        // SAFETY: the processor has it.
+        // SAFETY: the processor has AVX, as checked above.
         unsafe { read_wide(sources, heads) };
         return;
     }
@@ -64,11 +64,12 @@ pub fn read_heads(sources: &[View<'_>], heads: &mut [Head]) {
 fn read_wide(sources: &[View<'_>], heads: &mut [Head]) {
     for (source, head) in sources.iter().zip(heads) {
         let (from, len) = (source.as_ptr(), source.len());
-        // What is shorter wraps around.
+        // For a source that is too short, the subtraction wraps to a length that is too long.
         if len.wrapping_sub(WIDE) <= WIDE {
             let to = head.0.as_mut_ptr();
-            // SAFETY: the first and the last WIDE of `len` bytes are inside the source, and so are as many inside a head. A byte
-            // that is read twice counts as read by the second, which overwrites the first. The processor has what is needed.
+            // SAFETY: the first and the last WIDE of the `len` bytes are inside the source and inside the head. A byte
+            // that is read twice has the value of the second read, which overwrites the first. The processor has AVX:
+            // this function requires it.
             unsafe {
                 copy_wide(from, to);
                 copy_wide(from.add(len - WIDE), to.add(len - WIDE));
@@ -79,16 +80,16 @@ fn read_wide(sources: &[View<'_>], heads: &mut [Head]) {
     }
 }
 
-/// Copies [`WIDE`] bytes out of memory that others write, reading every byte once: the compiler cannot see into it and so cannot
-/// read the source again later.
+/// Copies [`WIDE`] bytes out of memory that others write, reading every byte once: the compiler cannot look into the
+/// assembly, so it cannot read the source again later.
 ///
 /// # Safety
-/// So many bytes can be read at `from` and written at `to`, and they do not overlap. The processor has AVX.
+/// WIDE bytes can be read at `from` and written at `to`, and the two do not overlap. The processor has AVX.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 #[target_feature(enable = "avx")]
 unsafe fn copy_wide(from: *const u8, to: *mut u8) {
-    // SAFETY: reads and writes as the caller allows; any alignment will do.
+    // SAFETY: reads and writes as the caller allows, at any alignment.
     unsafe {
         std::arch::asm!(
             "vmovups {a}, [{from}]",

@@ -3,16 +3,18 @@
 use crate::view::View;
 
 impl View<'_> {
-    /// As [`ones_sum`]. Bytes that change meanwhile count old or new.
+    /// Returns the ones' complement sum of the bytes: see [`ones_sum`]. Bytes that change meanwhile count with the old
+    /// or the new value.
     #[inline]
     #[must_use]
     pub fn ones_sum(&self) -> u16 {
-        // SAFETY: the view's bytes are mapped and readable; nothing is assumed of what is read.
+        // SAFETY: the view's bytes are mapped and readable. Nothing is assumed of their values.
         unsafe { sum(std::hint::black_box(self.as_ptr().cast_const()), self.len()) }
     }
 }
 
-/// The ones' complement sum of `bytes` as 16-bit words in this machine's order, an odd last byte followed by a zero.
+/// Returns the ones' complement sum of `bytes` as 16-bit words in this machine's byte order. A zero byte is added to an
+/// odd length.
 #[inline]
 #[must_use]
 pub fn ones_sum(bytes: &[u8]) -> u16 {
@@ -23,15 +25,16 @@ pub fn ones_sum(bytes: &[u8]) -> u16 {
 /// # Safety
 /// `len` bytes can be read at `start`.
 unsafe fn sum(mut start: *const u8, mut len: usize) -> u16 {
-    // Four sums that do not wait for each other. A carry out of 64 bits is worth 1 in 16, too: 2^64 = 1 (mod 2^16 - 1).
+    // Four independent sums, which do not wait for each other. A carry out of 64 bits counts as 1 in 16 bits, too: 2^64
+    // = 1 (mod 2^16 - 1).
     let mut parts = [0u64; 4];
     while len >= 32 {
         for part in &mut parts {
-            // SAFETY: 8 of at least 8 bytes that are left.
+            // SAFETY: at least 8 bytes are left.
             let word = unsafe { start.cast::<u64>().read_unaligned() };
             let (sum, carry) = part.overflowing_add(word);
             *part = sum + u64::from(carry);
-            // SAFETY: as above.
+            // SAFETY: at least 8 bytes are left.
             start = unsafe { start.add(8) };
         }
         len -= 32;
@@ -40,7 +43,7 @@ unsafe fn sum(mut start: *const u8, mut len: usize) -> u16 {
     while len > 0 {
         let bytes = len.min(8);
         let mut word = [0; 8];
-        // SAFETY: `bytes` are left.
+        // SAFETY: at least `bytes` bytes are left.
         unsafe {
             std::ptr::copy_nonoverlapping(start, word.as_mut_ptr(), bytes);
             start = start.add(bytes);

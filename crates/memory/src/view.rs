@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64};
 
-/// Bytes of a frame that are judged, in a private copy.
+/// Bytes at the beginning of a frame that are copied to private memory, where policies judge them.
 pub const HEAD_BYTES: usize = 128;
 const LINE: usize = 64;
 
@@ -19,9 +19,9 @@ impl Default for Head {
     }
 }
 
-/// Bytes of a [`crate::Mapping`] that somebody else may be writing right now.
+/// Bytes of a [`crate::Mapping`] that another process may be writing at any time.
 ///
-/// Contract: the bytes are mapped for `'m`; nothing is assumed of their content, and two reads may differ.
+/// Contract: the bytes are mapped for `'m`. Nothing is assumed of their contents, and two reads may differ.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'m> {
     start: NonNull<u8>,
@@ -29,10 +29,10 @@ pub struct View<'m> {
     mapping: PhantomData<&'m ()>,
 }
 
-// SAFETY: a view is a borrow of a `Mapping`, which is `Sync`; all access is atomic or a bytewise copy that tolerates
+// SAFETY: a view is a borrow of a `Mapping`, which is `Sync`. All access is atomic or a bytewise copy that tolerates
 // concurrent writers.
 unsafe impl Send for View<'_> {}
-// SAFETY: as above.
+// SAFETY: see Send.
 unsafe impl Sync for View<'_> {}
 
 impl<'m> View<'m> {
@@ -44,15 +44,15 @@ impl<'m> View<'m> {
         Self { start: unsafe { NonNull::new_unchecked(start) }, len, mapping: PhantomData }
     }
 
-    /// Bytes of this process alone, borrowed until nobody has the view any more.
+    /// A view of private bytes, which stay borrowed while the view or a part of it exists.
     #[inline]
     #[must_use]
     pub fn private(bytes: &'m mut [u8]) -> Self {
-        // SAFETY: they are mapped, and the only reference to them is lent for 'm.
+        // SAFETY: the bytes are mapped, and the only reference to them is lent for 'm.
         unsafe { Self::new(bytes.as_mut_ptr(), bytes.len()) }
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     #[inline]
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
@@ -60,7 +60,7 @@ impl<'m> View<'m> {
         self.len
     }
 
-    /// `len` bytes at `offset`; `None` when they are not all inside. Neither sum nor product can wrap.
+    /// Returns the `len` bytes at `offset`, or `None` when they are not all inside. The check cannot overflow.
     #[inline]
     #[must_use]
     pub fn sub(&self, offset: usize, len: usize) -> Option<View<'m>> {
@@ -71,7 +71,7 @@ impl<'m> View<'m> {
         Some(unsafe { View::new(self.start.as_ptr().add(offset), len) })
     }
 
-    /// What is behind the first `offset` bytes; `None` when that is nothing.
+    /// Returns the bytes after the first `offset` bytes, or `None` when there are none.
     #[inline(always)]
     #[must_use]
     pub fn behind(&self, offset: usize) -> Option<View<'m>> {
@@ -82,8 +82,8 @@ impl<'m> View<'m> {
         Some(unsafe { View::new(self.start.as_ptr().add(offset), self.len - offset) })
     }
 
-    /// The view as an array of pieces of `size` bytes; what is left over at the end belongs to none. `None` when `size`
-    /// is 0.
+    /// Returns the view as an array of pieces of `size` bytes. Remaining bytes at the end belong to no piece. Returns
+    /// `None` when `size` is 0.
     #[inline]
     #[must_use]
     pub fn pieces(&self, size: usize) -> Option<Pieces<'m>> {
@@ -91,40 +91,41 @@ impl<'m> View<'m> {
         Some(Pieces { start: self.start.as_ptr(), count, size, mapping: PhantomData })
     }
 
-    /// The whole as 64-bit words; `None` unless aligned and a multiple of 8 long.
+    /// Returns the view as 64-bit words, or `None` unless it is aligned and its length is a multiple of 8.
     #[inline]
     #[must_use]
     pub fn words64(&self) -> Option<&'m [AtomicU64]> {
         if !(self.start.as_ptr() as usize).is_multiple_of(8) || !self.len.is_multiple_of(8) {
             return None;
         }
-        // SAFETY: aligned, inside, mapped for 'm, and atomics may be shared with other writers.
+        // SAFETY: aligned, inside self and mapped for 'm. Atomics may be shared with other writers.
         Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast::<AtomicU64>(), self.len / 8) })
     }
 
-    /// The whole as 32-bit words; `None` unless aligned and a multiple of 4 long.
+    /// Returns the view as 32-bit words, or `None` unless it is aligned and its length is a multiple of 4.
     #[inline]
     #[must_use]
     pub fn words32(&self) -> Option<&'m [AtomicU32]> {
         if !(self.start.as_ptr() as usize).is_multiple_of(4) || !self.len.is_multiple_of(4) {
             return None;
         }
-        // SAFETY: as in `words64`.
+        // SAFETY: aligned, inside self and mapped for 'm. Atomics may be shared with other writers.
         Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast::<AtomicU32>(), self.len / 4) })
     }
 
-    /// The whole as 16-bit words; `None` unless aligned and a multiple of 2 long.
+    /// Returns the view as 16-bit words, or `None` unless it is aligned and its length is a multiple of 2.
     #[inline]
     #[must_use]
     pub fn words16(&self) -> Option<&'m [AtomicU16]> {
         if !(self.start.as_ptr() as usize).is_multiple_of(2) || !self.len.is_multiple_of(2) {
             return None;
         }
-        // SAFETY: as in `words64`.
+        // SAFETY: aligned, inside self and mapped for 'm. Atomics may be shared with other writers.
         Some(unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast::<AtomicU16>(), self.len / 2) })
     }
 
-    /// The first eight bytes, little-endian, read once; `None` when the view is shorter. Any alignment will do.
+    /// Reads the first eight bytes once, as a little-endian number. Returns `None` when the view is shorter. Works at
+    /// any alignment.
     #[inline]
     #[must_use]
     pub fn first_word(&self) -> Option<u64> {
@@ -134,7 +135,7 @@ impl<'m> View<'m> {
         #[cfg(target_arch = "x86_64")]
         let bytes = {
             let word: u64;
-            // SAFETY: eight bytes can be read there by the check above; the compiler cannot repeat the read.
+            // SAFETY: eight bytes can be read there by the check above. The compiler cannot repeat the read.
             unsafe {
                 std::arch::asm!(
                     "mov {word}, qword ptr [{from}]",
@@ -154,7 +155,8 @@ impl<'m> View<'m> {
         Some(u64::from_le_bytes(bytes))
     }
 
-    /// [`View::first_word`] and what is behind the first `HEADER` bytes (8 or more); `None` when that is nothing.
+    /// Returns [`View::first_word`] and the bytes after the first `HEADER` bytes (8 or more), or `None` when there are
+    /// none.
     #[inline(always)]
     #[must_use]
     pub fn split_header<const HEADER: usize>(&self) -> Option<(u64, View<'m>)> {
@@ -163,15 +165,15 @@ impl<'m> View<'m> {
         Some((self.first_word()?, behind))
     }
 
-    /// Copies the first `len` bytes, at most [`HEAD_BYTES`], into `head`: what `head` contains beyond `len` is
+    /// Copies the first `len` bytes, at most [`HEAD_BYTES`], into `head`. The contents of `head` beyond these are
     /// unspecified. Returns how many of the frame's bytes are in `head`.
     #[inline(always)]
     pub fn read_head(&self, len: usize, head: &mut Head) -> usize {
         let want = len.min(HEAD_BYTES).min(self.len);
         let to = head.0.as_mut_ptr();
-        // SAFETY: `want` bytes are inside the view and inside `head`, and so is a line where the view has one. Pieces of a
-        // fixed size that overlap where the length is between two such sizes; a byte that is read twice counts as read by
-        // the second, which overwrites the first.
+        // SAFETY: `want` bytes are inside the view and inside `head`; where the view has a whole line, that line is
+        // inside both, too. Lengths between two sizes are copied as two overlapping pieces of a fixed size. A byte that
+        // is read twice has the value of the second read, which overwrites the first.
         unsafe {
             if want > LINE {
                 copy_line(self.start.as_ptr(), to);
@@ -191,15 +193,15 @@ impl<'m> View<'m> {
     #[inline]
     fn read_exact_part(&self, target: &mut [u8]) {
         debug_assert!(target.len() <= self.len);
-        // SAFETY: the caller keeps `target` no longer than the view. Bytes that change during the copy end up old or new, each
-        // of which is acceptable.
+        // SAFETY: the caller passes a `target` that is at most as long as the view. Bytes that change during the copy
+        // have the old or the new value, both of which are acceptable.
         unsafe {
             ptr::copy_nonoverlapping(self.start.as_ptr().cast_const(), target.as_mut_ptr(), target.len());
             settle(target.as_mut_ptr());
         }
     }
 
-    /// Copies the first `target.len()` bytes out; false, with nothing done, when the view is shorter.
+    /// Copies the first `target.len()` bytes to `target`. Returns false, without effect, when the view is shorter.
     #[inline]
     #[must_use]
     pub fn read(&self, target: &mut [u8]) -> bool {
@@ -210,7 +212,7 @@ impl<'m> View<'m> {
         true
     }
 
-    /// Copies `source` to the beginning of the view; false, with nothing done, when the view is shorter.
+    /// Copies `source` to the beginning of the view. Returns false, without effect, when the view is shorter.
     #[inline]
     #[must_use]
     pub fn write(&self, source: &[u8]) -> bool {
@@ -219,8 +221,8 @@ impl<'m> View<'m> {
             return false;
         }
         let (from, to) = (source.as_ptr(), self.start.as_ptr());
-        // SAFETY: `len` bytes are inside both sides; private memory never overlaps a mapping that is only reached
-        // through views. Short pieces are written as two overlapping ones of a fixed size, which is cheaper than a call.
+        // SAFETY: `len` bytes are inside both. Private memory never overlaps a mapping that is only reached through
+        // views. Short sources are written as two overlapping pieces of a fixed size, which is cheaper than a call.
         unsafe {
             match len {
                 65..=128 => copy_ends::<64>(from, to, len),
@@ -232,32 +234,32 @@ impl<'m> View<'m> {
         true
     }
 
-    /// Copies `source` to `offset`; does nothing when it would not all be inside.
+    /// Copies `source` to `offset`. Has no effect when it would not all be inside.
     #[inline(always)]
     pub fn put<const N: usize>(&self, offset: usize, source: &[u8; N]) {
         if let Some(to) = self.sub(offset, N) {
-            // SAFETY: N bytes are inside both sides; private memory never overlaps a mapping.
+            // SAFETY: N bytes are inside both. Private memory never overlaps a mapping.
             unsafe { ptr::copy_nonoverlapping(source.as_ptr(), to.start.as_ptr(), N) };
         }
     }
 
-    /// Copies the first `len` bytes of `head`, at most [`HEAD_BYTES`], to the beginning of the view; false, with nothing
-    /// done, when the view is shorter.
+    /// Copies the first `len` bytes of `head`, at most [`HEAD_BYTES`], to the beginning of the view. Returns false,
+    /// without effect, when the view is shorter.
     #[inline]
     #[must_use]
     pub fn write_head(&self, head: &Head, len: usize) -> bool {
         head.0.get(..len).is_some_and(|bytes| self.write(bytes))
     }
 
-    /// Copies of as many bytes of `head` as the view has the first 16 and the last 16; does nothing when it has fewer, or more
-    /// than [`HEAD_BYTES`].
+    /// Takes as many bytes of `head` as the view has, and copies the first 16 and the last 16 of them. Has no effect
+    /// when the view has fewer than 16 bytes, or more than [`HEAD_BYTES`].
     #[inline(always)]
     pub fn write_ends(&self, head: &Head) {
         const END: usize = 16;
         if (END..=HEAD_BYTES).contains(&self.len) {
             let (from, to, last) = (head.0.as_ptr(), self.start.as_ptr(), self.len - END);
-            // SAFETY: 16 bytes from the first and from the last place on are inside both sides, by the check above; private
-            // memory never overlaps a mapping.
+            // SAFETY: 16 bytes at the first and at the last offset are inside both, by the check above. Private memory
+            // never overlaps a mapping.
             unsafe {
                 ptr::copy_nonoverlapping(from, to, END);
                 ptr::copy_nonoverlapping(from.add(last), to.add(last), END);
@@ -265,31 +267,32 @@ impl<'m> View<'m> {
         }
     }
 
-    /// Copies all of `source` to the beginning of the view; false, with nothing done, when the view is shorter.
+    /// Copies all of `source` to the beginning of the view. Returns false, without effect, when the view is shorter.
     #[inline]
     #[must_use]
     pub fn copy_from(&self, source: View<'_>) -> bool {
         if source.len > self.len {
             return false;
         }
-        // SAFETY: both sides are inside their views. They may overlap when a client's memory is both ends, hence `copy`.
+        // SAFETY: both sides are inside their views. They may overlap when both belong to one client's memory, hence
+        // `copy`.
         unsafe { ptr::copy(source.start.as_ptr().cast_const(), self.start.as_ptr(), source.len) };
         true
     }
 
-    /// Starts to bring the first line near, for reading.
+    /// Prefetches the first cache line for reading.
     #[inline]
     pub fn prefetch(&self) {
         prefetch_read(self.start.as_ptr());
     }
 
-    /// Starts to bring the first line near, for writing.
+    /// Prefetches the first cache line for writing.
     #[inline]
     pub fn prefetch_mut(&self) {
         prefetch_write(self.start.as_ptr());
     }
 
-    /// Base address, for handing to a system call.
+    /// Returns the base address, for system calls.
     #[inline]
     #[must_use]
     pub fn as_ptr(&self) -> *mut u8 {
@@ -297,7 +300,7 @@ impl<'m> View<'m> {
     }
 }
 
-/// A view cut into pieces of one size, so that only the number of a piece needs a check.
+/// A view divided into pieces of equal size: access to a piece only has to check its index.
 #[derive(Clone, Copy, Debug)]
 pub struct Pieces<'m> {
     start: *mut u8,
@@ -306,39 +309,39 @@ pub struct Pieces<'m> {
     mapping: PhantomData<&'m ()>,
 }
 
-// SAFETY: as of `View`: each piece is one.
+// SAFETY: see `View`; each piece is a view.
 unsafe impl Send for Pieces<'_> {}
-// SAFETY: as above.
+// SAFETY: see `View`; each piece is a view.
 unsafe impl Sync for Pieces<'_> {}
 
 impl<'m> Pieces<'m> {
-    /// Piece `index`; `None` when there is none of that number.
+    /// Returns piece `index`, or `None` when there is no such piece.
     #[inline]
     #[must_use]
     pub fn get(&self, index: usize) -> Option<View<'m>> {
         if index >= self.count {
             return None;
         }
-        // SAFETY: `count` pieces of `size` bytes were inside the view that this was made from.
+        // SAFETY: `count` pieces of `size` bytes are inside the view that this was made from.
         Some(unsafe { View::new(self.start.add(index * self.size), self.size) })
     }
 
-    /// Bytes of each.
+    /// Returns the size of a piece in bytes.
     #[inline]
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// The same for any life.
+    /// Returns the pieces with any lifetime.
     ///
     /// # Safety
-    /// Nobody gets them, or a view of one, for longer than the memory stays mapped.
+    /// The caller does not use them, or a view of one, after the memory is unmapped.
     pub(crate) unsafe fn outlive(self) -> Pieces<'static> {
         Pieces { start: self.start, count: self.count, size: self.size, mapping: PhantomData }
     }
 
-    /// Where piece `index` would be, there or not: for prefetching.
+    /// Returns the address where piece `index` is, or would be. For prefetching.
     #[inline]
     #[must_use]
     pub fn address(&self, index: usize) -> *mut u8 {
@@ -346,27 +349,27 @@ impl<'m> Pieces<'m> {
     }
 }
 
-/// Ends a copy out of memory that others write. The empty instruction may have changed what is at `target`, as far as the
-/// compiler knows: without it the compiler may read the source again later, taking it for the same (and does, as
+/// Ends a copy out of memory that others write. As far as the compiler knows, the empty instruction may change
+/// `target`. Without it, the compiler could read the source again later instead of the copy (and does, as
 /// ThreadSanitizer shows).
 ///
 /// # Safety
-/// `target` is where the copy went.
+/// `target` is where the bytes were copied to.
 #[inline(always)]
 unsafe fn settle(target: *mut u8) {
-    // SAFETY: there is no instruction.
+    // SAFETY: the assembly is empty.
     unsafe { std::arch::asm!("/* {} */", in(reg) target, options(nostack, preserves_flags)) };
 }
 
-/// Copies one line out of memory that others write, reading every byte once: the compiler cannot see into it and so
-/// cannot read the source again later.
+/// Copies one cache line out of memory that others write, reading every byte once: the compiler cannot look into the
+/// assembly, so it cannot read the source again later.
 ///
 /// # Safety
-/// A line can be read at `from` and written at `to`, and they do not overlap.
+/// A line can be read at `from` and written at `to`, and the two do not overlap.
 #[inline]
 unsafe fn copy_line(from: *const u8, to: *mut u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads and writes one line each, as the caller allows; any alignment will do.
+    // SAFETY: reads and writes one line, as the caller allows, at any alignment.
     unsafe {
         std::arch::asm!(
             "movups {a}, [{from}]",
@@ -387,21 +390,21 @@ unsafe fn copy_line(from: *const u8, to: *mut u8) {
         );
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: as the caller allows.
+    // SAFETY: reads and writes one line, as the caller allows.
     unsafe {
         ptr::copy_nonoverlapping(from, to, LINE);
         settle(to);
     }
 }
 
-/// As [`copy_line`], half a line.
+/// Copies half a cache line out of memory that others write, reading every byte once: see [`copy_line`].
 ///
 /// # Safety
-/// Half a line can be read at `from` and written at `to`, and they do not overlap.
+/// Half a line can be read at `from` and written at `to`, and the two do not overlap.
 #[inline]
 unsafe fn copy_half(from: *const u8, to: *mut u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads and writes half a line each, as the caller allows; any alignment will do.
+    // SAFETY: reads and writes half a line, as the caller allows, at any alignment.
     unsafe {
         std::arch::asm!(
             "movups {a}, [{from}]",
@@ -416,17 +419,17 @@ unsafe fn copy_half(from: *const u8, to: *mut u8) {
         );
     }
     #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: as the caller allows.
+    // SAFETY: reads and writes half a line, as the caller allows.
     unsafe {
         ptr::copy_nonoverlapping(from, to, LINE / 2);
         settle(to);
     }
 }
 
-/// Copies `len` bytes, N to 2 N, as the first N and the last N.
+/// Copies `len` bytes (N to 2 N of them) as the first N and the last N bytes.
 ///
 /// # Safety
-/// As for a copy of `len` bytes.
+/// `len` bytes can be read at `from` and written at `to`, and the two do not overlap.
 #[inline]
 pub(crate) unsafe fn copy_ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: both pieces are inside the `len` bytes.
@@ -436,16 +439,16 @@ pub(crate) unsafe fn copy_ends<const N: usize>(from: *const u8, to: *mut u8, len
     }
 }
 
-/// Starts to bring the line at `address` near, for reading. Any address will do.
+/// Prefetches the cache line at `address` for reading. Any address is allowed.
 #[inline]
 pub fn prefetch_read(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch touches nothing and cannot fault.
+    // SAFETY: a prefetch changes nothing and cannot fault.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: a prefetch touches nothing and cannot fault.
+    // SAFETY: a prefetch changes nothing and cannot fault.
     unsafe {
         std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
@@ -453,16 +456,16 @@ pub fn prefetch_read(address: *const u8) {
     let _ = address;
 }
 
-/// Starts to bring the line at `address` near, for writing. Any address will do.
+/// Prefetches the cache line at `address` for writing. Any address is allowed.
 #[inline]
 pub fn prefetch_write(address: *mut u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch touches nothing and cannot fault; processors without it treat it as a no-operation.
+    // SAFETY: a prefetch changes nothing and cannot fault. Processors without it treat it as a no-operation.
     unsafe {
         std::arch::asm!("prefetchw [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
     #[cfg(target_arch = "aarch64")]
-    // SAFETY: a prefetch touches nothing and cannot fault.
+    // SAFETY: a prefetch changes nothing and cannot fault.
     unsafe {
         std::arch::asm!("prfm pstl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }

@@ -19,7 +19,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8).collect()
 }
 
-/// Memory with the pattern in it.
+/// Returns memory that contains the pattern.
 fn patterned() -> Mapping {
     let mapping = Mapping::private(BYTES).expect("memory");
     assert!(mapping.whole().write(&pattern(BYTES)));
@@ -130,7 +130,7 @@ proptest! {
         prop_assert_eq!(content(&mapping), expected);
     }
 
-    /// Also at the very end of the memory, where the next byte would be a fault.
+    /// Also at the very end of the memory, where the next byte would fault.
     #[test]
     fn a_head_is_the_first_bytes_of_the_view(room in 0..300usize, len in 0..400usize, at_end in any::<bool>()) {
         let mapping = patterned();

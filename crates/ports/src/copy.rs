@@ -14,17 +14,18 @@
 use ringway_memory::{HEAD_BYTES, Head, View, past_caches, write_heads};
 use ringway_switch::Frame;
 
-/// Frames in a row: with the two stores of each, twice what a store queue of 64 holds. Rows of 32 are slower by a tenth, of 128 as
-/// fast.
+/// Most frames in one row. A full row makes 128 first stores, two a frame: twice the capacity of a store queue of 64
+/// entries. Rows of 32 frames are slower by a tenth; rows of 128 are no faster.
 pub const ROW: usize = 64;
 
-/// So few frames need no longer row: clearing one takes longer than filling it.
+/// Up to this many frames take a short row: clearing a row of [`ROW`] entries takes longer than filling it with so few.
 pub const FEW: usize = 4;
 
-/// Bytes from one line to the next.
+/// Bytes of a cache line.
 pub const LINE: usize = 64;
 
-/// Starts to bring the first two lines of a buffer near: a header and a small frame.
+/// Calls `line`, a prefetch, with the addresses of the first two cache lines of a buffer. A header and a small frame
+/// take no more.
 #[inline(always)]
 pub fn prefetch(buffer: View<'_>, line: impl Fn(*mut u8)) {
     line(buffer.as_ptr());
@@ -33,8 +34,8 @@ pub fn prefetch(buffer: View<'_>, line: impl Fn(*mut u8)) {
     }
 }
 
-/// Writes the first and the last bytes of what of a frame is at hand, to where all of it fits: mostly to the two lines it
-/// takes.
+/// Stores the first and the last 16 bytes of a frame's head, mostly to the only two cache lines that the frame takes.
+/// The caller has checked that the frame fits in `room`.
 #[inline(always)]
 pub fn touch(room: View<'_>, frame: &Frame<'_, '_>) {
     let head = &frame.head().0[..frame.head_len().min(HEAD_BYTES)];
@@ -44,8 +45,8 @@ pub fn touch(room: View<'_>, frame: &Frame<'_, '_>) {
     }
 }
 
-/// Writes a row of frames of which nothing is but their first bytes, each behind the first `SKIP` bytes of its buffer, which is
-/// as long as is needed.
+/// Writes a row of short frames (frames without bytes beyond their heads), each after the first `SKIP` bytes of its
+/// buffer. The caller has checked that each buffer is long enough.
 #[inline(always)]
 pub fn write_short_row<const SKIP: usize>(buffers: &[View<'_>], heads: &[&Head]) {
     if !write_heads::<SKIP>(buffers, heads) {
@@ -55,7 +56,7 @@ pub fn write_short_row<const SKIP: usize>(buffers: &[View<'_>], heads: &[&Head])
     }
 }
 
-/// Writes a frame to where it fits.
+/// Writes a frame to `room`. The caller has checked that the frame fits.
 #[inline(always)]
 pub fn write(room: View<'_>, frame: &Frame<'_, '_>) {
     if frame.is_short() {
@@ -66,8 +67,9 @@ pub fn write(room: View<'_>, frame: &Frame<'_, '_>) {
     }
 }
 
-/// Writes a row of frames of which each [`Frame::has_waited`], each behind the first `SKIP` bytes of its buffer, which is as long as
-/// is needed. Their lines are where the receiver read them long ago, and so is what is read: it does not come near for this.
+/// Writes a row of frames for which [`Frame::has_waited`] is true, each after the first `SKIP` bytes of its buffer.
+/// The caller has checked that each buffer is long enough. Neither the frames nor the buffers are in this core's
+/// caches: the receiver read the buffers long ago. The copy bypasses the caches, so that buffers are not loaded first.
 #[inline(never)]
 pub fn write_waited_row<'b, 'm: 'b, const SKIP: usize>(
     buffers: &[View<'_>],
@@ -87,7 +89,7 @@ pub fn write_waited_row<'b, 'm: 'b, const SKIP: usize>(
     });
 }
 
-/// Writes what is behind the first bytes of a frame.
+/// Writes the bytes of a frame that follow its head, from `offset` on.
 #[inline]
 fn write_rest(room: View<'_>, mut offset: usize, rest: &[View<'_>]) {
     for rest in rest {
@@ -96,31 +98,31 @@ fn write_rest(room: View<'_>, mut offset: usize, rest: &[View<'_>]) {
     }
 }
 
-/// Where copying a frame has come to.
+/// The bytes of a frame that remain to be copied.
 pub struct Source<'f, 'm> {
     head: &'f [u8],
     rest: &'f [View<'m>],
-    /// Of the first of `rest`.
+    /// Bytes of the first view in `rest` that are copied already.
     offset: usize,
 }
 
 impl<'f, 'm> Source<'f, 'm> {
-    /// A frame from its first byte on.
+    /// Starts at the first byte of the frame.
     pub fn new(frame: &Frame<'f, 'm>) -> Source<'f, 'm> {
         Source::with_head(&frame.head().0[..frame.head_len()], frame)
     }
 
-    /// The same with another head.
+    /// Starts at the first byte of `head`, which replaces the frame's own head.
     pub fn with_head(head: &'f [u8], frame: &Frame<'f, 'm>) -> Source<'f, 'm> {
         Source { head, rest: frame.rest(), offset: 0 }
     }
 
-    /// Whether all of it was copied.
+    /// Returns true when the whole frame is copied.
     pub fn is_empty(&self) -> bool {
         self.head.is_empty() && self.rest.is_empty()
     }
 
-    /// Copies as much as there is and as fits. Returns how much that was.
+    /// Copies as many of the remaining bytes as fit into `room`. Returns their number.
     pub fn fill(&mut self, room: View<'_>) -> usize {
         let (head, left) = self.head.split_at(self.head.len().min(room.len()));
         let _ = room.write(head);

@@ -8,18 +8,20 @@ use std::io;
 
 use ringway_memory::{Mapping, View};
 
-/// Longest frame: an IPv6 header and 65,535 bytes, an Ethernet header and two VLAN tags.
+/// Longest frame in bytes: an Ethernet header, two VLAN tags, an IPv6 header and 65,535 bytes.
 pub(crate) const MAX_FRAME: usize = 40 + 65_535 + 22;
-/// Shortest frame: an Ethernet header.
+/// Shortest frame in bytes: an Ethernet header.
 pub(crate) const SHORTEST_FRAME: usize = 14;
-/// Most pieces of a frame that stay where they are; frames of more are copied together first.
+/// Most pieces of a frame that is forwarded from where its pieces are. A frame of more pieces is first copied to
+/// private memory.
 const MAX_PIECES: usize = 60;
-/// Most pieces of a frame at all: as many descriptors as a chain may have, and as many ends of regions in them. One of more counts as
-/// too long.
+/// Most pieces of any frame: a chain may have half as many descriptors, and a region may end inside each. A frame of
+/// more pieces counts as too long.
 const MOST_PIECES: usize = 2048;
 const BOUNCE_BYTES: usize = 4 * (MAX_FRAME + 64);
 
-/// Private memory for frames that lie in very many pieces, or that have to be changed beyond their first bytes.
+/// Private memory (bounce buffers) for frames in more than `MAX_PIECES` pieces and for frames that need changes beyond
+/// their first bytes.
 #[derive(Debug)]
 pub struct Bounce {
     mapping: Option<Mapping>,
@@ -33,10 +35,10 @@ impl Default for Bounce {
 }
 
 impl Bounce {
-    /// Makes all of it free again, before a batch.
+    /// Frees all bounce buffers, before a batch. Allocates them if the batch before needed them for the first time.
     ///
     /// # Errors
-    /// A frame needed it, and there is no memory for it.
+    /// A frame needs a bounce buffer, and the kernel has no memory for it.
     #[inline]
     pub fn begin(&mut self) -> io::Result<()> {
         if self.used.replace(0) > 0 && self.mapping.is_none() {
@@ -45,7 +47,8 @@ impl Bounce {
         Ok(())
     }
 
-    /// Room for one frame; `None` when this batch has used it all, or at first need: the frame is left for the next.
+    /// Returns a bounce buffer for one frame. Returns `None` when this batch has used all buffers, or when none are
+    /// allocated yet ([`Bounce::begin`] allocates them): the caller leaves the frame to the next batch.
     pub(crate) fn room(&self) -> Option<View<'_>> {
         let at = self.used.get();
         let room = self.mapping.as_ref().and_then(|mapping| mapping.view(at, MAX_FRAME + 1));
@@ -54,35 +57,35 @@ impl Bounce {
     }
 }
 
-/// Where a frame ends up.
+/// Where the bytes of a gathered frame are.
 #[derive(Debug)]
 enum End<'m> {
-    /// In its pieces.
+    /// In the views that were added.
     Pieces,
-    /// Copied together.
+    /// In this bounce buffer.
     Together(View<'m>),
-    /// It needs to be copied together, and there is no room now.
+    /// The frame needs a bounce buffer, and none is free now.
     Wait,
-    /// It is longer than any frame, or in more pieces.
+    /// The frame is longer than [`MAX_FRAME`], or in more pieces than [`MOST_PIECES`].
     TooLong,
 }
 
-/// What was gathered.
+/// The result of [`Gather::pieces`].
 pub(crate) enum Pieces<'g, 'm> {
-    /// A frame: its pieces in order.
+    /// The pieces of a frame, in order.
     Are(&'g [View<'m>]),
-    /// It needs to be copied together, and there is no room now.
+    /// The frame needs a bounce buffer, and none is free now.
     Wait,
-    /// It is longer than any frame, or in more pieces.
+    /// The frame is longer than [`MAX_FRAME`], or in more pieces than [`MOST_PIECES`].
     TooLong,
 }
 
-/// The pieces of a frame.
+/// Collects the pieces of one frame.
 #[derive(Debug)]
 pub(crate) struct Gather<'m> {
     pieces: [View<'m>; MAX_PIECES],
     count: usize,
-    /// Pieces that were added, but for empty ones.
+    /// Pieces added so far, without empty ones.
     added: usize,
     len: usize,
     end: End<'m>,
@@ -94,12 +97,12 @@ impl<'m> Gather<'m> {
         Gather { pieces: [View::private(&mut []); MAX_PIECES], count: 0, added: 0, len: 0, end: End::Pieces, bounce }
     }
 
-    /// Bytes of the frame, as far as it is not too long.
+    /// Bytes of the frame, up to the piece that made it too long.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Adds the next piece; false: the frame is too long, and no more of them are wanted.
+    /// Adds the next piece. Returns false when the frame is too long: the caller need not add the others.
     pub(crate) fn add(&mut self, view: View<'m>) -> bool {
         if view.len() == 0 {
             return true;
@@ -127,7 +130,8 @@ impl<'m> Gather<'m> {
         true
     }
 
-    /// Copies what there is, and what follows, to private memory.
+    /// Moves the frame to a bounce buffer: copies the pieces added so far, and has [`Gather::add`] copy those that
+    /// follow.
     pub(crate) fn copy_together(&mut self) {
         if !matches!(self.end, End::Pieces) {
             return;
@@ -144,7 +148,7 @@ impl<'m> Gather<'m> {
         self.end = End::Together(room);
     }
 
-    /// What there is.
+    /// Returns the pieces of the frame.
     pub(crate) fn pieces(&mut self) -> Pieces<'_, 'm> {
         match self.end {
             End::Wait => Pieces::Wait,
@@ -158,11 +162,11 @@ impl<'m> Gather<'m> {
     }
 }
 
-/// Whether a frame begins with these bytes, its addresses, and has an Ethernet type behind them.
+/// Returns true if `frame` starts with these two addresses and is long enough for an Ethernet type after them.
 #[inline(always)]
 pub(crate) fn begins_with(frame: View<'_>, addresses: &[u8; 12]) -> bool {
     let word = |at: usize| u64::from_le_bytes(addresses[at..at + 8].try_into().unwrap_or_default());
-    // Two words that overlap.
+    // Two words of eight bytes that overlap by four.
     frame.len() >= 14
         && frame.first_word().map(u64::to_le) == Some(word(0))
         && frame.sub(4, 8).and_then(|tail| tail.first_word()).map(u64::to_le) == Some(word(4))

@@ -23,7 +23,8 @@ mod copy;
 pub mod e1000;
 mod front_end;
 mod gather;
-// Guests choose the numbers here: release builds of this crate have no overflow checks, and no arithmetic here may wrap.
+// Guests choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in this module
+// may wrap.
 #[deny(clippy::arithmetic_side_effects)]
 pub mod guest;
 pub mod process;
@@ -38,14 +39,14 @@ pub use front_end::refuse_files;
 use ringway_engine::Signal;
 use ringway_switch::{Bell, Input, Output};
 
-/// A port, in the parts that the switch and the engine take.
+/// The parts of one port, as the switch and the engine take them.
 pub struct Sides {
-    /// Frames from the client.
+    /// Takes frames from the client.
     pub input: Box<dyn Input>,
-    /// Frames to the client.
+    /// Delivers frames to the client.
     pub output: Box<dyn Output>,
-    /// Wakes the client.
+    /// Notifies the client of frames and of buffers that it can use again.
     pub bell: Box<dyn Bell>,
-    /// How the client makes itself heard.
+    /// Tells the engine how the client's notifications arrive.
     pub signal: Signal,
 }

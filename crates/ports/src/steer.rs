@@ -9,7 +9,7 @@
 use ringway_memory::HEAD_BYTES;
 use ringway_switch::{Frame, Frames, MAX_BATCH};
 
-/// Which of several queues each frame of a delivery goes to.
+/// The queue that each frame of a delivery is steered to.
 pub(crate) struct Picks(Box<[u8]>);
 
 impl Picks {
@@ -17,7 +17,7 @@ impl Picks {
         Picks(vec![0; MAX_BATCH].into())
     }
 
-    /// Picks one of `queues` (at most 64) for each frame. Returns which were picked, a bit for each queue.
+    /// Picks one of `queues` queues (at most 64) for each frame. Returns a bit mask of the queues that were picked.
     pub(crate) fn pick(&mut self, frames: Frames<'_, '_>, queues: usize) -> u64 {
         let mut used = 0;
         for (pick, frame) in self.0.iter_mut().zip(frames) {
@@ -27,14 +27,15 @@ impl Picks {
         used
     }
 
-    /// The same, with what was picked.
+    /// Picks one of `queues` queues (at most 64) for each frame. Returns the queue of each frame, in order.
     pub(crate) fn picked(&mut self, frames: Frames<'_, '_>, queues: usize) -> &[u8] {
         let count = frames.len();
         self.pick(frames, queues);
         &self.0[..count]
     }
 
-    /// Of the frames that were just picked for, those that go to queue `number`.
+    /// Returns the frames that the last [`Picks::pick`] steered to queue `number`. `frames` are the frames of that
+    /// call.
     pub(crate) fn of<'a, 'b, 'm: 'b>(
         &'a self,
         frames: Frames<'b, 'm>,
@@ -44,14 +45,14 @@ impl Picks {
     }
 }
 
-/// Which of `queues` a frame goes to.
+/// Returns the queue, out of `queues`, that a frame is steered to.
 #[inline]
 pub(crate) fn queue_of(frame: &Frame<'_, '_>, queues: usize) -> usize {
     flow_hash(&frame.head().0) as usize % queues
 }
 
-/// A number that is the same for all frames of a flow: of the addresses, protocol and ports where there are any, else of the
-/// Ethernet addresses. Only for spreading: clients can choose it.
+/// A hash that is equal for all frames of one flow. It covers the IP addresses, the protocol and the ports, or the
+/// Ethernet addresses where the frame is not IP. Use it only to spread load: clients can provoke collisions.
 #[inline]
 fn flow_hash(head: &[u8; HEAD_BYTES]) -> u32 {
     let tag = if head[12..14] == [0x81, 0x00] { 4 } else { 0 };
@@ -60,7 +61,7 @@ fn flow_hash(head: &[u8; HEAD_BYTES]) -> u32 {
     let mixed = match &head[12 + tag..14 + tag] {
         [0x08, 0x00] => {
             let ports = u64::from_le_bytes(head[ip + 20..ip + 28].try_into().unwrap_or_default()) & 0xffff_ffff;
-            // Ports are there only in unfragmented TCP and UDP without IP options.
+            // Only unfragmented TCP and UDP packets without IP options have ports at this place.
             let plain =
                 head[ip] == 0x45 && head[ip + 6] & 0x3f == 0 && head[ip + 7] == 0 && matches!(head[ip + 9], 6 | 17);
             mix(word(ip + 12), end(head[ip + 9], if plain { ports } else { 0 }))
@@ -75,8 +76,9 @@ fn flow_hash(head: &[u8; HEAD_BYTES]) -> u32 {
     (mixed >> 32) as u32
 }
 
-/// Protocol and ports. Those of connections that are opened one after the other differ little, and would mostly meet for some
-/// addresses if they were not spread over the word by a number of their own.
+/// Mixes protocol and ports into one word. Connections that a host opens one after the other have ports that differ
+/// little. The multiplication spreads the difference over the word; without it the flow hashes of such connections
+/// mostly collide for some pairs of addresses.
 #[inline]
 fn end(protocol: u8, ports: u64) -> u64 {
     (ports | u64::from(protocol) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15)

@@ -8,55 +8,56 @@ use crate::wire;
 
 /// Most flows, over all senders, that a [`Checker`] follows.
 pub const MAX_TRACKED: usize = 65_536;
-/// How far behind the newest frame of its flow a frame may come and still be told from a duplicate.
+/// The window for duplicates: how far behind the newest frame of its flow a frame may arrive and still be recognized as
+/// late or as a duplicate.
 pub const WINDOW: u64 = 1024;
 const WORDS: usize = (WINDOW / 64) as usize;
 
-/// How closely received frames are looked at.
+/// How thoroughly received frames are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Level {
-    /// Count frames and bytes, and read the first byte of each.
+    /// Counts frames and bytes, and reads the first byte of each frame.
     Count,
-    /// Check headers, and count loss, order and duplicates.
+    /// Checks headers, and counts loss, reordering and duplicates.
     #[default]
     Sequence,
-    /// Compare each payload byte as well.
+    /// Compares each payload byte, too.
     Full,
 }
 
-/// Where the sequence numbers of a flow are taken to begin.
+/// Where the sequence numbers of a flow begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Origin {
-    /// At 0: frames sent before the receiver was there count as lost.
+    /// At 0: frames sent before the receiver started count as lost.
     #[default]
     Zero,
-    /// At the lowest number seen.
+    /// At the lowest number that was received.
     FirstSeen,
 }
 
-/// What one frame was found to be.
+/// The result of the check of one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Seen {
-    /// Ours and intact, with stream, flow and (unless too short) sequence number.
+    /// An intact test frame, with stream and flow and, unless it is too short, its sequence number.
     Intact(u32, Option<u64>),
     Corrupted,
     Foreign,
 }
 
-/// Counts what arrives, per sender and flow. Memory is bounded: 200 bytes for each of at most 65,536 flows.
+/// Counts received frames by sender and flow. Needs at most 200 bytes for each of at most 65,536 flows.
 pub struct Checker {
     level: Level,
     origin: Origin,
     pattern: &'static [u8],
     flows: Vec<Flow>,
     index: HashMap<u32, usize, BuildHasherDefault<FlowHasher>>,
-    /// The flow of the previous frame: bursts of one flow skip the lookup.
+    /// The flow of the previous frame: frames of one flow in a row need no lookup.
     last: (u32, usize),
     totals: CheckReport,
 }
 
 impl Checker {
-    /// A checker that has seen nothing.
+    /// A checker before the first frame.
     #[must_use]
     pub fn new(level: Level, origin: Origin) -> Checker {
         Checker {
@@ -70,13 +71,13 @@ impl Checker {
         }
     }
 
-    /// How closely frames are looked at.
+    /// Returns how thoroughly frames are checked.
     #[must_use]
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// Takes note of one received frame.
+    /// Checks and counts one received frame.
     #[inline]
     pub fn see(&mut self, frame: &[u8]) {
         self.totals.frames += 1;
@@ -88,7 +89,7 @@ impl Checker {
         self.examine(frame);
     }
 
-    /// Takes note of frames that were counted elsewhere at [`Level::Count`].
+    /// Counts frames that were received elsewhere at [`Level::Count`].
     #[inline]
     pub(crate) fn add(&mut self, frames: u64, bytes: u64) {
         self.totals.frames += frames;
@@ -128,7 +129,7 @@ impl Checker {
         Some(place)
     }
 
-    /// What was seen so far, over all flows.
+    /// Returns the counts so far, over all flows.
     #[must_use]
     pub fn report(&self) -> CheckReport {
         let mut report = self.totals.clone();
@@ -142,7 +143,7 @@ impl Checker {
         report
     }
 
-    /// What was seen of one flow of one sender; `None` when it never appeared.
+    /// Returns the counts of one flow of one sender, or `None` if no frame of it was received.
     #[must_use]
     pub fn flow_report(&self, stream: u16, flow: u16) -> Option<CheckReport> {
         let found = self.flows.get(*self.index.get(&key(stream, flow))?)?;
@@ -158,7 +159,7 @@ impl Checker {
     }
 }
 
-/// Sequence numbers of one flow: the newest, and a bit for each of the [`WINDOW`] numbers up to it.
+/// The received sequence numbers of one flow: the newest, and a bit for each of the [`WINDOW`] numbers up to it.
 #[derive(Default)]
 struct Flow {
     window: [u64; WORDS],
@@ -176,7 +177,7 @@ impl Flow {
         if self.distinct == 0 {
             self.lowest = sequence;
         } else if sequence == self.highest + 1 {
-            // The usual case; the bit may still hold what happened a window ago, and is set in any case.
+            // The usual case. The bit may still be set from a window earlier; it is set again below in any case.
         } else if sequence > self.highest {
             self.forget(sequence);
         } else {
@@ -242,7 +243,7 @@ fn key(stream: u16, flow: u16) -> u32 {
     u32::from(stream) << 16 | u32::from(flow)
 }
 
-/// Stream, flow and sequence number of a test frame, whatever its check says.
+/// Returns stream, flow and sequence number of a test frame, without checking it.
 pub(crate) fn identify(frame: &[u8]) -> Option<(u16, u16, Option<u64>)> {
     let test = test_header(frame)?;
     let stream = u16::from_be_bytes(*frame.get(test + 2..)?.first_chunk()?);
@@ -251,7 +252,7 @@ pub(crate) fn identify(frame: &[u8]) -> Option<(u16, u16, Option<u64>)> {
     Some((stream, flow, sequence.map(|bytes| u64::from_be_bytes(*bytes))))
 }
 
-/// Where the test header starts, if this is a test frame.
+/// Returns where the test header starts, or `None` if this is no test frame.
 #[inline]
 fn test_header(frame: &[u8]) -> Option<usize> {
     let kind: [u8; 2] = *frame.get(12..)?.first_chunk()?;
@@ -267,7 +268,7 @@ fn test_header(frame: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether a test frame is as it was sent. Frames too short to carry a check pass.
+/// Returns true if a test frame is unchanged. Frames that are too short for a check pass.
 pub(crate) fn is_intact(frame: &[u8]) -> bool {
     matches!(look(frame, wire::pattern(), true), Seen::Intact(..))
 }
@@ -306,7 +307,7 @@ fn look(frame: &[u8], pattern: &[u8], payload: bool) -> Seen {
     Seen::Intact(key(stream, flow), Some(sequence))
 }
 
-/// A test header cut by the end of the frame: nothing to check, and perhaps no sequence number.
+/// Checks a frame that ends inside its test header: there is no checksum, and perhaps no sequence number.
 #[cold]
 fn look_short(header: &[u8]) -> Seen {
     let (Some(&[_, _, s0, s1, f0, f1]), sequence) =
@@ -318,7 +319,7 @@ fn look_short(header: &[u8]) -> Seen {
     Seen::Intact(key, sequence.map(|bytes| u64::from_be_bytes(*bytes)))
 }
 
-/// Spreads (stream, flow) pairs over the table; nobody who could choose them gains from a bad spread.
+/// Hashes (stream, flow) pairs. A sender that chooses them gains nothing by collisions.
 #[derive(Default)]
 struct FlowHasher(u64);
 

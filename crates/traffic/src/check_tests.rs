@@ -11,7 +11,7 @@ fn frames(size: usize, flows: usize) -> Frames {
     Frames::new(&spec).expect("a valid description")
 }
 
-/// What a checker says after `count` frames crossed a link with these faults.
+/// Returns the checker's report after `count` frames over a link with these faults.
 fn through(size: usize, flows: usize, count: u64, faults: impl FnMut(u64) -> Fault + Send + 'static) -> CheckReport {
     let (mut a, mut b) = memory::pair(count as usize * 2);
     a.set_faults(faults);
@@ -76,7 +76,7 @@ fn a_wrong_byte_anywhere_is_seen() {
         for place in 0..size {
             let report =
                 through(size, 1, 3, move |number| if number == 1 { Fault::Corrupt(place) } else { Fault::None });
-            // Where the frame no longer looks like a test frame it is foreign.
+            // A frame that no longer looks like a test frame counts as foreign.
             assert_eq!(report.corrupted + report.foreign, 1, "size {size}, byte {place}: {report}");
             assert_eq!(report.lost, 1);
         }
@@ -99,7 +99,7 @@ fn the_payload_of_an_earlier_frame_is_seen() {
     let mut checker = Checker::new(Level::Full, Origin::Zero);
     checker.see(&new);
     assert_eq!(checker.report().corrupted, 1);
-    // The header alone is right.
+    // The header alone is correct.
     let mut checker = Checker::new(Level::Sequence, Origin::FirstSeen);
     checker.see(&new);
     assert!(checker.report().is_clean());
@@ -194,7 +194,7 @@ fn several_destinations_are_used_in_turn_with_their_own_sequences() {
     }
 }
 
-/// The window of [`Flow`] told in sets.
+/// A model of [`Flow`]'s window that uses sets.
 #[derive(Default)]
 struct Model {
     seen: HashSet<u64>,

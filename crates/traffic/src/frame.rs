@@ -9,27 +9,27 @@ use crate::{Mac, Source};
 pub const MAX_FRAME: usize = 65_535;
 /// The shortest frame: an Ethernet header.
 pub const MIN_FRAME: usize = wire::ETHERNET;
-/// Source port of the first flow: packet analysers know no protocol there.
+/// Source port of the first flow. Packet analysers decode no protocol on these ports.
 const FIRST_PORT: u16 = 40_000;
 /// Most flows of one sender, over all its destinations.
 pub const MAX_FLOWS: usize = 65_536;
 
-/// What the bytes after the test header hold.
+/// The bytes after the test header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Payload {
-    /// The same bytes in every frame of this length: misplaced bytes show, stale ones don't.
+    /// The same bytes in every frame of a length: reveals misplaced bytes, but not stale ones.
     Constant,
-    /// Different in each frame: a byte left over from another frame shows.
+    /// Different bytes in each frame: reveals bytes left over from another frame.
     #[default]
     Varying,
 }
 
 /// Description of the frames of one sender.
 ///
-/// Frames of 60 bytes and more are UDP in IPv4 (addresses from the benchmarking range of RFC 2544, UDP checksum 0) with a
-/// test header after the UDP header. Shorter ones use the local experimental Ethernet type 0x88B5 with the test header right after
-/// it, cut where the frame ends: below 32 bytes corruption goes unseen, below 28 also loss, order and duplicates, below 20
-/// senders and flows cannot be told apart.
+/// Frames of 60 bytes and more are UDP in IPv4 (addresses from the benchmarking range of RFC 2544, UDP checksum 0) with
+/// a test header after the UDP header. Shorter frames have the local experimental EtherType 0x88B5 and the test header
+/// right after it, truncated at the end of the frame: below 32 bytes corruption is not detected, below 28 bytes also
+/// loss, reordering and duplicates, and below 20 bytes senders and flows cannot be distinguished.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FrameSpec {
     /// Bytes of a frame without FCS: 14 to 65,535.
@@ -38,13 +38,15 @@ pub struct FrameSpec {
     pub source: Mac,
     /// Destination addresses, used in turn.
     pub destinations: Vec<Mac>,
-    /// Flows to each destination, used in turn; they differ in the UDP source port. Each has its own sequence numbers.
+    /// Number of flows to each destination, used in turn. Flows differ in the UDP source port, and each has its own
+    /// sequence numbers.
     pub flows: usize,
-    /// What the payload holds.
+    /// Contents of the payload.
     pub payload: Payload,
-    /// Number that tells this sender from others; `None` picks one at random.
+    /// Number that identifies this sender. `None`: a random number.
     pub stream: Option<u16>,
-    /// An Ethernet type in place of IPv4's, the rest as it is: receivers can only count such frames.
+    /// An EtherType that replaces that of IPv4; the rest of the frame is unchanged. Receivers can only count such
+    /// frames.
     pub ethernet_type: Option<[u8; 2]>,
 }
 
@@ -62,16 +64,16 @@ impl Default for FrameSpec {
     }
 }
 
-/// A frame description that cannot be sent.
+/// Why a frame description is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FrameSpecError {
-    /// The size is outside of what Ethernet and this program can do.
+    /// The size is outside the limits of Ethernet and this program.
     #[error("frame size {0}: must be from {MIN_FRAME} to {MAX_FRAME} bytes, without FCS")]
     Size(usize),
-    /// A group address cannot send.
+    /// The source is a group address.
     #[error("source address {0} is a group address: the first byte of a source must be even")]
     Source(Mac),
-    /// Nowhere to send to.
+    /// There is no destination.
     #[error("no destination address: give at least one")]
     NoDestination,
     /// Zero or too many flows.
@@ -103,7 +105,7 @@ impl FrameSpec {
     }
 }
 
-/// One flow: its headers ready to be copied, and what changes from frame to frame. Two cache lines.
+/// One flow: its prepared headers, and what changes from frame to frame. Two cache lines.
 #[repr(C, align(64))]
 struct Template {
     headers: [u8; 64],
@@ -111,7 +113,7 @@ struct Template {
     prefix_sum: u64,
 }
 
-/// An endless supply of the frames a [`FrameSpec`] describes.
+/// Makes the frames that a [`FrameSpec`] describes, without end.
 pub struct Frames {
     templates: Vec<Template>,
     turn: usize,
@@ -125,7 +127,7 @@ impl Frames {
     /// Prepares the headers of every flow.
     ///
     /// # Errors
-    /// The description cannot be sent.
+    /// The description is invalid.
     pub fn new(spec: &FrameSpec) -> Result<Frames, FrameSpecError> {
         spec.validate()?;
         let stream = spec.stream.unwrap_or_else(random_stream);
@@ -135,19 +137,19 @@ impl Frames {
         Ok(Frames { templates, turn: 0, size: spec.size, stream, varying, pattern: wire::pattern() })
     }
 
-    /// Bytes of each frame.
+    /// Returns the bytes of each frame.
     #[must_use]
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Number that tells this sender's frames from others'.
+    /// Returns the number that identifies this sender.
     #[must_use]
     pub fn stream(&self) -> u16 {
         self.stream
     }
 
-    /// Writes the next frame; `frame` must be [`size`](Frames::size) bytes long and is written completely.
+    /// Writes the next frame. `frame` must be [`size`](Frames::size) bytes long, and is overwritten completely.
     ///
     /// # Panics
     /// `frame` has another length.
@@ -173,7 +175,7 @@ impl Frames {
         }
     }
 
-    /// The next frame as bytes of its own, for callers that need a template.
+    /// Returns the next frame in a new vector, for callers that need a template.
     #[must_use]
     pub fn next_frame(&mut self) -> Vec<u8> {
         let mut frame = vec![0; self.size];
@@ -194,7 +196,8 @@ impl Source for Frames {
     }
 }
 
-/// Frames below 60 bytes: rarely used, so kept simple. The payload after a complete test header is always constant.
+/// Writes frames below 60 bytes: rarely used, so kept simple. The payload after a complete test header is always
+/// constant.
 #[cold]
 fn write_short(frame: &mut [u8], template: &Template, sequence: u64, check: u32, pattern: &[u8]) {
     let mut whole = template.headers;
@@ -234,7 +237,7 @@ fn template(spec: &FrameSpec, stream: u16, flow: u16) -> Template {
     Template { headers, sequence: 0, prefix_sum: wire::prefix_sum(&prefix) }
 }
 
-/// IPv4 (RFC 791) and UDP (RFC 768) headers of a frame of `size` bytes.
+/// Returns the IPv4 (RFC 791) and UDP (RFC 768) headers of a frame of `size` bytes.
 fn ip_and_udp(size: usize, destination: u16, flow: u16) -> [u8; 28] {
     let mut bytes = [0; 28];
     bytes[0] = 0x45;

@@ -68,7 +68,7 @@ fn every_byte_is_written_whatever_was_there() {
 
 #[test]
 fn two_senders_have_different_streams() {
-    // 1 in 65,536 pairs agree by chance; four senders that all agree do not.
+    // 1 in 65,536 pairs agree by chance. Four senders hardly ever all agree.
     let stream = || Frames::new(&FrameSpec::default()).expect("valid").stream();
     let streams: HashSet<_> = (0..4).map(|_| stream()).collect();
     assert!(streams.len() > 1);

@@ -10,17 +10,17 @@ use crate::report::{Ended, LatencyReport, PongReport, Throughput};
 use crate::run::Run;
 use crate::{Endpoint, FrameSpec, Frames, Limits, MAX_FRAME, MIN_FRAME, Mac, Patience, Watch, check};
 
-/// Longest round trip told apart from longer ones.
+/// Longest round trip that the histogram resolves.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Shortest frame whose reply can be told from the reply to another: with a sequence number.
+/// Shortest frame with a sequence number, so that its reply can be distinguished from others.
 pub const MIN_PING: usize = 28;
 
-/// How to measure round trips.
+/// Settings of a latency measurement.
 #[derive(Debug, Clone)]
 pub struct PingOptions {
     /// When to end; `frames` counts pings.
     pub limits: Limits,
-    /// Time from one ping to the next; zero sends the next as soon as the reply is there.
+    /// Time from one ping to the next. Zero: the next ping follows the reply at once.
     pub interval: Duration,
     /// Time after which a reply counts as lost.
     pub timeout: Duration,
@@ -42,7 +42,7 @@ impl Default for PingOptions {
 /// Measures round trips of frames like `spec` (28 bytes or more) from `endpoint` to a [`pong`] and back.
 ///
 /// # Errors
-/// `spec` cannot be sent or is too short, or the network went away.
+/// `spec` is invalid or too short, or the other side has disconnected.
 pub fn ping<E: Endpoint>(
     endpoint: &mut E,
     spec: &FrameSpec,
@@ -52,10 +52,10 @@ pub fn ping<E: Endpoint>(
     measure(endpoint, spec, options, watch, || {})
 }
 
-/// Measures round trips between two endpoints served by this one thread: `far` returns each frame as soon as it has it.
+/// Measures round trips between two endpoints on this thread: `far` returns each frame as soon as it receives it.
 ///
 /// # Errors
-/// As [`ping`].
+/// `spec` is invalid or too short, or an endpoint has disconnected.
 pub fn ping_pair<A: Endpoint, B: Endpoint>(
     near: &mut A,
     far: &mut B,
@@ -126,7 +126,7 @@ fn measure<E: Endpoint>(
                 break;
             }
             match options.patience {
-                // No second reading of the clock: it would show in the result.
+                // The clock is not read a second time: that would add to the measured time.
                 Patience::Spin => run.spin(endpoint, now + waited)?,
                 Patience::Wait => run.wait(endpoint, Patience::Wait, true, options.timeout - waited)?,
             }
@@ -135,17 +135,17 @@ fn measure<E: Endpoint>(
     Ok(tally.report(ended))
 }
 
-/// Looks for a reply between two readings of the clock, when spinning.
+/// When spinning, polls for a reply between two readings of the clock.
 const LOOKS_PER_CLOCK: u32 = 64;
-/// Frames of up to so many bytes take no more room than any frame does.
+/// Frames of up to this many bytes take the room of one frame.
 const SHORT: usize = 1514;
 
-/// What came of the pings.
+/// Counts the results of the pings.
 struct Tally {
     stream: u16,
     /// Flow and sequence number of the ping whose reply is awaited.
     awaited: (u16, u64),
-    /// Where the awaited ping was sent to.
+    /// Destination of that ping.
     destination: Mac,
     answered: bool,
     sent: u64,
@@ -189,18 +189,18 @@ impl Tally {
         self.sent += 1;
     }
 
-    /// A frame came `after` the awaited ping was sent.
+    /// Handles a frame that arrived `after` the awaited ping was sent.
     fn receive(&mut self, frame: &[u8], after: Duration) {
         let Some((stream, flow, Some(sequence))) = check::identify(frame) else {
             self.foreign += 1;
             return;
         };
-        // The check was made over the addresses as they were before they were swapped.
+        // The checksum covers the addresses before they were swapped.
         self.scratch.clear();
         self.scratch.extend_from_slice(frame);
         swap_addresses(&mut self.scratch);
         if self.destination.is_group() {
-            // The reply comes from whoever answered.
+            // The source of the reply is the address of the station that answered.
             self.scratch[..6].copy_from_slice(&self.destination.0);
         }
         if stream != self.stream {
@@ -209,7 +209,7 @@ impl Tally {
             self.corrupted += 1;
         } else if (flow, sequence) == self.awaited && !self.answered {
             self.answered = true;
-            // Saturates at the longest time the histogram holds.
+            // Saturates at the longest time of the histogram.
             self.times.saturating_record(after.as_nanos() as u64);
         } else {
             self.late += 1;
@@ -245,16 +245,16 @@ fn swap_addresses(frame: &mut [u8]) {
     }
 }
 
-/// How to send frames back.
+/// Settings for sending frames back.
 #[derive(Debug, Clone)]
 pub struct PongOptions {
     /// When to end; `frames` counts frames sent back.
     pub limits: Limits,
-    /// Most frames taken at once.
+    /// Most frames taken at a time.
     pub batch: usize,
-    /// What to do when there is nothing to take.
+    /// What to do when there is no frame to take.
     pub patience: Patience,
-    /// Source address of replies to frames that were sent to a group.
+    /// Source address of replies to frames for a group address.
     pub mac: Mac,
 }
 
@@ -267,7 +267,7 @@ impl Default for PongOptions {
 /// Sends back each received frame with source and destination address swapped.
 ///
 /// # Errors
-/// The network went away, as the endpoint reports it.
+/// The endpoint reports that the other side has disconnected.
 pub fn pong<E: Endpoint>(endpoint: &mut E, options: &PongOptions, watch: &mut Watch<'_>) -> io::Result<PongReport> {
     let mut run = Run::start(options.limits, watch);
     let mut reflector = Reflector::new(options.mac);
@@ -287,13 +287,14 @@ pub fn pong<E: Endpoint>(endpoint: &mut E, options: &PongOptions, watch: &mut Wa
     Ok(PongReport { returned, dropped: reflector.dropped, ended })
 }
 
-/// Sends frames back, never taking more than there is room to send.
+/// Sends frames back. Never takes more frames than there is room to send.
 struct Reflector {
     mac: Mac,
-    /// Frames of the batch, one after the other: an endpoint cannot send while it hands out what it received.
+    /// The frames of the batch, one after another: an endpoint cannot send during a call of `rx_batch`.
     bytes_held: Vec<u8>,
     lengths: Vec<usize>,
-    /// Room that is known of: looking costs the other side a cache line, and is put off until it is used up.
+    /// Room as of the last check. The check costs the other side a cache line, so it is repeated only when this room is
+    /// used up.
     room: usize,
     returned: u64,
     bytes: u64,
@@ -305,7 +306,7 @@ impl Reflector {
         Reflector { mac, bytes_held: Vec::new(), lengths: Vec::new(), room: 0, returned: 0, bytes: 0, dropped: 0 }
     }
 
-    /// Sends back at most `most` frames; returns how many were taken.
+    /// Sends back at most `most` frames. Returns the number of taken frames.
     fn turn<E: Endpoint>(&mut self, endpoint: &mut E, most: usize) -> usize {
         self.bytes_held.clear();
         self.lengths.clear();
@@ -325,7 +326,7 @@ impl Reflector {
             let (frame, after) = rest.split_at_mut(len);
             rest = after;
             swap_addresses(frame);
-            // What was sent to a group cannot come from it.
+            // A group address cannot be a source.
             if frame[6] & 1 == 1 {
                 frame[6..12].copy_from_slice(&self.mac.0);
             }
@@ -338,7 +339,7 @@ impl Reflector {
         }
         if !self.lengths.is_empty() {
             endpoint.tx_flush();
-            // A long frame may have taken more than its share.
+            // A long frame may have taken more room than one frame.
             self.room = if self.lengths.iter().all(|&len| len <= SHORT) { self.room - taken } else { 0 };
         }
         taken

@@ -8,7 +8,7 @@ fn options(pings: u64, patience: Patience) -> PingOptions {
     PingOptions { limits, timeout: Duration::from_secs(1), patience, ..PingOptions::default() }
 }
 
-/// Pings over a link whose way back has these faults.
+/// Measures pings over a link with these faults in the direction of the replies.
 fn ping_with(pings: u64, patience: Patience, faults: impl FnMut(u64) -> Fault + Send + 'static) -> LatencyReport {
     let (mut a, mut b): (MemoryEndpoint, _) = memory::pair(64);
     b.set_faults(faults);

@@ -8,17 +8,17 @@ use std::str::FromStr;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Every station.
+    /// The broadcast address.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
 
-    /// A locally administered unicast address that ends in `index`.
+    /// Returns a locally administered unicast address that ends with `index`.
     #[must_use]
     pub const fn local(index: u32) -> Mac {
         let [a, b, c, d] = index.to_be_bytes();
         Mac([0x02, 0x52, a, b, c, d])
     }
 
-    /// Whether the address names a group: multicast or broadcast.
+    /// Returns true for a group address: multicast or broadcast.
     #[must_use]
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 == 1

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::Endpoint;
 
-/// What a link does to a frame.
+/// A fault of the link, applied to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing: the frame arrives as sent.
+    /// No fault: the frame arrives as sent.
     None,
     /// The frame is lost.
     Drop,
@@ -18,7 +18,7 @@ pub enum Fault {
     Duplicate,
     /// The frame arrives after the next one.
     Swap,
-    /// The byte at this place (modulo the length) arrives inverted.
+    /// The byte at this index (modulo the length) arrives inverted.
     Corrupt(usize),
     /// The last byte is missing.
     Shorten,
@@ -53,7 +53,7 @@ pub struct MemoryEndpoint {
     capacity: usize,
 }
 
-/// Two connected endpoints; each direction holds `capacity` frames.
+/// Returns two connected endpoints. Each direction holds up to `capacity` frames.
 #[must_use]
 pub fn pair(capacity: usize) -> (MemoryEndpoint, MemoryEndpoint) {
     let (there, back) = (Arc::<Pipe>::default(), Arc::<Pipe>::default());
@@ -62,7 +62,7 @@ pub fn pair(capacity: usize) -> (MemoryEndpoint, MemoryEndpoint) {
 }
 
 impl MemoryEndpoint {
-    /// Lets `plan` decide what happens to each frame sent from here, by its number from 0.
+    /// Sets the faults of frames sent from here: `plan` gets the number of each frame, from 0.
     pub fn set_faults(&mut self, plan: impl FnMut(u64) -> Fault + Send + 'static) {
         self.tx.lock().faults = Some(Box::new(plan));
     }

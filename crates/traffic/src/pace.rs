@@ -4,19 +4,19 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Largest rate that can be asked for, in frames or bits each second.
+/// Highest rate, in frames or bits per second.
 const LARGEST: f64 = 1e13;
 const NANOS: u128 = 1_000_000_000;
 
-/// How fast to send.
+/// A send rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rate {
     /// As fast as the endpoint takes frames.
     #[default]
     Max,
-    /// Frames each second.
+    /// Frames per second.
     Frames(u64),
-    /// Bits each second, of whole frames without FCS, preamble and gap.
+    /// Bits per second, of whole frames without FCS, preamble and gap.
     Bits(u64),
 }
 
@@ -26,10 +26,11 @@ pub enum Rate {
 pub struct RateError(String);
 
 impl Rate {
-    /// Reads `max`, `1.5Mpps`, `10Gbit`, `64kbit/s`: a number above 0, perhaps k, M, G or T, and pps, bit or bit/s.
+    /// Parses `max`, `1.5Mpps`, `10Gbit`, `64kbit/s`: a number above 0, an optional k, M, G or T, and pps, bit or
+    /// bit/s.
     ///
     /// # Errors
-    /// The text is something else.
+    /// The text has another form.
     pub fn parse(text: &str) -> Result<Rate, RateError> {
         if text == "max" {
             return Ok(Rate::Max);
@@ -84,25 +85,25 @@ impl fmt::Display for Rate {
     }
 }
 
-/// A token bucket. Over any stretch of time it admits no more than rate times time plus one burst and one frame of the
-/// largest size, and exactly the rate as long as the caller never falls behind by more than a burst.
+/// A token bucket. Over any period it admits at most rate times time, plus one burst and one frame of the largest size.
+/// It admits exactly the rate while the caller never falls behind by more than a burst.
 ///
-/// Times are since any fixed moment. Integer arithmetic: nothing drifts.
+/// Times count from any fixed moment. The arithmetic uses integers, so nothing drifts.
 #[derive(Debug, Clone)]
 pub struct Pacer {
     rate: Rate,
-    /// Credit in frames or bits, times 10^9.
+    /// Tokens, in frames or bits, times 10^9.
     credit: u128,
-    /// Most credit, in the same unit.
+    /// Size of the bucket, in the same unit as `credit`.
     burst: u128,
     filled: Duration,
 }
 
-/// Time of which the bucket holds the credit: a sender that was held up longer does not catch up.
+/// Size of the bucket as time: a sender that was delayed longer does not catch up the rest.
 const BURST: Duration = Duration::from_millis(5);
 
 impl Pacer {
-    /// A bucket for `rate` that starts with credit for nothing at time 0, and holds 5 ms of credit.
+    /// An empty bucket for `rate` at time 0. It holds 5 ms of credit.
     #[must_use]
     pub fn new(rate: Rate) -> Pacer {
         Pacer::with_burst(rate, BURST)
@@ -123,19 +124,20 @@ impl Pacer {
         }
         let passed = now.saturating_sub(self.filled);
         self.filled = now.max(self.filled);
-        // One frame more than the burst: a slow rate admits frames at all, and what is left over after one is kept.
+        // One frame more than the burst, so that a slow rate admits frames at all, and credit that remains after a
+        // frame is kept.
         let most = self.burst + self.cost(crate::MAX_FRAME);
         self.credit = (self.credit + u128::from(per_second(self.rate)) * passed.as_nanos()).min(most);
     }
 
-    /// Whether a frame of `len` bytes may go now.
+    /// Returns true if a frame of `len` bytes may be sent now.
     #[inline]
     #[must_use]
     pub fn ready(&self, len: usize) -> bool {
         self.rate == Rate::Max || self.credit >= self.cost(len)
     }
 
-    /// Takes the credit of a frame that was [`ready`](Pacer::ready) and went.
+    /// Takes the credit of a sent frame for which [`ready`](Pacer::ready) returned true.
     #[inline]
     pub fn spend(&mut self, len: usize) {
         if self.rate != Rate::Max {
@@ -143,7 +145,7 @@ impl Pacer {
         }
     }
 
-    /// Time until a frame of `len` bytes is ready.
+    /// Returns the time until a frame of `len` bytes is ready.
     #[must_use]
     pub fn delay(&self, len: usize) -> Duration {
         let missing = if self.rate == Rate::Max { 0 } else { self.cost(len).saturating_sub(self.credit) };
@@ -190,7 +192,7 @@ mod tests {
         }
     }
 
-    /// Frames admitted to a sender that looks at the clock at each of `times`.
+    /// Returns how many frames a sender may send that reads the clock at each of `times`.
     fn admitted(pacer: &mut Pacer, len: usize, times: impl IntoIterator<Item = Duration>) -> u64 {
         let mut frames = 0;
         for now in times {

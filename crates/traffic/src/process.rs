@@ -7,11 +7,11 @@ use ringway_client::{AttachError, Port};
 
 use crate::Endpoint;
 
-/// A process port: frames go to and from the switch through shared memory.
+/// An endpoint at a process port: frames go to and from the switch through shared memory.
 #[derive(Debug)]
 pub struct ProcessEndpoint {
     port: Port,
-    /// Where frames longer than a buffer are made.
+    /// Buffer for frames that are longer than a slot's buffer.
     long: Vec<u8>,
 }
 
@@ -22,7 +22,7 @@ impl ProcessEndpoint {
         ProcessEndpoint { port, long: Vec::new() }
     }
 
-    /// The port itself.
+    /// Returns the port.
     pub fn port(&mut self) -> &mut Port {
         &mut self.port
     }
@@ -39,7 +39,7 @@ impl Endpoint for ProcessEndpoint {
         if len <= self.port.layout().shape.buffer_size as usize {
             return self.port.tx().push_with(len, fill);
         }
-        // Several slots: the frame is made beside the ring first, and only when it will fit.
+        // Several slots: writes the frame to private memory first, and only if it will fit.
         if self.port.tx().room() < len.div_ceil(self.port.layout().shape.buffer_size as usize) {
             return false;
         }

@@ -9,53 +9,53 @@ use crate::report::{Ended, PumpReport, StationReport, Throughput};
 use crate::run::Run;
 use crate::{Checker, Endpoint, Frames, Level, Limits, Watch};
 
-/// Turns between two looks at the clock.
+/// Turns between two readings of the clock.
 const TURNS_PER_LOOK: u32 = 16;
 
 /// How transmit buffers are filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fill {
-    /// Each frame is written.
+    /// Every frame is written.
     #[default]
     Each,
-    /// Frames are written until every buffer of the ring holds one, and sent again as they are afterwards: the cost of a
-    /// generator that prepares its buffers once. Sequence numbers repeat, so receivers can only count.
+    /// Frames are written until every buffer of the ring holds one, and are then sent again unchanged. This is the cost
+    /// of a generator that prepares its buffers once. Sequence numbers repeat, so receivers can only count.
     Once,
 }
 
-/// One endpoint's part in a pump.
+/// One endpoint of a pump.
 pub struct Station<E> {
     /// The endpoint.
     pub endpoint: E,
-    /// What it sends, if it sends.
+    /// Frames to send; `None` if it does not send.
     pub frames: Option<Frames>,
-    /// What looks at the frames it receives, if it receives.
+    /// Checks received frames; `None` if it does not receive.
     pub checker: Option<Checker>,
 }
 
 impl<E> Station<E> {
-    /// Only sends.
+    /// A station that only sends.
     pub fn source(endpoint: E, frames: Frames) -> Station<E> {
         Station { endpoint, frames: Some(frames), checker: None }
     }
 
-    /// Only receives.
+    /// A station that only receives.
     pub fn sink(endpoint: E, checker: Checker) -> Station<E> {
         Station { endpoint, frames: None, checker: Some(checker) }
     }
 
-    /// Sends and receives.
+    /// A station that sends and receives.
     pub fn both(endpoint: E, frames: Frames, checker: Checker) -> Station<E> {
         Station { endpoint, frames: Some(frames), checker: Some(checker) }
     }
 }
 
-/// How a pump works.
+/// Settings of a pump.
 #[derive(Debug, Clone)]
 pub struct PumpOptions {
-    /// Most frames sent by one station in its turn.
+    /// Most frames that a station sends in one turn.
     pub tx_batch: usize,
-    /// Most frames received by one station in its turn.
+    /// Most frames that a station receives in one turn.
     pub rx_batch: usize,
     /// How transmit buffers are filled.
     pub fill: Fill,
@@ -67,7 +67,7 @@ impl Default for PumpOptions {
     }
 }
 
-/// Frames and bytes counted by the pump itself.
+/// Frames and bytes that the pump counts itself.
 #[derive(Clone, Copy, Default)]
 struct Count {
     frames: u64,
@@ -82,26 +82,27 @@ impl Count {
 
 struct Seat<E> {
     station: Station<E>,
-    /// Frames to write before buffers are sent again as they are; only counts down in [`Fill::Once`].
+    /// Number of frames to write before buffers are sent unchanged. Counts down only with [`Fill::Once`].
     to_write: u64,
-    /// A frame for endpoints that need one to repeat.
+    /// A frame for endpoints that cannot repeat their buffers.
     template: Vec<u8>,
     sent: Count,
     received: Count,
 }
 
-/// Several endpoints of one network, served by one thread. Can run for many windows; checkers see all of them.
+/// Several endpoints of one network, served by one thread. A pump can run for many windows; checkers see the frames of
+/// all windows.
 pub struct Pump<E> {
     seats: Vec<Seat<E>>,
     options: PumpOptions,
 }
 
 impl<E: Endpoint> Pump<E> {
-    /// A pump over these stations, in this order.
+    /// Makes a pump with these stations, in this order.
     pub fn new(stations: impl IntoIterator<Item = Station<E>>, options: PumpOptions) -> Pump<E> {
         let seat = |mut station: Station<E>| {
             let room = station.endpoint.tx_room() as u64;
-            // More than the ring holds: every buffer is written at least once.
+            // More than the ring holds, so that every buffer is written at least once.
             Seat {
                 station,
                 to_write: (2 * room).max(65_536),
@@ -113,11 +114,11 @@ impl<E: Endpoint> Pump<E> {
         Pump { seats: stations.into_iter().map(seat).collect(), options }
     }
 
-    /// Sends and receives as fast as possible until `duration` has passed, and returns what happened in that time. Frames
-    /// under way at the end stay there for the next window or for [`drain`](Pump::drain).
+    /// Sends and receives as fast as possible for `duration`. Returns the report of that time. Frames in flight at the
+    /// end remain for the next window or for [`drain`](Pump::drain).
     ///
     /// # Errors
-    /// The network went away, as an endpoint reports it.
+    /// An endpoint reports that the other side has disconnected.
     pub fn run(&mut self, duration: Duration, watch: &mut Watch<'_>) -> io::Result<PumpReport> {
         let before: Vec<_> = self.seats.iter().map(|seat| (seat.sent, seat.received)).collect();
         let mut run = Run::start(Limits { frames: None, duration: Some(duration) }, watch);
@@ -145,15 +146,15 @@ impl<E: Endpoint> Pump<E> {
         Ok(self.report(&before, run.now().as_secs_f64(), ended))
     }
 
-    /// Only receives, until nothing has come for `quiet` (or 10 s have passed). Returns the frames received.
+    /// Only receives, until no frame has arrived for `quiet`, for at most 10 s. Returns the number of received frames.
     ///
     /// # Errors
-    /// The network went away, as an endpoint reports it.
+    /// An endpoint reports that the other side has disconnected.
     pub fn drain(&mut self, quiet: Duration) -> io::Result<u64> {
         let start = Instant::now();
         let (mut last, mut drained) = (start, 0);
         loop {
-            // Looked at before the turn: whoever was held up has then seen that nothing is there.
+            // Checked before the turn: if this thread was delayed, the turn still looks for frames once more.
             let over = last.elapsed() >= quiet || start.elapsed() >= Duration::from_secs(10);
             let mut moved = 0;
             for seat in &mut self.seats {
@@ -171,18 +172,18 @@ impl<E: Endpoint> Pump<E> {
         }
     }
 
-    /// What the checkers have seen so far, and everything sent and received since the pump was made, per station.
+    /// Returns the reports of the checkers, and everything sent and received since the pump was made, for each station.
     #[must_use]
     pub fn totals(&self) -> Vec<StationReport> {
         self.station_reports(&vec![Default::default(); self.seats.len()], 0.0)
     }
 
-    /// The endpoints, in the stations' order.
+    /// Returns the endpoints, in the order of the stations.
     pub fn endpoints(&self) -> impl Iterator<Item = &E> {
         self.seats.iter().map(|seat| &seat.station.endpoint)
     }
 
-    /// Gives the endpoints back.
+    /// Returns the stations with their endpoints.
     #[must_use]
     pub fn into_stations(self) -> Vec<Station<E>> {
         self.seats.into_iter().map(|seat| seat.station).collect()

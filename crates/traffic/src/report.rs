@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// The number of frames asked for was reached, or the source has no more.
+    /// The requested number of frames was reached, or the source has no more.
     Frames,
-    /// The time asked for has passed.
+    /// The requested time has passed.
     Duration,
-    /// Nothing was received for the idle time asked for.
+    /// No frame was received for the requested idle time.
     Idle,
     /// There was no room to send for the stall time.
     Stalled,
@@ -32,23 +32,23 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Frames and bytes over a time.
+/// Frames and bytes over some time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
     /// Bytes of these frames, without FCS, preamble and gap.
     pub bytes: u64,
-    /// Time they took.
+    /// The time in seconds.
     pub seconds: f64,
-    /// Frames each second.
+    /// Frames per second.
     pub frames_per_second: f64,
-    /// Bits of these frames each second.
+    /// Bits of these frames per second.
     pub bits_per_second: f64,
 }
 
 impl Throughput {
-    /// Rates from counts.
+    /// Computes the rates.
     #[must_use]
     pub fn new(frames: u64, bytes: u64, seconds: f64) -> Throughput {
         let rate = |count: f64| if seconds > 0.0 { count / seconds } else { 0.0 };
@@ -91,12 +91,12 @@ impl fmt::Display for Scaled {
     }
 }
 
-/// How a run stands, given to the progress callback about once a second.
+/// State of a run, for the progress callback, about once a second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Since the start.
+    /// Counts since the start.
     pub total: Throughput,
-    /// Since the previous call.
+    /// Counts since the previous call.
     pub recent: Throughput,
 }
 
@@ -116,11 +116,11 @@ impl fmt::Display for Progress {
 /// Result of [`crate::transmit`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TxReport {
-    /// What was sent.
+    /// Sent frames.
     pub sent: Throughput,
-    /// Times that there was no room and the sender had to wait.
+    /// How often there was no room and the sender had to wait.
     pub full: u64,
-    /// Why it ended.
+    /// Why the run ended.
     pub ended: Ended,
 }
 
@@ -133,13 +133,13 @@ impl fmt::Display for TxReport {
 /// Result of [`crate::receive`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RxReport {
-    /// What was received, over the time from the first frame to the last.
+    /// Received frames, over the time from the first frame to the last.
     pub received: Throughput,
-    /// The whole time of the run.
+    /// Time of the whole run.
     pub elapsed_seconds: f64,
-    /// What the frames turned out to be.
+    /// Result of the checks.
     pub check: CheckReport,
-    /// Why it ended.
+    /// Why the run ended.
     pub ended: Ended,
 }
 
@@ -149,35 +149,36 @@ impl fmt::Display for RxReport {
     }
 }
 
-/// What the received frames turned out to be.
+/// Result of the checks of received frames.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckReport {
     /// Frames received, of any kind.
     pub frames: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub bytes: u64,
     /// Flows seen, over all senders.
     pub flows: u64,
-    /// Numbers missing below the highest of each flow. Frames lost at the very end of a flow cannot show here.
+    /// Sequence numbers missing below the highest of each flow. Losses at the very end of a flow cannot be detected.
     pub lost: u64,
-    /// Frames that came after a later one of their flow.
+    /// Frames that arrived after a later frame of their flow.
     pub reordered: u64,
-    /// Frames that came again.
+    /// Frames that arrived again.
     pub duplicated: u64,
-    /// Frames so far behind their flow that late and duplicate cannot be told apart; if late, `lost` includes them.
+    /// Frames so far behind their flow that late frames and duplicates cannot be distinguished. If a frame was late,
+    /// `lost` includes it.
     pub stale: u64,
-    /// Test frames whose header, length or payload is not what was sent.
+    /// Test frames whose header, length or payload differs from what was sent.
     pub corrupted: u64,
-    /// Frames that are no test frames.
+    /// Frames that are not test frames.
     pub foreign: u64,
-    /// Test frames too short to carry a sequence number.
+    /// Test frames too short for a sequence number.
     pub unsequenced: u64,
-    /// Test frames of more flows than are followed.
+    /// Test frames of flows beyond the limit.
     pub untracked: u64,
 }
 
 impl CheckReport {
-    /// Whether nothing was lost, reordered, duplicated or altered, and nothing foreign came.
+    /// Returns true if no frame was lost, reordered, duplicated or changed, and no foreign frame arrived.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.lost + self.reordered + self.duplicated + self.stale + self.corrupted + self.foreign == 0
@@ -202,27 +203,27 @@ pub struct LatencyReport {
     pub received: u64,
     /// Frames without a reply in time.
     pub lost: u64,
-    /// Replies that came after their time was up.
+    /// Replies that arrived after the timeout.
     pub late: u64,
-    /// Replies that are not what was sent.
+    /// Replies that differ from what was sent.
     pub corrupted: u64,
     /// Other frames received.
     pub foreign: u64,
     /// Shortest round trip.
     pub min_ns: u64,
-    /// Half took no longer.
+    /// Median: half of the round trips took no longer.
     pub median_ns: u64,
     /// Mean round trip.
     pub mean_ns: f64,
-    /// 90 % took no longer.
+    /// 90 % of the round trips took no longer.
     pub p90_ns: u64,
-    /// 99 % took no longer.
+    /// 99 % of the round trips took no longer.
     pub p99_ns: u64,
-    /// 99.9 % took no longer.
+    /// 99.9 % of the round trips took no longer.
     pub p99_9_ns: u64,
     /// Longest round trip.
     pub max_ns: u64,
-    /// Why it ended.
+    /// Why the run ended.
     pub ended: Ended,
 }
 
@@ -255,7 +256,7 @@ pub struct PongReport {
     pub returned: Throughput,
     /// Frames too short or too long to send back.
     pub dropped: u64,
-    /// Why it ended.
+    /// Why the run ended.
     pub ended: Ended,
 }
 
@@ -268,24 +269,24 @@ impl fmt::Display for PongReport {
 /// Result of [`crate::Pump::run`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PumpReport {
-    /// Sent by all sources within the window.
+    /// Sent by all sources in the window.
     pub sent: Throughput,
-    /// Received by all sinks within the window.
+    /// Received by all sinks in the window.
     pub received: Throughput,
-    /// One entry per station, in order.
+    /// One entry for each station, in order.
     pub stations: Vec<StationReport>,
-    /// Why it ended.
+    /// Why the run ended.
     pub ended: Ended,
 }
 
-/// One station's part of a [`PumpReport`].
+/// The part of one station in a [`PumpReport`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StationReport {
-    /// Sent within the window.
+    /// Sent in the window.
     pub sent: Throughput,
-    /// Received within the window.
+    /// Received in the window.
     pub received: Throughput,
-    /// Found by its checker since the pump was made.
+    /// Result of its checker since the pump was made.
     pub check: CheckReport,
 }
 

@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 use crate::Endpoint;
 use crate::report::{Ended, Progress, Throughput};
 
-/// Longest sleep before the end of a run is looked for again.
+/// Longest sleep before the end of a run is checked again.
 const NAP: Duration = Duration::from_millis(100);
-/// How often a spinning loop asks the endpoint whether the network is still there.
+/// How often a spinning loop checks whether the other side is still connected.
 const PROBE: Duration = Duration::from_millis(20);
 
-/// What to do while there is nothing to receive or no room to send.
+/// What to do while there is nothing to receive, or no room to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Patience {
-    /// Try again at once, on a core of one's own.
+    /// Try again at once. Needs a core of its own.
     Spin,
-    /// Sleep until the endpoint says otherwise.
+    /// Sleep until the endpoint signals a change.
     #[default]
     Wait,
 }
 
-/// When a run ends by itself. Without any limit it runs until it is stopped.
+/// When a run ends by itself. Without a limit it runs until it is stopped.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Limits {
     /// Number of frames.
@@ -31,7 +31,7 @@ pub struct Limits {
     pub duration: Option<Duration>,
 }
 
-/// A run seen from outside: it can be stopped, and tells how it stands once a second.
+/// External control of a run: it can be stopped, and reports its progress once a second.
 #[derive(Default)]
 pub struct Watch<'a> {
     stop: Option<&'a AtomicBool>,
@@ -39,20 +39,20 @@ pub struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    /// Nobody watches, unless added by the methods below.
+    /// No control, unless added by the methods below.
     #[must_use]
     pub fn none() -> Watch<'a> {
         Watch::default()
     }
 
-    /// The run ends soon (at most 0.1 s) after `stop` becomes true.
+    /// Ends the run at most 0.1 s after `stop` becomes true.
     #[must_use]
     pub fn stop_by(mut self, stop: &'a AtomicBool) -> Watch<'a> {
         self.stop = Some(stop);
         self
     }
 
-    /// `progress` is called about once a second.
+    /// Calls `progress` about once a second.
     #[must_use]
     pub fn tell(mut self, progress: &'a mut dyn FnMut(&Progress)) -> Watch<'a> {
         self.progress = Some(progress);
@@ -79,13 +79,13 @@ impl<'w, 'a> Run<'w, 'a> {
         self.start.elapsed()
     }
 
-    /// Frames that may still be handled, at most `batch`.
+    /// Returns how many frames may still be handled, at most `batch`.
     pub fn quota(&self, frames: u64, batch: usize) -> usize {
         let left = self.limits.frames.map_or(u64::MAX, |limit| limit.saturating_sub(frames));
         usize::try_from(left).unwrap_or(usize::MAX).min(batch)
     }
 
-    /// Tells how things stand if a second has passed; answers why the run is over, if it is.
+    /// Reports the progress if a second has passed. Returns why the run is over, if it is.
     pub fn over(&mut self, now: Duration, frames: u64, bytes: u64) -> Option<Ended> {
         if now - self.told.0 >= Duration::from_secs(1) {
             self.tell(now, frames, bytes);
@@ -110,10 +110,10 @@ impl<'w, 'a> Run<'w, 'a> {
         }
     }
 
-    /// Waits for something to receive (`for_rx`) or for room to send, at most `longest`.
+    /// Waits for something to receive (`for_rx`) or for room to send, for at most `longest`.
     ///
     /// # Errors
-    /// The network went away.
+    /// The other side has disconnected.
     pub fn wait<E: Endpoint>(
         &mut self,
         endpoint: &mut E,
@@ -129,16 +129,16 @@ impl<'w, 'a> Run<'w, 'a> {
         }
     }
 
-    /// One turn of a spinning loop, with a look at the network now and then.
+    /// One turn of a spinning loop. From time to time checks whether the other side is still connected.
     ///
     /// # Errors
-    /// The network went away.
+    /// The other side has disconnected.
     pub fn spin<E: Endpoint>(&mut self, endpoint: &mut E, now: Duration) -> io::Result<()> {
         std::hint::spin_loop();
         if self.probe_due(now) { endpoint.wait(true, Duration::ZERO) } else { Ok(()) }
     }
 
-    /// Whether it is time to ask whether the network is still there.
+    /// Returns true if it is time to check whether the other side is still connected.
     pub fn probe_due(&mut self, now: Duration) -> bool {
         let due = now - self.probed >= PROBE;
         if due {
@@ -147,7 +147,7 @@ impl<'w, 'a> Run<'w, 'a> {
         due
     }
 
-    /// Lets `delay` pass, or less when the run ends earlier.
+    /// Waits for `delay`, or less if the run ends earlier.
     pub fn pass(&self, patience: Patience, delay: Duration) {
         let left = self.limits.duration.map_or(NAP, |limit| limit.saturating_sub(self.now()));
         match patience {

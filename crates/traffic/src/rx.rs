@@ -8,16 +8,16 @@ use crate::report::{Ended, RxReport, Throughput};
 use crate::run::Run;
 use crate::{Checker, Endpoint, Limits, Patience, Watch};
 
-/// How to receive.
+/// Settings of a receiver.
 #[derive(Debug, Clone)]
 pub struct RxOptions {
     /// When to end.
     pub limits: Limits,
-    /// Ends the run when nothing came for this long; before the first frame only `limits` count.
+    /// Ends the run when no frame has arrived for this time. Before the first frame only `limits` apply.
     pub idle: Option<Duration>,
-    /// Most frames taken at once.
+    /// Most frames taken at a time.
     pub batch: usize,
-    /// What to do when there is nothing to take.
+    /// What to do when there is no frame to take.
     pub patience: Patience,
 }
 
@@ -27,10 +27,10 @@ impl Default for RxOptions {
     }
 }
 
-/// Receives frames, shows each to `checker` and, if there is one, writes it with `recorder`.
+/// Receives frames, checks each with `checker`, and writes it to `recorder` if there is one.
 ///
 /// # Errors
-/// The network went away, as the endpoint reports it, or the capture file cannot be written.
+/// The endpoint reports that the other side has disconnected, or the capture file cannot be written.
 pub fn receive<E: Endpoint>(
     endpoint: &mut E,
     checker: &mut Checker,

@@ -10,23 +10,24 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{Endpoint, MAX_FRAME};
 
-/// Room that is announced: the kernel takes a frame at once or drops it, it has no ring to fill.
+/// Room that is reported. The kernel takes a frame at once or drops it; there is no ring to fill.
 const ROOM: usize = 256;
 
-/// A TAP device of the network namespace it was opened in. Created by opening it unless it exists; then it goes with it.
+/// A TAP device in the network namespace in which it was opened. Opening creates the device unless it exists; a created
+/// device is removed with this.
 pub struct Tap {
     file: File,
     name: String,
     tx: Box<[u8]>,
     rx: Box<[u8]>,
-    /// Length of a frame in `tx` that the kernel had no room for.
+    /// Length of a frame in `tx` for which the kernel had no room.
     pending: Option<usize>,
-    /// Why the device can no longer be used; told by the next wait.
+    /// Why the device can no longer be used. The next wait returns the error.
     failed: Option<io::Error>,
 }
 
 impl Tap {
-    /// Opens the device `name`, which needs CAP_NET_ADMIN or a device that belongs to this user.
+    /// Opens the device `name`. This needs CAP_NET_ADMIN, or a device that belongs to this user.
     ///
     /// # Errors
     /// The name is empty or longer than 15 bytes, or the device cannot be opened.
@@ -37,7 +38,7 @@ impl Tap {
         Ok(Tap { file, name: name.to_owned(), tx: buffer(), rx: buffer(), pending: None, failed: None })
     }
 
-    /// Writes the frame in `tx`; false when the kernel has no room for it.
+    /// Writes the frame in `tx`. Returns false when the kernel has no room for it.
     fn write(&mut self, len: usize) -> bool {
         loop {
             match self.file.write(&self.tx[..len]) {
@@ -132,11 +133,11 @@ impl Endpoint for Tap {
     }
 }
 
-/// Opens the device `name`, for a program that reads and writes it itself. `header`: each frame has the offload header before
-/// it (IFF_VNET_HDR).
+/// Opens the device `name` for a program that reads and writes it itself. `header`: each frame has the offload header
+/// before it (IFF_VNET_HDR).
 ///
 /// # Errors
-/// As [`Tap::open`].
+/// Those of [`Tap::open`].
 pub fn open_device(name: &str, header: bool) -> io::Result<File> {
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '\0', '%']) {
         let wrong = "the name must have 1 to 15 bytes, without `/` and `%`";
@@ -152,17 +153,17 @@ pub fn open_device(name: &str, header: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// Connects a descriptor of /dev/net/tun with the device (Linux, Documentation/networking/tuntap.rst).
+/// Attaches a descriptor of /dev/net/tun to the device (Linux, Documentation/networking/tuntap.rst).
 #[allow(unsafe_code)]
 fn attach(file: &File, name: &str, more: libc::c_int) -> io::Result<()> {
-    // SAFETY: all zeros is a valid ifreq: it holds only numbers, arrays of numbers and pointers that nobody follows.
+    // SAFETY: all zeroes is a valid ifreq: numbers, arrays of numbers, and pointers that the kernel does not follow.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // The last byte stays 0: the caller checked that the name is shorter.
+    // The last byte stays 0: the caller has checked that the name is shorter.
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | more) as libc::c_short;
-    // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call, and keeps no pointer to it.
+    // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call, and the kernel keeps no pointer to it.
     match unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
     use rustix::pipe::{PipeFlags, pipe_with};
 
-    /// A pipe stands in for a device that is at times full: TAP devices of today's kernels drop instead.
+    /// A pipe replaces a device that is sometimes full: TAP devices of today's kernels drop frames instead.
     #[test]
     fn a_frame_the_kernel_has_no_room_for_is_kept_and_sent_later() {
         let (read, write) = pipe_with(PipeFlags::NONBLOCK).expect("a pipe");

@@ -7,32 +7,32 @@ use crate::report::{Ended, Throughput, TxReport};
 use crate::run::Run;
 use crate::{Endpoint, Limits, Pacer, Patience, Rate, Watch};
 
-/// Where frames to send come from: [`crate::Frames`] makes them, [`crate::Replay`] takes them from a file.
+/// A source of frames to send: [`crate::Frames`] makes them, [`crate::Replay`] takes them from a file.
 pub trait Source {
-    /// Bytes of the next frame; `None` when there is no more.
+    /// Returns the bytes of the next frame, or `None` when there is no more.
     fn next_len(&self) -> Option<usize>;
 
     /// Writes the next frame into `frame`, which has exactly [`next_len`](Source::next_len) bytes.
     fn fill(&mut self, frame: &mut [u8]);
 
-    /// Time since the start of the run before which the next frame must not be sent.
+    /// Returns the time since the start of the run before which the next frame must not be sent.
     fn due(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// How to send.
+/// Settings of a sender.
 #[derive(Debug, Clone)]
 pub struct TxOptions {
     /// When to end.
     pub limits: Limits,
-    /// Most frames made visible to the other side at once.
+    /// Most frames published at a time.
     pub batch: usize,
-    /// How fast.
+    /// The send rate.
     pub rate: Rate,
     /// What to do when there is no room.
     pub patience: Patience,
-    /// Ends the run when there was no room for this long.
+    /// Ends the run when there was no room for this time.
     pub stall: Duration,
 }
 
@@ -51,7 +51,7 @@ impl Default for TxOptions {
 /// Sends frames from `source` until a limit is reached, the source is empty, or the run is stopped or stalled.
 ///
 /// # Errors
-/// The network went away, as the endpoint reports it.
+/// The endpoint reports that the other side has disconnected.
 pub fn transmit<E: Endpoint, S: Source>(
     endpoint: &mut E,
     source: &mut S,
@@ -82,7 +82,7 @@ pub fn transmit<E: Endpoint, S: Source>(
             Stop::Quota => {}
             Stop::Empty => break Ended::Frames,
             Stop::Early(delay) => {
-                // Not held up by the other side.
+                // The rate, not the other side, delays the sender.
                 last_sent = now;
                 run.pass(options.patience, delay);
             }
@@ -103,11 +103,11 @@ pub fn transmit<E: Endpoint, S: Source>(
 
 /// Why a batch ended.
 enum Stop {
-    /// It is complete.
+    /// The batch is complete.
     Quota,
     /// The source has no more.
     Empty,
-    /// The next frame may go after this delay.
+    /// The next frame may be sent after this delay.
     Early(Duration),
     /// There is no room.
     Full,
@@ -179,7 +179,7 @@ mod tests {
         let limits = Limits { frames: None, duration: Some(Duration::from_millis(100)) };
         let options = TxOptions { limits, rate: Rate::Frames(10_000), ..TxOptions::default() };
         let report = transmit(&mut a, &mut frames(), &options, &mut Watch::none()).expect("a memory link never fails");
-        // Never above; how far below depends on how long this machine held the test up.
+        // Never above the rate. How far below depends on how long this machine delayed the test.
         assert!(report.sent.frames_per_second <= 10_000.0, "{report}");
         let late = report.sent.seconds > 0.15;
         assert!((report.sent.frames > 0 || late) && report.ended == Ended::Duration, "{report}");

@@ -25,35 +25,35 @@ use std::sync::LazyLock;
 
 /// Bytes of an Ethernet header.
 pub const ETHERNET: usize = 14;
-/// Where the test header of a UDP frame starts.
+/// Offset of the test header in a UDP frame.
 pub const UDP_TEST: usize = 42;
 /// Bytes of the test header.
 pub const TEST: usize = 18;
 /// The shortest frame that is sent as UDP: all headers and no payload.
 pub const UDP_FRAME: usize = UDP_TEST + TEST;
-/// Bytes from the start of the test header to its sequence number.
+/// Offset of the sequence number in the test header.
 pub const SEQUENCE: usize = 6;
-/// Bytes from the start of the test header to its check.
+/// Offset of the checksum in the test header.
 pub const CHECK: usize = 14;
-/// The longest prefix that comes before a sequence number.
+/// Bytes of the longest prefix before a sequence number.
 pub const PREFIX: usize = UDP_TEST + SEQUENCE;
 
 pub const TYPE_IPV4: [u8; 2] = [0x08, 0x00];
-/// Local experimental Ethernet type 1 (IEEE 802-2014, section 9.2.4).
+/// Local experimental EtherType 1 (IEEE 802-2014, section 9.2.4).
 pub const TYPE_LOCAL: [u8; 2] = [0x88, 0xb5];
 /// The discard service (RFC 863).
 pub const UDP_PORT: [u8; 2] = [0, 9];
 
-/// Payload starts at the same place of the pattern in every frame.
+/// The payload starts at the same offset of the pattern in every frame.
 pub const MAGIC_CONSTANT: [u8; 2] = *b"Rw";
-/// Payload starts where [`pattern_start`] says.
+/// The payload starts at the offset that [`pattern_start`] returns.
 pub const MAGIC_VARYING: [u8; 2] = *b"RW";
 
-/// Places of the pattern where a payload may start. The slices of short payloads stay within the first-level cache.
+/// Offsets of the pattern at which a payload may start. The slices of short payloads stay in the first-level cache.
 const STARTS: usize = 4096;
 const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Source of all payloads.
+/// Returns the source of all payloads.
 pub fn pattern() -> &'static [u8] {
     static PATTERN: LazyLock<Box<[u8]>> = LazyLock::new(|| {
         let word = |index: u64| mix(index.wrapping_add(1).wrapping_mul(ODD)).to_le_bytes();
@@ -62,18 +62,18 @@ pub fn pattern() -> &'static [u8] {
     &PATTERN
 }
 
-/// Where in [`pattern`] the payload of a frame starts.
+/// Returns the offset in [`pattern`] at which the payload of a frame starts.
 #[inline]
 pub fn pattern_start(stream: u16, flow: u16, sequence: u64) -> usize {
-    // Fibonacci hashing: frames a whole ring apart (a power of two) start at different places.
+    // Fibonacci hashing: frames that are a whole ring (a power of two) apart start at different offsets.
     let frame = (u64::from(stream) << 48 ^ u64::from(flow) << 32).wrapping_add(sequence);
     (frame.wrapping_mul(ODD) >> 52) as usize
 }
 
-/// Sum of the bytes before the sequence number, as the first half of [`check`]. A shorter prefix is padded with zeros.
+/// Sums the bytes before the sequence number: the first half of [`check`]. A shorter prefix is padded with zeroes.
 ///
-/// A product of each word with its own odd factor: a change within one word always changes the sum, and the six products do
-/// not wait for each other.
+/// Each word is multiplied with an odd factor of its own: a change in one word always changes the sum, and the six
+/// products are independent of each other.
 #[inline]
 pub fn prefix_sum(prefix: &[u8; PREFIX]) -> u64 {
     let (words, _) = prefix.as_chunks::<8>();
@@ -85,7 +85,7 @@ pub fn prefix_sum(prefix: &[u8; PREFIX]) -> u64 {
     sum
 }
 
-/// The check of a frame of `len` bytes.
+/// Returns the checksum of a frame of `len` bytes.
 #[inline]
 pub fn check(prefix_sum: u64, sequence: u64, len: usize) -> u32 {
     let sum = prefix_sum.wrapping_add(sequence.wrapping_mul(ODD.rotate_left(50) | 1));
@@ -99,7 +99,7 @@ fn mix(mut word: u64) -> u64 {
     word ^ word >> 31
 }
 
-/// The Internet checksum (RFC 1071) of an even number of bytes.
+/// Returns the Internet checksum (RFC 1071) of an even number of bytes.
 pub fn internet_checksum(bytes: &[u8]) -> u16 {
     let (words, _) = bytes.as_chunks::<2>();
     let mut sum: u32 = words.iter().map(|word| u32::from(u16::from_be_bytes(*word))).sum();

@@ -19,12 +19,12 @@ use crate::vfio_user::pci::{Bar, Capability, ConfigSpace, PciIds};
 /// Bytes of the register region.
 pub(super) const REGISTER_BYTES: u32 = 0x2_0000;
 const INTEL: u16 = 0x8086;
-/// Of the command register: the device may read and write memory.
+/// Bus master bit of the PCI command register: the device may access memory.
 const BUS_MASTER: u16 = 1 << 2;
-/// What a NIC with the paravirtual extension says its card is.
+/// Subsystem ID of a NIC with the paravirtual extension.
 const CSB_CARD: u16 = 0x1101;
 
-/// All that registers tell of and change, but for rings and interrupts.
+/// The state behind all registers, except for those of rings and interrupts.
 #[derive(Debug)]
 pub(super) struct Core {
     model: Model,
@@ -34,15 +34,15 @@ pub(super) struct Core {
     phy: Phy,
     statistics: Statistics,
     time: SystemTime,
-    /// MDIC, EERD and EEWR, as they read.
+    /// Values of MDIC, EERD and EEWR.
     mdic: u32,
     eerd: u32,
     eewr: u32,
-    /// IOADDR: the register that IODATA is.
+    /// IOADDR: the offset of the register that IODATA accesses.
     pub(super) io_address: u32,
-    /// There is a front end.
+    /// True while a front end is connected.
     pub(super) connected: bool,
-    /// A register was written that is no ring's tail, and none was read since.
+    /// True after a write to a register other than a ring's tail, until a register is read.
     pub(super) unread: bool,
 }
 
@@ -82,7 +82,7 @@ impl Core {
         core
     }
 
-    /// Bits of the cause registers that the model has.
+    /// Returns the bits that the cause registers of this model have.
     pub(super) fn known_causes(&self) -> u32 {
         match self.model {
             Model::E1000 => 0x0001_ffff,
@@ -90,7 +90,7 @@ impl Core {
         }
     }
 
-    /// Software reset (CTRL.RST): all but the PHY, the EEPROM and the bus's registers.
+    /// Software reset (CTRL.RST) of everything except for the PHY, the EEPROM and the configuration space.
     fn reset(&mut self, page: &RingPage) {
         self.registers.reset();
         self.registers.set_station(self.eeprom.mac());
@@ -100,7 +100,7 @@ impl Core {
         (self.mdic, self.eerd, self.eewr) = (0, 0, 0);
     }
 
-    /// As after power on, but for what a reset does.
+    /// Power-on reset of what a software reset keeps.
     pub(super) fn power_on(&mut self) {
         self.registers = Registers::new(self.model);
         self.phy.reset();
@@ -109,37 +109,38 @@ impl Core {
         self.io_address = 0;
     }
 
-    /// The next front end has another guest: what this one wrote where it stays without power goes, too.
+    /// Restores the EEPROM, which keeps its contents without power: the next front end belongs to another guest.
     pub(super) fn forget(&mut self) {
         self.eeprom.restore();
     }
 
-    /// Whether the device may use the guest's memory.
+    /// Returns true if the device may access guest memory.
     pub(super) fn masters(&self) -> bool {
         self.config.command() & BUS_MASTER != 0
     }
 
-    /// Writes what a reset leaves in the ring pages.
+    /// Writes the reset values of the ring pages.
     pub(super) fn reset_page(&self, page: &RingPage) {
         page.set_all(self.registers.ring_resets());
     }
 
-    /// Whether the MAC sees a link.
+    /// Returns true if the MAC sees a link.
     fn has_link(&self) -> bool {
         self.phy.has_link() && self.registers.get(CTRL) & CTRL_SLU != 0
     }
 
-    /// Whether frames can come and go.
+    /// Returns true if frames can flow.
     fn moves(&self) -> bool {
         self.has_link() && self.masters()
     }
 
-    /// Whether what is sent comes back.
+    /// Returns true if sent frames are looped back.
     fn loops(&self) -> bool {
         self.phy.loops() || self.registers.get(RCTL) & RCTL_LBM != 0
     }
 
-    /// Whether there is a front end, whether the link is up, and how long the rings are that are on.
+    /// Returns whether a front end is connected, whether the link is up, and the lengths of the transmit and the
+    /// receive ring (0 if off).
     pub(super) fn status(&self, page: &RingPage) -> (bool, bool, [u32; 2]) {
         let ring = |on: bool, low: u32| if on { place(page, low).1 } else { 0 };
         let transmit = ring(self.registers.get(TCTL) & TCTL_EN != 0, TDBAL);
@@ -148,12 +149,12 @@ impl Core {
     }
 }
 
-/// The number of the register of EITR at `offset`, which is in EITR's range.
+/// Returns the index of the EITR register at `offset`, which is in the range of these registers.
 fn eitr(offset: u32) -> usize {
     (offset.saturating_sub(EITR) / 4) as usize
 }
 
-/// The configuration space of a model.
+/// Returns the configuration space of a model.
 fn config(model: Model, ids: &PciIds) -> ConfigSpace {
     match model {
         Model::E1000 => {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts since the port was made.
+/// Counts of register accesses since the port was opened.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     reads: AtomicU64,
@@ -11,43 +11,43 @@ pub(super) struct Account {
     unmasks: AtomicU64,
 }
 
-/// Accesses by message since the port was made.
+/// Register accesses by message, and interrupts, since the port was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accesses {
-    /// Registers read.
+    /// Register reads.
     pub reads: u64,
-    /// Registers written.
+    /// Register writes.
     pub writes: u64,
-    /// Of these, tails of the two rings.
+    /// Writes to a ring's tail register; `writes` includes them.
     pub tails: u64,
-    /// Times the front end unmasked the pin.
+    /// How often the front end unmasked the pin.
     pub unmasks: u64,
     /// Interrupts raised.
     pub interrupts: u64,
 }
 
 impl Account {
-    /// A register was read.
+    /// Counts a register read.
     pub(super) fn read(&self) {
         add(&self.reads);
     }
 
-    /// A register was written.
+    /// Counts a register write.
     pub(super) fn write(&self) {
         add(&self.writes);
     }
 
-    /// It was a ring's tail.
+    /// Counts a write to a ring's tail, in addition to [`Account::write`].
     pub(super) fn tail(&self) {
         add(&self.tails);
     }
 
-    /// The pin was unmasked.
+    /// Counts an unmasking of the pin.
     pub(super) fn unmask(&self) {
         add(&self.unmasks);
     }
 
-    /// All counts, with how many interrupts there were.
+    /// Returns all counts. `interrupts` is the number of interrupts.
     pub(super) fn accesses(&self, interrupts: u64) -> Accesses {
         let [reads, writes, tails, unmasks] =
             [&self.reads, &self.writes, &self.tails, &self.unmasks].map(|count| count.load(Ordering::Relaxed));
@@ -55,7 +55,7 @@ impl Account {
     }
 }
 
-/// One more. The port's own thread alone counts.
+/// Adds one. Only the port's own thread counts, so no atomic addition is needed.
 fn add(count: &AtomicU64) {
     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }

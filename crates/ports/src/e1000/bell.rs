@@ -20,7 +20,7 @@ impl Bell for E1000Bell {
         self.device.ring(Some(due), true)
     }
 
-    /// Both directions share their interrupts, so the interval is that of any two.
+    /// Both directions share their interrupts, so the interval applies to the interrupts of both together.
     fn moderate(&self, moderation: Moderation) -> bool {
         self.device.moderate(moderation);
         true

@@ -16,14 +16,14 @@ use super::rings::{CsbPlace, RingFault};
 use super::sides::{InputSide, OutputSide, place};
 use crate::vfio_user::Dma;
 
-/// The block, while the guest uses it.
+/// Returns the status block, if the guest uses it.
 #[inline]
 fn in_use(csb: Option<CsbPlace>, memory: &Dma) -> Option<Csb<'_>> {
     csb?.block(&memory.writable).filter(|block| block.is_on())
 }
 
 impl InputSide {
-    /// Up to where there are descriptors. (A NIC with a block has one ring.)
+    /// Returns the transmit tail, from the block or the register. (A NIC with a block has one transmit ring.)
     #[inline]
     pub(super) fn tail(&self, page: &RingPage) -> u32 {
         match in_use(self.csb, &self.memory) {
@@ -32,13 +32,13 @@ impl InputSide {
         }
     }
 
-    /// Has the guest write the tail register, or not.
+    /// Asks the guest to write the tail register (`on`), or not to.
     pub(super) fn ask(&self, on: bool) {
         let block = self.csb.and_then(|csb| csb.block(&self.memory.writable));
         block.inspect(|block| if on { block.ask() } else { block.decline() });
     }
 
-    /// What the guest is to be told of descriptors that went back, which were from `before` on up to `head`.
+    /// Returns the news for the guest about the descriptors completed from `before` up to `head`.
     #[inline]
     pub(super) fn news(&self, news: SentNews, before: u32, head: u32, count: u32) -> SentNews {
         let Some(block) = in_use(self.csb, &self.memory) else { return news };
@@ -49,7 +49,7 @@ impl InputSide {
 }
 
 impl OutputSide {
-    /// Up to where there are descriptors.
+    /// Returns the receive tail, from the block or the register.
     #[inline]
     pub(super) fn tail(&self, page: &RingPage) -> u32 {
         match in_use(self.csb, &self.memory) {
@@ -58,7 +58,7 @@ impl OutputSide {
         }
     }
 
-    /// What the guest is to be told of frames that it was given, up to `head`.
+    /// Returns the news for the guest about frames received up to the descriptor `head`.
     #[inline]
     pub(super) fn news(&self, news: ReceivedNews, head: u32) -> ReceivedNews {
         let Some(block) = in_use(self.csb, &self.memory) else { return news };
@@ -69,7 +69,7 @@ impl OutputSide {
 }
 
 impl Device {
-    /// The guest wrote the block's address; 0 is none.
+    /// Finds the block after the guest wrote its address; 0 means none.
     pub(super) fn find_block(&self) {
         let address = u64::from(self.page.get(CSBAL)) | u64::from(self.page.get(CSBAH)) << 32;
         let (mut input, mut output) = (self.input.lock(), self.output.lock());
@@ -92,18 +92,19 @@ impl Device {
                 (None, None)
             }
         };
-        // This writes to the guest's memory, which may take long; others wait for the output, but not for the input.
+        // This writes to guest memory, which may block. Other threads wait for the lock of the output, but none waits
+        // for that of the input.
         drop(output);
         self.begin_block(&input);
     }
 
-    /// There is no block any more.
+    /// Forgets the block.
     pub(super) fn forget_block(&self) {
         self.input.lock().csb = None;
         self.output.lock().csb = None;
     }
 
-    /// Says in the block how far both rings are, and whether the tail is being watched.
+    /// Writes to the block how far both rings are, and whether the device watches the tail by itself.
     pub(super) fn begin_block(&self, input: &InputSide) {
         if let Some(block) = input.csb.and_then(|csb| csb.block(&input.memory.writable)) {
             block.begin(self.page.get(TDH), self.page.get(RDH));
@@ -114,7 +115,7 @@ impl Device {
     }
 }
 
-/// A ring may not be where the block is.
+/// Checks that a ring does not overlap the block.
 pub(super) fn apart(csb: Option<CsbPlace>, base: u64, count: u32) -> Result<(), RingFault> {
     csb.map_or(Ok(()), |csb| csb.check(base, count))
 }

@@ -1,16 +1,16 @@
 //! The clock that the 82574L keeps for time stamps (DS 7.7). The clock counts, but no frame is stamped.
 
-/// Nanoseconds of a tick at 25 MHz.
+/// Nanoseconds of one tick of the 25 MHz clock.
 const TICK: u64 = 40;
 
-/// SYSTIM: so much is added per so many ticks (TIMINCA).
+/// The system time SYSTIM. Every so many ticks, TIMINCA adds an increment to it.
 #[derive(Debug, Default)]
 pub(super) struct SystemTime {
-    /// TIMINCA as it was written.
+    /// The value written to TIMINCA.
     increment: u32,
-    /// What it was, and when.
+    /// A value of SYSTIM, and the time at which it was valid, in nanoseconds.
     base: (u64, u64),
-    /// The high word that goes with the low word that was read.
+    /// The high word that belongs to the low word that was read last.
     high: u32,
 }
 

@@ -37,42 +37,42 @@ use super::sides::{InputSide, OutputSide, Ring};
 use super::{Model, Settings, State, Status};
 use crate::vfio_user::{Interrupts, Mode, Observer};
 
-/// Broken rings are told of no more often than this, in nanoseconds: a guest can break one in no time.
+/// Shortest time in nanoseconds between two reports of ring faults: a guest can cause faults at a high rate.
 const REPORT_EVERY: u64 = 1_000_000_000;
 
-/// While frames wait for descriptors that are given without a message, a poller looks for these after so many nanoseconds, and
-/// after twice as many with each time that it looked in vain, up to this power.
+/// Polling for descriptors that the guest gives without a message, while frames wait for them: the first poll is due
+/// after `LOOK` nanoseconds. The interval doubles after each poll without result, at most `SELDOM` times.
 const LOOK: u64 = 100_000;
 const SELDOM: u32 = 5;
 
-/// Causes, and what is known of their way to the guest.
+/// Interrupt causes, and the state of their delivery.
 #[derive(Debug)]
 pub(super) struct Interrupting {
     pub(super) causes: Causes,
-    /// For when a poller has a call in its list that will look again: no later ones are needed.
+    /// The time for which a poller has scheduled a call that will check again. Later calls are not needed.
     listed: Option<u64>,
-    /// Raised since the statistics registers were read, and before.
+    /// Interrupts raised since the statistics registers were read (`raised`), and before that (`raised_before`).
     raised: u64,
     raised_before: u64,
     moderation: Moderation,
     pace: Pace,
-    /// How often a poller looked for descriptors in vain since there were some.
+    /// Number of polls for descriptors without result since the last with one.
     pub(super) looks: u32,
-    /// Frames sent and received, for the pace.
+    /// Frames sent and received, from which `pace` computes a rate.
     pub(super) frames: u64,
 }
 
-/// See the module's description.
+/// The device: see the description of the module.
 pub(super) struct Device {
     pub(super) model: Model,
-    /// Whether the ring pages are mapped.
+    /// Whether the front end may map the ring pages.
     pub(super) mapped: bool,
-    /// Whether the guest may have a communication status block.
+    /// Whether the guest may use a communication status block.
     pub(super) csb: bool,
     pub(super) core: Mutex<Core>,
     pub(super) page: RingPage,
     pub(super) account: Account,
-    /// How much memory front ends may give.
+    /// Limits and use of the memory that front ends may share.
     pub(super) quota: Arc<Quota>,
     pub(super) input: Arc<Mutex<InputSide>>,
     pub(super) output: Mutex<OutputSide>,
@@ -80,13 +80,13 @@ pub(super) struct Device {
     interrupts: Arc<Interrupts>,
     observer: Arc<dyn Observer>,
     reported: AtomicU64,
-    /// A poller asked for a kick.
+    /// True while a poller wants a kick for frames.
     armed: AtomicBool,
-    /// It asked for one when there is news.
+    /// True while a poller wants a kick for interrupts to be checked.
     armed_for_news: AtomicBool,
-    /// Frames wait for descriptors.
+    /// True while frames wait for descriptors.
     pub(super) waiting: AtomicBool,
-    /// Interrupts have to be looked at by the poller.
+    /// True if a poller has to check the interrupts.
     news: AtomicBool,
     wake: OwnedFd,
 }
@@ -96,7 +96,7 @@ impl Interrupting {
         self.raised_before + self.raised
     }
 
-    /// Interrupts since this was asked last.
+    /// Returns the number of interrupts since the last call.
     pub(super) fn take_raised(&mut self) -> u64 {
         let raised = std::mem::take(&mut self.raised);
         self.raised_before += raised;
@@ -147,12 +147,12 @@ impl Device {
         &self.interrupts
     }
 
-    /// What a poller waits for.
+    /// Returns the descriptor that a poller waits for.
     pub(super) fn signal(&self) -> io::Result<OwnedFd> {
         self.wake.try_clone()
     }
 
-    /// Wakes the poller, if it asked to be woken, after something was published.
+    /// Wakes the poller if it has asked for a kick. Call after publishing the reason.
     pub(super) fn kick(&self) {
         fence(Ordering::SeqCst);
         if take(&self.armed) {
@@ -161,17 +161,17 @@ impl Device {
     }
 
     fn wake(&self) {
-        // Only this process has the descriptor; a full counter is as good as a write.
+        // The eventfd belongs to this process alone. If its counter is full, it is readable already.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
-    /// A poller wants to be woken from now on. It looks once more afterwards.
+    /// Enables kicks for frames. The caller checks for frames once more afterwards.
     pub(super) fn arm(&self) {
         self.armed.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// Whether a poller wants to be woken.
+    /// Returns true while a poller wants a kick for frames.
     pub(super) fn is_armed(&self) -> bool {
         self.armed.load(Ordering::Relaxed)
     }
@@ -181,19 +181,19 @@ impl Device {
         self.armed_for_news.store(false, Ordering::Relaxed);
     }
 
-    /// A poller wants to be woken when there is news. True when there is some already.
+    /// Enables kicks for interrupts to be checked. Returns true if there are some already.
     pub(super) fn arm_for_news(&self) -> bool {
         self.armed_for_news.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.has_news()
     }
 
-    /// Has the poller that works for the port look at the interrupts.
+    /// Has the poller that is serving the port check the interrupts.
     pub(super) fn set_news(&self) {
         self.news.store(true, Ordering::Release);
     }
 
-    /// Has the poller look at the interrupts, and wakes it if it asked to be woken.
+    /// Has a poller check the interrupts, and wakes it if it has asked for a kick.
     pub(super) fn tell_news(&self) {
         self.set_news();
         fence(Ordering::SeqCst);
@@ -210,7 +210,7 @@ impl Device {
         self.has_news() && self.news.swap(false, Ordering::Acquire)
     }
 
-    /// The interrupts, locked.
+    /// Locks the interrupt state.
     #[inline]
     pub(super) fn interrupting(&self) -> MutexGuard<'_, Interrupting> {
         let mut interrupting = self.interrupting.lock();
@@ -219,15 +219,15 @@ impl Device {
         interrupting
     }
 
-    /// After registers have changed: raises what is to be raised, and has the poller see to what comes later.
+    /// Raises interrupts after registers have changed. Has a poller raise those that are due later.
     pub(super) fn settle(&self) {
         if let Asked::Later { .. } = self.ring(None, false) {
             self.tell_news();
         }
     }
 
-    /// Raises what is to be raised. `fired`: a call that was listed for this time has come; `lists`: the caller lists one
-    /// for the time that is returned.
+    /// Raises the interrupts that are due. `fired` is the time for which a scheduled call has come. `lists` tells that
+    /// the caller schedules a call for the returned time.
     pub(super) fn ring(&self, fired: Option<u64>, lists: bool) -> Asked {
         let unseen = lists && self.is_waiting() && self.drain() == Left::Unseen;
         let mut interrupting = self.interrupting();
@@ -248,7 +248,7 @@ impl Device {
             *looks += u32::from(fired.is_some());
             raise.next = Some(raise.next.map_or(look, |next| next.min(look)));
         }
-        // A call that is listed for an earlier time, and has not come yet, will look again.
+        // If a call is already scheduled for an earlier time that has not come yet, that call will check again.
         let later = raise.next.filter(|next| listed.filter(|listed| *listed > now).is_none_or(|listed| *next < listed));
         if lists && later.is_some() {
             *listed = later;
@@ -271,18 +271,18 @@ impl Device {
         (0..u8::BITS as usize).filter(|vector| vectors >> vector & 1 != 0).for_each(|vector| {
             self.interrupts.trigger(vector);
         });
-        // The time after the calls, so that no two are ever closer than they may be.
+        // The time is taken after the calls, so that two interrupts are never closer than the interval.
         self.interrupting.lock().causes.raised(vectors, nanoseconds());
     }
 
-    /// The front end took the pin's mask away.
+    /// Called when the front end has unmasked the pin.
     pub(super) fn pin_unmasked(&self) {
         if self.interrupting().causes.pin() {
             self.interrupts.trigger(0);
         }
     }
 
-    /// The guest has the pin disabled, or enabled again.
+    /// Called when the guest has disabled or enabled the pin.
     pub(super) fn disable_pin(&self, disabled: bool) {
         self.interrupts.disable_pin(disabled);
         if !disabled {
@@ -290,18 +290,18 @@ impl Device {
         }
     }
 
-    /// The port's own moderation.
+    /// Sets the port's own interrupt moderation.
     pub(super) fn moderate(&self, moderation: Moderation) {
         self.interrupting.lock().moderation = moderation;
     }
 
-    /// How long the guest may wait to be told of what was sent.
+    /// Sets the longest delay of the interrupt for sent frames.
     pub(super) fn set_completion_delay(&self, within: Duration) {
         self.interrupting().causes.set_patience(nanoseconds_of(within));
         self.settle();
     }
 
-    /// A ring broke; it rests until it is turned on anew.
+    /// Reports a ring fault. The ring is idle until it is turned on again.
     #[cold]
     pub(super) fn report(&self, direction: &str, fault: RingFault) {
         let (now, last) = (nanoseconds(), self.reported.load(Ordering::Relaxed));
@@ -315,7 +315,8 @@ impl Device {
         }
     }
 
-    /// What there is to know; `None` when somebody has the registers for longer than `until`, as the guest can make them do.
+    /// Returns the state of the guest, or `None` if another thread holds the registers until `until` is past: the guest
+    /// can make that last.
     pub(super) fn status(&self, until: Instant) -> Option<Status> {
         let (connected, link, [transmit_ring, receive_ring]) = self.core.try_lock_until(until)?.status(&self.page);
         let accesses = self.account.accesses(self.interrupting.lock().all_raised());
@@ -334,7 +335,7 @@ impl Device {
     }
 }
 
-/// Whether it was set; it is not any more.
+/// Clears a flag. Returns true if it was set.
 fn take(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::Relaxed)
 }
@@ -344,7 +345,7 @@ fn nanoseconds_of(time: Duration) -> u64 {
 }
 
 impl<R> Ring<R> {
-    /// Breaks the ring.
+    /// Stops the ring after a fault.
     #[cold]
     pub(super) fn fail(&mut self, device: &Device, direction: &str, fault: RingFault) {
         *self = Ring::Broken;

@@ -19,9 +19,9 @@ const PORTS: usize = 2;
 const PHY_CONTROL: u32 = 1 << 26 | 1 << 21;
 const LOOPBACK: u32 = 0x4140;
 pub(super) const DESCRIPTORS: u32 = 128;
-/// Bytes: a NIC of hardware has as many.
+/// Size of the packet buffer in bytes: that of the real NIC.
 pub(super) const RECEIVE_BUFFER: usize = 48 << 10;
-/// Of the command register: ports, memory, bus master.
+/// PCI command register: I/O ports, memory, bus master.
 pub(super) const ON: [u8; 2] = [7, 0];
 
 #[derive(Default)]
@@ -87,7 +87,7 @@ impl Nic {
         self.device.write(0, offset.into(), &value.to_le_bytes()).expect("a register");
     }
 
-    /// Brings link and rings up, all descriptors but one given; every frame is accepted.
+    /// Brings up the link and both rings, and gives the device all descriptors but one. Every frame passes the filters.
     pub(super) fn up(&self) {
         self.write(CTRL, CTRL_SLU);
         for (ring, low) in [(self.transmit, TDBAL), (self.receive, RDBAL)] {
@@ -104,13 +104,13 @@ impl Nic {
         self.write(RDT, DESCRIPTORS - 1);
     }
 
-    /// Puts frames into the transmit ring, from descriptor 0 on.
+    /// Puts frames into the transmit ring, from descriptor 0 on, and writes the tail.
     pub(super) fn send(&self, frames: u32) {
         self.put(self.transmit, frames);
         self.write(TDT, frames);
     }
 
-    /// Puts frames into a ring at this address.
+    /// Puts frames into the ring at this address.
     pub(super) fn put(&self, ring: u64, frames: u32) {
         for place in 0..frames {
             let frame: Vec<u8> = (0..64u8).map(|byte| byte ^ place as u8).collect();
@@ -119,7 +119,7 @@ impl Nic {
         }
     }
 
-    /// What a poller does; how many frames left.
+    /// Collects and releases as a poller does. Returns the number of sent frames.
     pub(super) fn pass(&mut self) -> usize {
         let mut batch = BatchStorage::new(256).into_batch();
         self.input.collect(&mut batch).expect("no fault of the port");
@@ -178,17 +178,17 @@ fn a_held_interrupt_that_no_frame_brought_gets_into_a_poller_s_list_once() {
     assert_eq!(bell.ring(News::Frames), Asked::Unwanted, "it is listed");
     nic.write(ICS, LSC);
     assert!(!nic.input.has_news(), "it is listed");
-    // Another's that was overtaken has come.
+    // A call for another time has come, which was replaced by an earlier one.
     assert_eq!(bell.ring_due(News::Room, due + 1), Asked::Unwanted);
-    // Its own has come early: it is listed again.
+    // The device's own call has come early: the device schedules it again.
     assert_eq!(bell.ring_due(News::Room, due), Asked::Later { due, called: false });
-    // Moderation ends: the next to look raises it, and the list is asked in vain.
+    // Moderation ends. The next check raises the interrupt, and the scheduled call finds nothing.
     bell.moderate(Moderation::default());
     assert_eq!(bell.ring_due(News::Room, due), Asked::Called);
     assert_eq!(bell.ring_due(News::Room, due), Asked::Unwanted);
 }
 
-/// What drivers' self-tests do with a register: write patterns, and find what its mask leaves of them.
+/// The register test of drivers: writes patterns, and checks which bits the mask keeps.
 fn keeps(nic: &Nic, offset: u32, mask: u32, write: u32) {
     for pattern in [0x5a5a_5a5a, 0xa5a5_a5a5, 0, !0] {
         nic.write(offset, pattern & write);
@@ -225,7 +225,7 @@ fn the_register_test_of_either_driver_passes() {
             nic.write(register, write & mask);
             assert_eq!(nic.read(register) & mask, write & mask);
         }
-        // Receiving is on from here, in a ring that is nowhere.
+        // Reception is on from here, with a ring outside guest memory.
         nic.write(RCTL, 0x06df_b3fe);
         keeps(&nic, RDBAL, !0xf, !0);
         keeps(&nic, TXCW, 0xc000_ffff, 0xffff);
@@ -266,7 +266,7 @@ fn registers_are_reached_through_the_ports_as_well() {
     let mut bytes = [0; 8];
     nic.device.read(PORTS, 0, &mut bytes).expect("ports");
     assert_eq!(bytes, [0x38, 0, 0, 0, 0, 0x81, 0, 0]);
-    // Linux resets the NIC so.
+    // Linux resets the NIC in this way.
     port(0, CTRL);
     port(4, CTRL_RST);
     assert_eq!(nic.read(VET), 0);
@@ -342,7 +342,7 @@ fn loopback_storms_end_with_the_descriptors() {
         assert_eq!(nic.read(RDH), DESCRIPTORS - 1, "turn {turn}: no descriptor is used twice");
     }
     assert_eq!(nic.device.input.lock().sent.frames, 508);
-    // RNBC: what found no descriptor.
+    // RNBC: frames for which there was no descriptor.
     assert_eq!(nic.read(0x40a0), 508 - 127);
 }
 
@@ -362,7 +362,7 @@ fn a_broken_ring_is_named_once_rests_and_works_again_when_it_is_turned_on_anew()
     nic.write(TCTL, 0);
     nic.write(TCTL, TCTL_EN);
     assert_eq!(nic.pass(), 1);
-    // In a loop: the log does not fill.
+    // Many times in a loop: faults do not fill the log.
     for _ in 0..1_000 {
         nic.write(TCTL, 0);
         nic.write(TDT, !0);
@@ -384,7 +384,7 @@ fn a_driver_with_a_status_block_writes_no_tails_and_is_told_what_it_asked_for() 
     assert_eq!(get(&nic, 68), 0, "the poller is awake");
     nic.send(7);
     nic.write(TDT, 0);
-    // As long as the driver has not turned it on, the register counts.
+    // Until the driver turns the block on, the tail register counts.
     put(&nic, 0, 3);
     assert_eq!(nic.pass(), 0);
     put(&nic, 12, 1);
@@ -395,7 +395,7 @@ fn a_driver_with_a_status_block_writes_no_tails_and_is_told_what_it_asked_for() 
     assert!(nic.input.arm(), "two are there already");
     assert_eq!(get(&nic, 68), 1);
     assert_eq!((nic.pass(), get(&nic, 64), nic.read(ICR) & TXDW), (2, 5, TXDW));
-    // Received frames, which come back here, are told of the same way.
+    // Received frames (here looped-back ones) are reported in the same way.
     nic.write(MDIC, PHY_CONTROL | LOOPBACK);
     put(&nic, 16, DESCRIPTORS - 1);
     nic.write(RDT, 0);
@@ -460,7 +460,7 @@ fn nothing_of_a_guest_is_there_for_the_next() {
         nic.pass();
         nic.write(IMS, LSC);
         nic.write(ICS, LSC);
-        // The address in the EEPROM: by register, or bit by bit.
+        // The address in the EEPROM, written by register or bit by bit.
         nic.write(EEWR, 0xffff_0001);
         let bits = |nic: &Nic, bits: &str| {
             nic.write(EECD, 2);

@@ -4,33 +4,33 @@
 
 const WORDS: usize = 64;
 const CHECKSUM: usize = 0x3f;
-/// What all words add up to.
+/// The sum of all words.
 const SUM: u16 = 0xbaba;
 
-/// EECD: clock, select, data to and from the device, access wanted and granted.
+/// EECD: clock, chip select, data in, data out, access request and grant.
 const SK: u32 = 1;
 const CS: u32 = 1 << 1;
 const DI: u32 = 1 << 2;
 const DO: u32 = 1 << 3;
 const REQUEST: u32 = 1 << 6;
 const GRANT: u32 = 1 << 7;
-/// EECD: there is one.
+/// EECD: an EEPROM is present.
 const PRESENT: u32 = 1 << 8;
-/// EECD of the 82574L: its contents have been read (DS 10.2.2.3). On an 82540EM the bit says that there are 256 words.
+/// EECD of the 82574L: automatic read done (DS 10.2.2.3). On an 82540EM this bit means a size of 256 words.
 const AUTO_READ: u32 = 1 << 9;
-/// EERD and EEWR: begin.
+/// EERD and EEWR: start.
 const START: u32 = 1;
 
-/// Which fields EERD and EEWR have.
+/// Layout of EERD and EEWR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// 82540EM: done is bit 4, the address begins at bit 8.
+    /// 82540EM: "done" is bit 4, and the address begins at bit 8.
     Old,
-    /// 82574L: done is bit 1, the address begins at bit 2.
+    /// 82574L: "done" is bit 1, and the address begins at bit 2.
     New,
 }
 
-/// What a NIC's EEPROM says of it.
+/// Identification of a NIC, for its EEPROM.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Identity {
     pub(super) mac: [u8; 6],
@@ -39,32 +39,32 @@ pub(super) struct Identity {
     pub(super) subsystem: u16,
 }
 
-/// The device, and what is on its pins.
+/// The EEPROM and the state of its pins.
 #[derive(Debug)]
 pub(super) struct Eeprom {
     words: [u16; WORDS],
-    /// As it was made.
+    /// The initial contents.
     made: [u16; WORDS],
     layout: Layout,
-    /// The bits of EECD that are kept.
+    /// The bits of EECD that are stored.
     pins: u32,
     wire: Wire,
-    /// Words can be written: the device was told so.
+    /// True if writes are enabled.
     unlocked: bool,
 }
 
-/// How far an operation through the pins has come.
+/// State of a serial (Microwire) operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wire {
     /// Waits for the start bit.
     Idle,
-    /// Operation and address: so many bits are there.
+    /// Receives the operation and address; `count` bits have arrived.
     Command { bits: u16, count: u8 },
-    /// A word goes out; so many bits are left of it.
+    /// Sends a word; `left` bits of it remain.
     Out { address: usize, left: u8 },
-    /// A word comes in, for one place or (none) for all.
+    /// Receives a word, for one address or (`None`) for all.
     In { address: Option<usize>, bits: u16, count: u8 },
-    /// Done; nothing happens before the device is selected again.
+    /// Done. Nothing happens until the EEPROM is selected again.
     Done,
 }
 
@@ -74,15 +74,15 @@ impl Eeprom {
         for (word, bytes) in words.iter_mut().zip(identity.mac.chunks_exact(2)) {
             *word = u16::from_le_bytes([bytes[0], bytes[1]]);
         }
-        // Compatibility and image version: nothing in particular.
+        // Compatibility bits and image version: none.
         words[3..8].fill(0);
-        // Initialization control 1: a signature (01), full duplex, identifiers are to be loaded.
+        // Initialization control 1: signature (01), full duplex, load the identifiers.
         words[0x0a] = 0x4403;
         words[0x0b] = identity.subsystem;
         words[0x0c] = identity.subsystem_vendor;
         words[0x0d] = identity.device;
         words[0x0e] = 0x8086;
-        // Initialization control 2; no alternate address; no wake-up, no management.
+        // Initialization control 2. Then: no alternate address, no wake-up, no management.
         words[0x0f] = 0x3000;
         words[0x23..0x25].fill(0);
         let mut eeprom = Eeprom { words, made: words, layout, pins: 0, wire: Wire::Idle, unlocked: false };
@@ -96,7 +96,7 @@ impl Eeprom {
         self.words.iter().fold(0, |sum, word| sum.wrapping_add(*word))
     }
 
-    /// The station address in it.
+    /// Returns the station address.
     pub(super) fn mac(&self) -> [u8; 6] {
         let mut mac = [0; 6];
         for (bytes, word) in mac.chunks_exact_mut(2).zip(self.words) {
@@ -105,17 +105,17 @@ impl Eeprom {
         mac
     }
 
-    /// Forgets what was written: the next guest has nothing to do with it.
+    /// Restores the initial contents, before another guest connects.
     pub(super) fn restore(&mut self) {
         self.words = self.made;
     }
 
-    /// Resets the pins; what was written stays.
+    /// Resets the pins. Keeps the contents.
     pub(super) fn reset(&mut self) {
         (self.pins, self.wire, self.unlocked) = (0, Wire::Idle, false);
     }
 
-    /// What EERD says after `value` was written to it.
+    /// Returns the value of EERD after `value` was written to it.
     pub(super) fn read(&self, value: u32) -> u32 {
         let (done, address) = self.fields(value);
         if value & START == 0 {
@@ -124,7 +124,7 @@ impl Eeprom {
         u32::from(self.word(address)) << 16 | value & 0xfffe & !START | done
     }
 
-    /// What EEWR says after `value` was written to it.
+    /// Returns the value of EEWR after `value` was written to it.
     pub(super) fn write(&mut self, value: u32) -> u32 {
         let (done, address) = self.fields(value);
         if value & START == 0 {
@@ -151,24 +151,24 @@ impl Eeprom {
         }
     }
 
-    /// EECD as it reads.
+    /// Returns the value of EECD.
     pub(super) fn control(&self) -> u32 {
         let grant = if self.pins & REQUEST != 0 { GRANT } else { 0 };
         let read = if self.layout == Layout::New { AUTO_READ } else { 0 };
         self.pins | grant | PRESENT | read
     }
 
-    /// Writes EECD: the pins change.
+    /// Writes EECD, which changes the pins.
     pub(super) fn set_control(&mut self, value: u32) {
         let before = self.pins;
-        // Bits 5:4 (flash write enable) are kept for who reads them back.
+        // Bits 5:4 (flash write enable) are stored for drivers that read them back.
         self.pins = value & (SK | CS | DI | REQUEST | 3 << 4) | before & DO;
         if self.pins & CS == 0 {
             self.wire = Wire::Idle;
             return;
         }
         if before & CS == 0 {
-            // Selected: says that nothing is under way.
+            // On selection, the data pin signals that no write is in progress.
             self.pins |= DO;
         }
         if before & SK == 0 && self.pins & SK != 0 {
@@ -176,7 +176,7 @@ impl Eeprom {
         }
     }
 
-    /// The clock rises with this on the data pin.
+    /// A rising clock edge, with `data` on the data pin.
     fn clock(&mut self, data: bool) {
         self.wire = match self.wire {
             Wire::Idle if data => Wire::Command { bits: 0, count: 0 },
@@ -188,7 +188,7 @@ impl Eeprom {
             Wire::Out { address, left } => {
                 self.show(self.word(address) >> (left - 1) & 1 != 0);
                 match left {
-                    // Reading goes on with the next word.
+                    // Reading continues with the next word.
                     1 => Wire::Out { address: (address + 1) % WORDS, left: 16 },
                     _ => Wire::Out { address, left: left - 1 },
                 }
@@ -207,12 +207,12 @@ impl Eeprom {
         }
     }
 
-    /// Operation (2 bits) and address (6) are there.
+    /// Starts the received operation: 2 bits of operation and 6 of address.
     fn begin(&mut self, bits: u16) -> Wire {
         let address = usize::from(bits & 0x3f);
         match bits >> 6 {
             0b10 => {
-                // A zero goes before the word.
+                // A zero bit precedes the word.
                 self.show(false);
                 Wire::Out { address, left: 16 }
             }
@@ -262,7 +262,7 @@ mod tests {
         Eeprom::new(&Identity { mac, device: 0x100e, subsystem_vendor: 0x8086, subsystem: 0x1e }, layout)
     }
 
-    /// One clock with `bit` on the data pin; what is on the other pin then.
+    /// One clock cycle with `bit` on the input pin. Returns the state of the output pin.
     fn bit(eeprom: &mut Eeprom, bit: bool) -> bool {
         let data = if bit { DI } else { 0 };
         eeprom.set_control(CS | data);

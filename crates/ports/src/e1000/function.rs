@@ -12,11 +12,11 @@ use super::registers::{Part, parts};
 use super::ring_page::RingPage;
 use crate::vfio_user::{BadAccess, CONFIG_REGION, Dma, Function, Irqs, MapArea, REGIONS, RegionInfo};
 
-/// The regions: registers, the window of I/O ports, tables of messages, which the front end keeps itself.
+/// Indices of the regions: registers, I/O port window, MSI-X tables. The front end emulates the tables itself.
 const REGISTERS: usize = 0;
 const PORTS: usize = 2;
 const TABLES: usize = 3;
-/// In the window: which register, and its value.
+/// Offsets in the I/O port window: the register's address, and its value.
 const IOADDR: u32 = 0;
 const IODATA: u32 = 4;
 
@@ -31,7 +31,7 @@ impl Device {
         }
     }
 
-    /// Writes words; `kept` says what is there of one that is written in part.
+    /// Writes words. `kept` returns the present value of a word that is written in part.
     fn write_words(&self, offset: u64, data: &[u8], core: &mut Core, kept: impl Fn(&Core, u32) -> u32, to: To) {
         let mut left = data;
         for part in parts(offset, data.len()) {
@@ -65,7 +65,8 @@ impl Device {
         }
     }
 
-    /// What a register holds that is no more than memory; of others the bytes that are not written count as 0.
+    /// Returns the present value of a register that is plain storage. For other registers it is 0, so that unwritten
+    /// bytes count as 0.
     fn kept(&self, core: &Core, offset: u32) -> u32 {
         if RingPage::has(offset) { self.page.get(offset) } else { core.plain(offset) }
     }
@@ -94,7 +95,7 @@ impl Function for Device {
                 regions[TABLES] = region(0x4000);
             }
         }
-        // Without a descriptor for it, the front end does without the mapping.
+        // If no descriptor is left for it, the front end works without the mapping.
         if self.mapped
             && let Ok(file) = self.page.file()
         {
@@ -153,11 +154,11 @@ impl Function for Device {
     }
 
     fn set_memory(&self, memory: Dma) {
-        // Both at once: a ring that loops back uses both.
+        // Changes both under both locks: a ring in loopback uses the memory of both.
         let (mut input, mut output) = (self.input.lock(), self.output.lock());
         let old = [std::mem::replace(&mut input.memory, memory.clone()), std::mem::replace(&mut output.memory, memory)];
         drop((input, output));
-        // Unmapped without a lock.
+        // Unmapped here, without a lock.
         drop(old);
     }
 

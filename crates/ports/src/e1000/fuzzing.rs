@@ -23,16 +23,16 @@ pub use seeds::seeds;
 const AT: u64 = 0x1_0000;
 const BYTES: u64 = 0x1_0000;
 const STEPS: usize = 400;
-/// Bytes of the longest frame that is given to the guest.
+/// Bytes of the longest frame delivered to the guest.
 const MOST_FRAME: usize = 255 * 8 + 14;
-/// Registers that do something.
+/// Registers with an effect.
 const LIVELY: [u32; 40] = [
     CTRL, CTRL_EXT, EECD, EERD, MDIC, VET, ICR, ITR, ICS, IMS, IMC, EIAC, IAM, IVAR, EITR, RCTL, TCTL, PBA, EEWR,
     PSRCTL, RDBAL, RDBAH, RDLEN, RDH, RDT, RDTR, RADV, CSBAL, CSBAH, TDBAL, TDBAH, TDLEN, TDH, TDT, TIDV, TADV, RXCSUM,
     RFCTL, SWSM, STATISTICS,
 ];
 
-/// What outlives a case, because it costs most: the guest's memory, and room for frames.
+/// State that outlives a case, because it is expensive to make: guest memory, and memory for frames.
 struct Bench {
     memory: Arc<GuestMemory>,
     taken: Option<BatchStorage>,
@@ -63,7 +63,7 @@ impl Observer for Nobody {
     }
 }
 
-/// Bytes of the input, zeroes after its end.
+/// The bytes of the input, then zeroes.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -77,7 +77,7 @@ impl Bytes<'_> {
         u32::from_le_bytes([0; 4].map(|_: u8| self.next()))
     }
 
-    /// A number that may mean something to a register.
+    /// Returns a number that is likely to have a meaning in some register.
     fn number(&mut self) -> u32 {
         let (kind, small) = (self.next(), u32::from(self.next()));
         match kind % 8 {
@@ -87,7 +87,7 @@ impl Bytes<'_> {
             3 => 1 << (small % 32),
             4 => !(1 << (small % 32)),
             5 => u32::MAX - small,
-            // What drivers turn on: rings, link, all frames; loopback with it.
+            // What drivers enable: rings, padding, link, all frames, loopback.
             6 => [RCTL_EN | 0x8018, TCTL_EN | TCTL_PSP, CTRL_SLU, RCTL_EN | 0x8058, 1 << 26 | 1 << 21 | 0x4140]
                 [small as usize % 5],
             _ => self.word(),
@@ -119,7 +119,7 @@ fn device(kind: u8) -> Arc<Device> {
     Arc::new(Device::new(&settings, Arc::new(Nobody)).expect("a device"))
 }
 
-/// All registers of a device without front end.
+/// Returns all registers of a device without a front end.
 fn registers(device: &Device) -> Vec<u8> {
     device.connected(false);
     let mut bytes = vec![0; 0x6000];
@@ -127,7 +127,7 @@ fn registers(device: &Device) -> Vec<u8> {
     bytes
 }
 
-/// Gives frames to the guest.
+/// Delivers frames to the guest.
 fn deliver(bench: &mut Bench, device: &Device, bytes: &mut Bytes<'_>) {
     let mut frame = [bytes.next(); MOST_FRAME];
     let (len, count) = (usize::from(bytes.next()) * 8 + 14, bytes.next() % 8 + 1);
@@ -139,7 +139,7 @@ fn deliver(bench: &mut Bench, device: &Device, bytes: &mut Bytes<'_>) {
     bench.given = Some(batch.into_storage());
 }
 
-/// A guest at one NIC, for as long as there are bytes.
+/// Runs a guest with one NIC until the input is used up.
 pub fn guest(data: &[u8]) {
     thread_local!(static BENCH: RefCell<Bench> = RefCell::new(Bench::new()));
     BENCH.with_borrow_mut(|bench| guest_at(bench, data));
@@ -153,7 +153,7 @@ fn guest_at(bench: &mut Bench, data: &[u8]) {
     assert!(bench.memory.view(AT, BYTES as usize).expect("in it").write(&[0; BYTES as usize]));
     device.connected(true);
     device.set_memory(bench.dma());
-    // What hypervisor and system do before a driver gets to work.
+    // What hypervisor and operating system do before a driver starts.
     let mode = [Mode::Intx, Mode::Msi, Mode::MsiX, Mode::None][usize::from(kind >> 4 & 3)];
     device.interrupts().set(mode, 5, 0, std::iter::repeat_with(|| None).take(5));
     device.write(CONFIG_REGION, 4, &[7, 0]).expect("in it");
@@ -224,7 +224,7 @@ fn guest_at(bench: &mut Bench, data: &[u8]) {
         }
     }
     device.set_cable(kind & 2 == 0);
-    // All registers take longer than the rest: those of each eighth case, which its bytes choose.
+    // Comparing all registers takes longer than the rest, so only each eighth case does so, chosen by its bytes.
     if data.iter().fold(0u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(*byte)) < 32 {
         let (after, new) = (registers(&device), registers(&super::fuzzing::device(kind)));
         if after != new {

@@ -11,15 +11,15 @@ use super::interrupt::SentNews;
 use super::offsets::{TADV, TDH, TIDV};
 use super::sides::{InputSide, Ring};
 
-/// Frames that come back in one go, when the guest wants that: enough for a test, and no burden to others.
+/// Most looped-back frames in one pass: enough for a self-test, and little load for other ports.
 const LOOPED: usize = 64;
 
 pub(super) struct E1000Input {
     device: Arc<Device>,
     side: Arc<Mutex<InputSide>>,
-    /// From a collect to its release.
+    /// The lock, held from a collect to its release.
     held: Option<ArcMutexGuard<RawMutex, InputSide>>,
-    /// For frames that come back.
+    /// Memory for looped-back frames.
     looped: Option<BatchStorage>,
 }
 
@@ -30,7 +30,7 @@ impl E1000Input {
     }
 }
 
-/// Gives frames to the guest that sent them.
+/// Delivers the guest's frames back to the guest.
 #[cold]
 fn loop_back(device: &Device, side: &mut InputSide, tail: u32, storage: &mut Option<BatchStorage>) {
     let InputSide { ring, memory, bounce, settings, .. } = side;
@@ -49,8 +49,8 @@ fn loop_back(device: &Device, side: &mut InputSide, tail: u32, storage: &mut Opt
 
 impl Drop for E1000Input {
     fn drop(&mut self) {
-        // Only after a panic between a collect and its release: nothing is given back, and nobody goes on with a ring that may
-        // be half done.
+        // Only after a panic between a collect and its release. The descriptors are not completed, and no thread
+        // continues with a ring in an unknown state.
         if let Some(mut side) = self.held.take() {
             side.ring = Ring::Broken;
         }
@@ -60,7 +60,7 @@ impl Drop for E1000Input {
 impl Input for E1000Input {
     #[inline]
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
-        // The port's own thread has the lock: it says when it is done.
+        // The port's own thread has the lock. It wakes the poller when it is done.
         let Some(guard) = self.side.try_lock_arc() else { return Ok(()) };
         let side = self.held.insert(guard);
         side.turn(&self.device.page);
@@ -172,7 +172,7 @@ impl Input for E1000Input {
 
     fn disarm(&mut self) {
         self.device.disarm();
-        // A kick more is no harm: the other thread has the lock for a moment only.
+        // If the port's own thread has the lock, for a moment only, an extra kick is harmless.
         if let Some(side) = self.side.try_lock() {
             side.ask(false);
         }

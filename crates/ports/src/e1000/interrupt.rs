@@ -19,14 +19,14 @@ mod raise;
 use super::moderation::{Delay, Delayed, Patience, Throttle};
 use super::offsets::{ASSERTED, EXT_IAME, LSC, MDAC, OTHER, RXDMT0, RXO, RXQ0, RXQ1, RXT0, TXDW, TXQ0, TXQ1, TXQE};
 
-/// Messages of MSI-X.
+/// Number of MSI-X messages.
 pub(super) const VECTORS: usize = 5;
-/// Lost frames are an interrupt of their own no more often than this, in nanoseconds: Linux reads registers for each, and would lose
-/// more by that.
+/// Shortest time in nanoseconds between two "other" causes for lost frames. Linux reads registers for each, and would
+/// lose more frames meanwhile.
 const OVERRUN_EVERY: u64 = 100_000_000;
-/// Causes that belong to no queue. RXO does, too, but only at times.
+/// Causes that belong to no queue. RXO belongs to them, too, but only from time to time ([`OVERRUN_EVERY`]).
 const OTHERS: u32 = LSC | MDAC | 1 << 16 | 1 << 17 | 1 << 18;
-/// The causes that IVAR gives vectors, by their place there.
+/// The causes to which IVAR assigns vectors, in the order of its fields.
 const ALLOCATED: [u32; 5] = [RXQ0, RXQ1, TXQ0, TXQ1, OTHER];
 
 /// How interrupts reach the guest.
@@ -35,61 +35,61 @@ pub(super) enum Way {
     /// The pin, or one message.
     #[default]
     One,
-    /// A message for each of several groups of causes.
+    /// One message for each of several groups of causes (MSI-X).
     Several,
 }
 
-/// What is to be done.
+/// The interrupts to raise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Raise {
-    /// Which messages are to be sent: a bit each. The pin is the first.
+    /// The messages to send, one bit each. The pin is bit 0.
     pub(super) vectors: u8,
-    /// When to look again, at the latest.
+    /// When to check again, at the latest.
     pub(super) next: Option<u64>,
 }
 
-/// Descriptors that were written back.
+/// Describes transmit descriptors that were completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SentNews {
-    /// They are of the second ring.
+    /// The descriptors belong to the second ring.
     pub(super) second: bool,
-    /// Some had report status.
+    /// Some descriptors had "report status" set.
     pub(super) reported: bool,
-    /// All that had may be told late.
+    /// All descriptors with "report status" allow a delay of the interrupt.
     pub(super) delay: bool,
     /// The ring is empty.
     pub(super) empty: bool,
-    /// How many there were, and bytes of their frames.
+    /// Number of descriptors, and bytes of their frames.
     pub(super) descriptors: u32,
     pub(super) bytes: u64,
-    /// Descriptors of the ring; 0 where the guest says itself when it wants to be told.
+    /// Size of the ring in descriptors; 0 if the guest itself says when it wants an interrupt.
     pub(super) ring: u32,
 }
 
-/// Frames that were received, or not.
+/// Describes frames that were received or lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReceivedNews {
     pub(super) frames: bool,
     /// Few descriptors are left.
     pub(super) low: bool,
-    /// There were too few.
+    /// Frames were lost because there were no free descriptors.
     pub(super) overrun: bool,
 }
 
-/// One line to the guest.
+/// One interrupt line to the guest: the pin or a message.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
-    /// Raised, and its causes are there still.
+    /// Raised, and its causes are still pending.
     up: bool,
     throttle: Throttle,
-    /// ITR or EITR.
+    /// Value of ITR or EITR.
     register: u32,
 }
 
 /// The interrupt registers of a function.
 #[derive(Debug, Default)]
 pub(super) struct Causes {
-    /// Bits that this model has.
+    /// Bits that the cause registers of this model have.
     known: u32,
     way: Way,
     icr: u32,
@@ -104,11 +104,11 @@ pub(super) struct Causes {
     transmit: Delay,
     receive: Delay,
     sent: Patience,
-    /// Causes of the rings whose frames were sent and not told.
+    /// Causes of the rings with sent frames whose interrupt is delayed.
     untold: u32,
-    /// When RXO was told as one of the other causes.
+    /// When RXO was last raised as an "other" cause.
     overrun: Option<u64>,
-    /// Least interval that the port's settings ask for, in nanoseconds.
+    /// Shortest interval between interrupts that the port's settings ask for, in nanoseconds.
     floor: u64,
 }
 
@@ -117,7 +117,7 @@ impl Causes {
         Causes { known, ..Causes::default() }
     }
 
-    /// As after power on, but for how the guest is reached, and when it was last.
+    /// Restores the state after power-on. Keeps how the guest is reached and when it was last interrupted.
     pub(super) fn reset(&mut self) {
         let keep = |line: &Line| Line { throttle: line.throttle, ..Line::default() };
         *self = Causes {
@@ -133,7 +133,7 @@ impl Causes {
         self.sent.stop();
     }
 
-    /// How the guest is reached from now on. What is there is raised that way.
+    /// Sets how the guest is reached. Pending causes are raised that way again.
     #[inline]
     pub(super) fn set_way(&mut self, way: Way) {
         if self.way != way {
@@ -147,7 +147,7 @@ impl Causes {
         self.floor = nanoseconds;
     }
 
-    /// How long the guest may wait to be told of what was sent, in nanoseconds.
+    /// Sets the longest delay of the interrupt for sent frames, in nanoseconds.
     pub(super) fn set_patience(&mut self, within: u64) {
         self.sent.set_within(within);
         if within == 0 {
@@ -155,7 +155,7 @@ impl Causes {
         }
     }
 
-    /// Adds causes (ICS, or something happened).
+    /// Adds causes: a write to ICS, or an event.
     pub(super) fn set(&mut self, causes: u32) {
         self.icr |= causes & self.known;
         if self.known & OTHER != 0 && self.icr & OTHERS != 0 {
@@ -178,9 +178,9 @@ impl Causes {
         self.ims
     }
 
-    /// A read of ICR. On an 82540EM it takes all causes along (SDM 13.4.17). On an 82574L only if nothing is unmasked, or
-    /// if some of what is there is (DS 10.2.4.1 leaves the case open in which automatic masking is off; the 8257x manual,
-    /// 13.3.27, and drivers do not).
+    /// A read of ICR. On an 82540EM it clears all causes (SDM 13.4.17). On an 82574L it clears them only if no cause is
+    /// unmasked, or if an unmasked cause is pending. (DS 10.2.4.1 does not define the case in which automatic masking
+    /// is off; the 8257x manual, 13.3.27, and drivers do.)
     pub(super) fn read(&mut self) -> u32 {
         self.take_sent();
         self.sent.seen();
@@ -201,7 +201,7 @@ impl Causes {
         causes
     }
 
-    /// A write to ICR takes causes away.
+    /// A write to ICR, which clears the written causes.
     pub(super) fn acknowledge(&mut self, causes: u32) {
         if self.known & OTHER != 0 && self.icr & self.ims != 0 && self.ctrl_ext & EXT_IAME != 0 {
             self.ims &= !self.iam;
@@ -214,7 +214,7 @@ impl Causes {
         self.ctrl_ext = value;
     }
 
-    /// IAM, EIAC and IVAR as they are.
+    /// Returns IAM, EIAC and IVAR.
     pub(super) fn automatic(&self) -> [u32; 3] {
         [self.iam, self.eiac, self.ivar]
     }
@@ -249,7 +249,8 @@ impl Causes {
         }
     }
 
-    /// Descriptors were written back. The registers are TIDV and TADV as they are now; `now` is asked for if it matters.
+    /// Notes completed transmit descriptors. `tidv` and `tadv` are the present values of the registers. `now` is called
+    /// only if the time matters.
     pub(super) fn sent(&mut self, news: SentNews, tidv: u32, tadv: u32, now: impl Fn() -> u64) {
         if news.reported {
             self.untold |= if news.second { TXQ1 } else { TXQ0 };
@@ -269,7 +270,8 @@ impl Causes {
         }
     }
 
-    /// Frames were received. The registers are RDTR and RADV as they are now.
+    /// Notes received frames. `rdtr` and `radv` are the present values of the registers. `now` is called only if the
+    /// time matters.
     pub(super) fn received(&mut self, news: ReceivedNews, rdtr: u32, radv: u32, now: impl Fn() -> u64) {
         if news.frames {
             let delayed = match rdtr & 0xffff != 0 {
@@ -287,7 +289,7 @@ impl Causes {
         }
     }
 
-    /// Frames were lost: a cause at once, but seldom one of the other causes.
+    /// Frames were lost: sets RXO at once, and OTHER from time to time.
     #[cold]
     fn overrun(&mut self, now: u64) {
         self.set(RXO);
@@ -297,7 +299,7 @@ impl Causes {
         }
     }
 
-    /// What was sent becomes a cause.
+    /// Makes the sent frames a cause.
     fn tell_sent(&mut self) {
         self.transmit.stop();
         self.sent.stop();
@@ -305,7 +307,7 @@ impl Causes {
         self.set(if self.way == Way::Several { TXDW | rings } else { TXDW });
     }
 
-    /// The guest looks, or is interrupted anyway: it need not wait for what the device holds back by itself.
+    /// The guest reads the causes, or gets an interrupt anyway: ends the device's own delay for sent frames.
     fn take_sent(&mut self) {
         if self.sent.is_running() && !self.transmit.is_running() {
             self.tell_sent();

@@ -7,7 +7,7 @@ use super::offsets::*;
 
 const OLD: u32 = 0x0001_ffff;
 const NEW: u32 = 0x01f7_ffff;
-/// Nanoseconds that the device holds back what was sent.
+/// Longest time in nanoseconds that the device delays the interrupt for sent frames.
 const LONGEST_PATIENCE: u64 = 300_000;
 const RECEIVED: ReceivedNews = ReceivedNews { frames: true, low: false, overrun: false };
 const REPORTED: SentNews =
@@ -85,7 +85,8 @@ fn a_link_change_is_one_of_the_other_causes_of_the_newer_model_only() {
 fn each_message_has_its_causes_its_interval_and_its_own_end() {
     let mut causes = Causes::new(NEW);
     causes.set_way(Way::Several);
-    // As Linux does: receive, transmit and other to messages 0, 1 and 2; queues' causes clear and mask themselves.
+    // The setting of Linux: receive, transmit and other causes go to messages 0, 1 and 2. The causes of queues clear
+    // and mask themselves.
     causes.set_ivar(8 | 9 << 8 | 10 << 16);
     causes.set_eiac(RXQ0 | TXQ0);
     causes.set_iam(!0);
@@ -289,7 +290,7 @@ fn a_reset_forgets_causes_and_delays_but_not_when_the_last_interrupt_was() {
     assert_eq!(causes.settle(10_500), at(11_000));
 }
 
-/// What happens to a NIC, or its guest does.
+/// An event at a NIC, or an action of its guest.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Receive { low: bool },
@@ -327,7 +328,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
     prop::collection::vec((0u64..100_000, step), 1..120)
 }
 
-/// A guest with one line, and a poller that looks whenever it was told to.
+/// A guest with one interrupt line, and a poller that checks whenever it was told to.
 struct Run {
     causes: Causes,
     now: u64,
@@ -337,7 +338,7 @@ struct Run {
     receiving: (u32, u32),
     sending: (u32, u32),
     last: Option<u64>,
-    /// Told to the NIC and not read yet, delays apart.
+    /// Causes that the NIC was told of and the guest has not read yet, without those that are delayed.
     owed: u32,
     unmasked: bool,
 }
@@ -373,7 +374,7 @@ impl Run {
         self.next = raise.next;
     }
 
-    /// Lets time pass; the poller looks exactly when it was told to.
+    /// Lets time pass. The poller checks exactly when it was told to.
     fn pass(&mut self, time: u64) {
         let until = self.now + time;
         while let Some(next) = self.next.filter(|&next| next <= until) {
@@ -432,8 +433,8 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// Whatever happened: the guest is told without anything else having to happen, of everything, never twice within the
-    /// interval, and within both delays and one interval.
+    /// After any events, the guest is interrupted for all causes without a further event. No two interrupts are closer
+    /// than the interval, and each comes within both delays and one interval.
     #[test]
     fn no_cause_is_lost_and_no_interval_is_broken(newer in any::<bool>(), steps in steps()) {
         let mut run = Run::new(if newer { NEW } else { OLD });
@@ -442,7 +443,7 @@ proptest! {
             run.follow(step);
         }
         run.follow(Step::Unmask);
-        // Longest delays, then longest interval.
+        // First the longest delay, then the longest interval.
         for wait in [LONGEST_PATIENCE.max(60 * 1_024), 600 * 256] {
             run.pass(wait);
         }
@@ -453,7 +454,7 @@ proptest! {
         prop_assert_eq!(run.next, None, "nothing is left to do");
     }
 
-    /// Messages of their own: the same, for each.
+    /// Separate messages: each is raised for all its causes, and no two are closer than their interval.
     #[test]
     fn no_message_is_lost_and_no_interval_is_broken(
         intervals in prop::array::uniform2(0u32..400),
@@ -489,7 +490,7 @@ proptest! {
             match what {
                 0 => { causes.received(RECEIVED, 0, 0, || now); owed[0] = true; }
                 1 => { causes.sent(REPORTED, 0, 0, || now); owed[1] = true; }
-                // The guest's handlers have ended.
+                // The guest's handlers have finished.
                 _ => causes.unmask(bits[0] | bits[1]),
             }
         }

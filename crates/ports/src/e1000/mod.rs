@@ -24,7 +24,8 @@
 //! `cargo run --release -p ringway-ports --example e1000_cost`: 200 instructions a frame of 60 bytes between two e1000s,
 //! against 184 between two packed virtqueues.
 
-// Drivers choose the numbers here: release builds of this crate have no overflow checks, and no arithmetic here may wrap.
+// Drivers choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in this module
+// may wrap.
 #[deny(clippy::arithmetic_side_effects)]
 mod access;
 mod account;
@@ -74,74 +75,75 @@ use device::Device;
 use input::E1000Input;
 use output::E1000Output;
 
-/// Which NIC.
+/// The model of a NIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Model {
-    /// 82540EM: one pin, legacy descriptors; the driver is e1000.
+    /// 82540EM: one interrupt pin and legacy descriptors. The guest's driver is e1000.
     #[default]
     E1000,
-    /// 82574L: messages, extended descriptors, ring registers that can be mapped; the driver is e1000e.
+    /// 82574L: message-signalled interrupts, extended descriptors, and ring registers that can be mapped. The guest's
+    /// driver is e1000e.
     E1000e,
 }
 
-/// What [`Settings::receive_buffer`] should be: 48 KiB of an 82540EM's own (SDM 13.4.16) are 32 long frames, less than TCP sends
-/// at once.
+/// Recommended value of [`Settings::receive_buffer`] in bytes. The 48 KiB of a real 82540EM (SDM 13.4.16) hold 32 long
+/// frames, less than a burst of TCP.
 pub const RECEIVE_BUFFER: usize = 512 << 10;
 
-/// What a port is made with.
+/// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `SWITCH:PORT`, for thread names and messages.
     pub label: String,
-    /// The socket's path.
+    /// Path of the socket.
     pub socket: PathBuf,
-    /// Which NIC.
+    /// Model of the NIC.
     pub model: Model,
-    /// The NIC's own address.
+    /// Station address of the NIC.
     pub mac: [u8; 6],
     /// Whether the cable is plugged in.
     pub link: bool,
-    /// Whether the pages of the ring registers are mapped into the guest (82574L).
+    /// Whether the front end may map the pages of the ring registers into the guest (82574L).
     pub mapped: bool,
     /// Whether the paravirtual extension is offered (thesis 4.4.2).
     pub csb: bool,
-    /// Longest time until the guest is told that frames were sent, while its ring is not nearly full of them.
+    /// Longest time before the guest gets an interrupt for sent frames, as long as its ring is not nearly full of them.
     pub completion_delay: Duration,
-    /// Bytes of the memory in which frames wait for descriptors; one takes whole units of 64.
+    /// Size in bytes of the packet buffer, in which frames wait for descriptors. A frame takes a multiple of 64 bytes.
     pub receive_buffer: usize,
-    /// How much memory the front end may give.
+    /// Limits for the memory that the front end may share.
     pub memory: Limits,
 }
 
-/// How far a port's front end has come.
+/// State of a port's front end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// There is none.
+    /// No front end is connected.
     Waiting,
-    /// It has connected; no driver has brought the link up and enabled both directions yet.
+    /// A front end is connected. No driver has both brought up the link and enabled both directions.
     Connected,
     /// Frames flow.
     Up,
 }
 
-/// What is known of a port's guest.
+/// What a port knows of its guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// How far it has come.
+    /// State of the front end.
     pub state: State,
-    /// Whether the link is up, as the guest sees it.
+    /// True if the guest sees a link.
     pub link: bool,
-    /// How interrupts reach the guest: `none`, `intx`, `msi` or `msi-x`.
+    /// Kind of interrupts in use: `none`, `intx`, `msi` or `msi-x`.
     pub interrupts: &'static str,
-    /// Descriptors of the transmit ring; 0 when it is off.
+    /// Size of the transmit ring in descriptors; 0 while it is off.
     pub transmit_ring: u32,
-    /// Descriptors of the receive ring; 0 when it is off.
+    /// Size of the receive ring in descriptors; 0 while it is off.
     pub receive_ring: u32,
-    /// What the guest's driver has taken so far.
+    /// Register accesses and interrupts of the guest's driver so far.
     pub accesses: Accesses,
 }
 
-/// A running port's control side. Ends the port's thread and removes its socket when dropped.
+/// The control side of a running port. Dropping it stops the port's thread and removes its socket.
 pub struct E1000 {
     device: Arc<Device>,
     address: [u8; 6],
@@ -149,7 +151,7 @@ pub struct E1000 {
 }
 
 impl E1000 {
-    /// How the guest is doing.
+    /// Returns the state of the guest.
     #[must_use]
     pub fn status(&self) -> Status {
         loop {
@@ -159,53 +161,54 @@ impl E1000 {
         }
     }
 
-    /// The same; `None` when that cannot be told until then, as the guest keeps the port's threads waiting.
+    /// Returns the state of the guest, or `None` if another thread holds the registers until `until` is past: the guest
+    /// can make that last.
     #[must_use]
     pub fn status_until(&self, until: Instant) -> Option<Status> {
         self.device.status(until)
     }
 
-    /// How much memory the front end has given.
+    /// Returns how much memory the front end has shared.
     #[must_use]
     pub fn memory(&self) -> Limits {
         self.device.quota.used()
     }
 
-    /// The NIC's own address.
+    /// Returns the station address of the NIC.
     #[must_use]
     pub fn address(&self) -> [u8; 6] {
         self.address
     }
 
-    /// The NIC, which another thread can set.
+    /// Returns a handle for changes to the NIC, for another thread.
     #[must_use]
     pub fn nic(&self) -> Nic {
         Nic { device: Arc::clone(&self.device) }
     }
 }
 
-/// What can be set of a running port's NIC. Its guest can keep each of these waiting.
+/// Changes the NIC of a running port. The guest can make each method block.
 #[derive(Clone)]
 pub struct Nic {
     device: Arc<Device>,
 }
 
 impl Nic {
-    /// Changes the longest time until the guest is told that frames were sent.
+    /// Sets the longest time before the guest gets an interrupt for sent frames.
     pub fn set_completion_delay(&self, within: Duration) {
         self.device.set_completion_delay(within);
     }
 
-    /// Plugs the cable in, or out. The guest is told.
+    /// Plugs the cable in or out. The guest gets an interrupt.
     pub fn set_link(&self, on: bool) {
         self.device.set_cable(on);
     }
 }
 
-/// Makes a port. Its front end may come and go from now on; `observer` is told.
+/// Opens a port. From now on front ends may connect and disconnect; `observer` is told of each event.
 ///
 /// # Errors
-/// The socket cannot be had, or the kernel has no descriptors, memory or threads left.
+/// The socket cannot be opened, or the kernel has no descriptors, memory or threads left.
 pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Sides, E1000)> {
     let device = Arc::new(Device::new(settings, Arc::clone(&observer))?);
     let sides = Sides {

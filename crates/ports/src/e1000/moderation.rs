@@ -18,68 +18,70 @@
 //! wait for the interrupt. Received frames are never held back by this delay. `docs/decisions/e1000-sent-frames.md` has the
 //! measurements.
 
-/// Units of ITR and EITR in nanoseconds.
+/// Unit of ITR and EITR in nanoseconds.
 const THROTTLE_UNIT: u64 = 256;
-/// Units of the delay registers in nanoseconds.
+/// Unit of the delay registers in nanoseconds.
 const DELAY_UNIT: u64 = 1024;
-/// Bytes that are sent without a word. A Linux socket has room for 86 frames of 1,514 bytes (212,992 bytes, each counted as 2,304),
-/// and so never waits for the time to end.
+/// Sent bytes that end the delay of a completion interrupt. A Linux socket may have 86 frames of 1,514 bytes in flight
+/// (212,992 bytes, each frame counted as 2,304). This limit is lower, so such a socket never waits until the delay's
+/// time is over.
 const ENOUGH_BYTES: u64 = 128 << 10;
 
-/// Descriptors of a ring that a driver may not use. Linux's stop their queue when they have fewer than a frame may take: 24, or up to
-/// 52 in kernels with the most fragments a frame.
+/// Descriptors of a ring that a driver may leave unused. Linux drivers stop their queue when fewer descriptors are left
+/// than a frame may take: 24, or up to 52 in kernels with the highest limit of fragments in a frame.
 const UNUSED: u32 = 56;
 
-/// A guest that has sent nothing for so long, in nanoseconds, when it is told, may have waited for that.
+/// If the guest has sent nothing for this time, in nanoseconds, when the completion interrupt is raised, it may have
+/// waited for that interrupt.
 const SILENCE: u64 = 300_000;
-/// One that did so again needs no longer silence than this.
+/// If the guest waited again, a silence of this time, in nanoseconds, is enough.
 const PAUSE: u64 = 50_000;
 
-/// The interval that ITR or an EITR asks for, in nanoseconds.
+/// Converts a value of ITR or EITR to the interval in nanoseconds.
 pub(super) fn throttle_interval(register: u32) -> u64 {
     u64::from(register & 0xffff) * THROTTLE_UNIT
 }
 
-/// The newer way: a least interval between two interrupts, whatever they are for (ITR, EITR).
+/// Interrupt throttling: a least interval between two interrupts of any cause (ITR, EITR).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Throttle {
     last: Option<u64>,
 }
 
 impl Throttle {
-    /// When the next interrupt may be raised, if not now.
+    /// Returns when the next interrupt may be raised, or `None` if now.
     pub(super) fn held_until(&self, now: u64, interval: u64) -> Option<u64> {
         let open = self.last?.saturating_add(interval);
         (now < open && interval > 0).then_some(open)
     }
 
-    /// One was raised, at the latest now.
+    /// Notes that an interrupt was raised, at `now` at the latest.
     pub(super) fn raised(&mut self, now: u64) {
         self.last = Some(now);
     }
 }
 
-/// The older way: an interrupt waits until nothing has happened for a while (RDTR, TIDV), but no longer than a fixed time
-/// after the first event (RADV, TADV).
+/// Interrupt delay timers: an interrupt waits until there was no event for some time (RDTR, TIDV), but no longer than a
+/// fixed time after the first event (RADV, TADV).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Delay {
     packet: Option<u64>,
     absolute: Option<u64>,
 }
 
-/// What came of an event that may be delayed.
+/// The result of an event that may be delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delayed {
-    /// It is a cause at once.
+    /// The event is a cause at once.
     No,
-    /// It will be one later.
+    /// The event will become a cause later.
     Yes,
 }
 
 impl Delay {
-    /// Something happened. `packet` and `absolute` are what the two registers say; nothing is delayed while the first is 0, and
-    /// there is no limit while the second is 0. Registers that the guest has mapped may still show the flush bit of a write
-    /// that nobody saw: it means nothing then.
+    /// Notes an event. `packet` and `absolute` are the values of the two registers. While `packet` is 0, nothing is
+    /// delayed; while `absolute` is 0, the delay has no limit. Registers that the guest has mapped may still show the
+    /// flush bit of a write that the device did not see: the bit is ignored.
     pub(super) fn event(&mut self, now: u64, packet: u32, absolute: u32) -> Delayed {
         let after = |register: u32| now.saturating_add(u64::from(register & 0xffff) * DELAY_UNIT);
         if packet & 0xffff == 0 {
@@ -93,12 +95,12 @@ impl Delay {
         Delayed::Yes
     }
 
-    /// When what is delayed becomes a cause.
+    /// Returns when the delayed events become a cause.
     pub(super) fn due(&self) -> Option<u64> {
         [self.packet, self.absolute].into_iter().flatten().min()
     }
 
-    /// Ends both timers if one has run out; true then. The one that has not is not to raise a second interrupt.
+    /// Stops both timers if one has expired, and returns true then. The other timer must not raise a second interrupt.
     pub(super) fn expire(&mut self, now: u64) -> bool {
         let expired = self.due().is_some_and(|due| due <= now);
         if expired {
@@ -107,48 +109,52 @@ impl Delay {
         expired
     }
 
-    /// Whether something is delayed.
+    /// Returns true while events are delayed.
     pub(super) fn is_running(&self) -> bool {
         self.packet.is_some()
     }
 
-    /// What was delayed has become a cause, or never will.
+    /// Stops both timers: the delayed events have become a cause, or never will.
     pub(super) fn stop(&mut self) {
         *self = Delay::default();
     }
 }
 
-/// The device's own way for frames that were sent. Nobody waits for that news but a ring that gets full and senders whose bytes are
-/// counted until then, so it waits until there is enough of it, or for a time; a shorter one after the last frame where the guest has
-/// been found waiting, as drivers that combine tail writes do.
+/// Coalescing of completions: the device's own delay of the interrupt for sent frames. A guest waits for this interrupt
+/// only when its ring is nearly full, or when a sender has reached its limit of bytes in flight. So the interrupt waits
+/// until enough descriptors or bytes are complete, or for a limited time. If the guest was found waiting, as drivers
+/// that combine tail writes do, the delay also ends a short time after the last frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Patience {
-    /// Longest wait, in nanoseconds; 0: none.
+    /// Longest delay in nanoseconds; 0: no delay.
     within: u64,
-    /// When there was the first of what waits, and the last.
+    /// Times of the first and the last event that is delayed.
     since: Option<[u64; 2]>,
-    /// After so long a silence the guest is told, as it was found waiting; 0 if it was not.
+    /// If the guest was found waiting, the time in nanoseconds after the last frame at which the delay ends; otherwise
+    /// 0.
     silence: u64,
-    /// It was told, and has not looked yet. Who sends meanwhile does not wait for it.
+    /// True after an interrupt, until the guest reads its cause. A guest that sends meanwhile does not wait for the
+    /// interrupt.
     unseen: bool,
-    /// There was enough, or the time is over.
+    /// True if enough is complete or the time is over: further events are not delayed.
     over: bool,
     descriptors: u32,
     bytes: u64,
 }
 
-/// How many of a ring's descriptors are sent without a word: all but what keeps the guest from waiting for them.
+/// Returns how many completed descriptors of a ring end the delay: as many as possible without making the guest wait
+/// for descriptors.
 fn enough(ring: u32) -> u32 {
     (ring / 2).max(ring.saturating_sub(UNUSED))
 }
 
 impl Patience {
-    /// Has it wait so long at most, in nanoseconds.
+    /// Sets the longest delay in nanoseconds.
     pub(super) fn set_within(&mut self, within: u64) {
         self.within = within;
     }
 
-    /// Descriptors of a ring of `ring` went back, with so many bytes sent.
+    /// Notes that `descriptors` descriptors, with `bytes` sent bytes, of a ring of `ring` descriptors are complete.
     pub(super) fn event(&mut self, now: impl FnOnce() -> u64, descriptors: u32, bytes: u64, ring: u32) -> Delayed {
         if self.within == 0 {
             return Delayed::No;
@@ -160,7 +166,7 @@ impl Patience {
         self.bytes = self.bytes.saturating_add(bytes);
         let enough = self.descriptors >= enough(ring) || self.bytes >= ENOUGH_BYTES;
         if self.over || enough {
-            // One that combines tail writes sends as much at once, and waits then.
+            // A guest that combines tail writes sends this much in a shorter time, and then waits. This guest does not.
             if enough && self.since.is_some_and(|[first, _]| now().saturating_sub(first) >= PAUSE) {
                 self.silence = 0;
             }
@@ -172,14 +178,14 @@ impl Patience {
         Delayed::Yes
     }
 
-    /// When the wait ends.
+    /// Returns when the delay ends.
     pub(super) fn due(&self) -> Option<u64> {
         let [first, last] = self.since?;
         let end = first.saturating_add(self.within);
         Some(if self.silence > 0 { end.min(last.saturating_add(self.silence)) } else { end })
     }
 
-    /// Ends the wait if it has been long enough; true then.
+    /// Ends the delay if its time has come, and returns true then.
     pub(super) fn expire(&mut self, now: u64) -> bool {
         let Some([_, last]) = self.since.filter(|_| self.due().is_some_and(|due| due <= now)) else { return false };
         (self.since, self.over, self.unseen) = (None, true, true);
@@ -192,17 +198,17 @@ impl Patience {
         true
     }
 
-    /// Whether something waits.
+    /// Returns true while completions are delayed.
     pub(super) fn is_running(&self) -> bool {
         self.since.is_some()
     }
 
-    /// The guest looks at what it was told.
+    /// Notes that the guest has read the cause.
     pub(super) fn seen(&mut self) {
         self.unseen = false;
     }
 
-    /// What waited has become a cause, or never will.
+    /// Ends the delay: the completions have become a cause, or never will.
     pub(super) fn stop(&mut self) {
         let Patience { within, silence, unseen, .. } = *self;
         *self = Patience { within, silence, unseen, ..Patience::default() };
@@ -238,8 +244,8 @@ mod tests {
     }
 
     proptest! {
-        /// Events at any distances: each becomes a cause not before its packet timer allows or the limit says so, and never
-        /// later than both.
+        /// Events at any intervals: none becomes a cause before its packet timer or the limit allows it, and none later
+        /// than both.
         #[test]
         fn every_event_becomes_a_cause_in_time(
             packet in 1u32..200, absolute in 0u32..400, gaps in prop::collection::vec(0u64..300_000, 1..50)

@@ -11,7 +11,7 @@ use super::offsets::*;
 use crate::front_end::testing::{count, new_eventfd};
 use crate::vfio_user::{CONFIG_REGION, Function as _, Mode};
 
-/// Gives the NIC a second ring with `frames` frames in it.
+/// Gives the NIC a second ring with `frames` frames in it. Returns its address.
 fn second(nic: &Nic, frames: u32) -> u64 {
     let ring = nic.guest.alloc(DESCRIPTORS as usize * 16, 128);
     nic.put(ring, frames);
@@ -23,7 +23,7 @@ fn second(nic: &Nic, frames: u32) -> u64 {
     ring
 }
 
-/// Whether a descriptor was given back.
+/// Returns true if a descriptor was completed.
 fn is_done(nic: &Nic, ring: u64, place: u32) -> bool {
     nic.guest.read(ring + u64::from(place) * 16 + 12, 1)[0] & 1 != 0
 }
@@ -35,7 +35,7 @@ fn both_transmit_rings_are_served_and_tell_of_it_apart() {
     let calls: Vec<_> = (0..5).map(|_| new_eventfd()).collect();
     let duplicates = calls.iter().map(|call| Some(call.try_clone().expect("a descriptor")));
     nic.device.interrupts().set(Mode::MsiX, 5, 0, duplicates);
-    // The first ring's vector is 1, the second's 2.
+    // Vector 1 for the first ring, vector 2 for the second.
     nic.write(IVAR, 0x9 << 8 | 0xa << 12);
     nic.write(IMS, TXQ0 | TXQ1);
     nic.send(3);
@@ -82,11 +82,11 @@ fn a_second_ring_is_found_anew_and_ends_by_itself() {
         nic.up();
         second(&nic, 2);
         assert_eq!(nic.pass(), 2);
-        // Another ring, from its beginning.
+        // A new second ring, which starts at descriptor 0.
         second(&nic, 4);
         assert!(nic.input.pending());
         assert_eq!((nic.pass(), nic.read(TDH1)), (4, 4));
-        // A tail beyond the ring ends this one, and not the first.
+        // A tail beyond the ring stops this ring, but not the first.
         nic.write(TDT1, DESCRIPTORS + 1);
         assert_eq!(nic.pass(), 0);
         nic.send(1);
@@ -104,7 +104,7 @@ fn the_older_model_has_no_second_ring() {
     assert_eq!((nic.pass(), nic.read(TDT1), nic.told()), (0, 0, vec![]));
 }
 
-/// A flush bit that a guest left in a mapped register, where nobody saw it written.
+/// A flush bit that a guest left in a mapped register, where the device did not see the write.
 #[test]
 fn delays_hold_whatever_bit_a_mapped_register_has_besides() {
     let mut nic = Nic::with(Model::E1000e, true);

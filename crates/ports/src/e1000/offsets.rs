@@ -2,7 +2,7 @@
 //! Software Developer's Manual", chapter 13, below SDM; "82574 GbE Controller Family Datasheet", chapter 10, below DS).
 
 pub(super) const CTRL: u32 = 0x0000;
-/// The same as [`CTRL`].
+/// An alias of [`CTRL`].
 pub(super) const CTRL_DUP: u32 = 0x0004;
 pub(super) const STATUS: u32 = 0x0008;
 pub(super) const EECD: u32 = 0x0010;
@@ -22,7 +22,7 @@ pub(super) const IMC: u32 = 0x00d8;
 pub(super) const EIAC: u32 = 0x00dc;
 pub(super) const IAM: u32 = 0x00e0;
 pub(super) const IVAR: u32 = 0x00e4;
-/// One per message of MSI-X.
+/// The first of five registers, one for each MSI-X message.
 pub(super) const EITR: u32 = 0x00e8;
 pub(super) const RCTL: u32 = 0x0100;
 pub(super) const FCTTV: u32 = 0x0170;
@@ -51,12 +51,12 @@ pub(super) const RDT: u32 = 0x2818;
 pub(super) const RDTR: u32 = 0x2820;
 pub(super) const RXDCTL: u32 = 0x2828;
 pub(super) const RADV: u32 = 0x282c;
-/// The communication status block's address (FreeBSD, if_lem), the low word last.
+/// Address of the communication status block (FreeBSD, if_lem). The driver writes the low word last.
 pub(super) const CSBAL: u32 = 0x2830;
 pub(super) const CSBAH: u32 = 0x2834;
 pub(super) const RSRPD: u32 = 0x2c00;
 pub(super) const TXDMAC: u32 = 0x3000;
-/// From a register of the first ring to that of the second, which the 82574L has.
+/// Distance from a register of the first ring to that of the second ring (82574L).
 pub(super) const SECOND: u32 = 0x100;
 pub(super) const TDBAL: u32 = 0x3800;
 pub(super) const TDBAH: u32 = 0x3804;
@@ -73,14 +73,14 @@ pub(super) const TXDCTL: u32 = 0x3828;
 pub(super) const TADV: u32 = 0x382c;
 pub(super) const TSPMT: u32 = 0x3830;
 pub(super) const TARC: u32 = 0x3840;
-/// From here to [`STATISTICS_END`].
+/// Statistics registers, up to [`STATISTICS_END`].
 pub(super) const STATISTICS: u32 = 0x4000;
 pub(super) const STATISTICS_END: u32 = 0x4128;
 pub(super) const RXCSUM: u32 = 0x5000;
 pub(super) const RFCTL: u32 = 0x5008;
 pub(super) const MTA: u32 = 0x5200;
 pub(super) const MTA_END: u32 = 0x5400;
-/// Receive addresses: low and high words.
+/// Receive addresses: alternating low and high words.
 pub(super) const RA: u32 = 0x5400;
 pub(super) const RA_END: u32 = 0x5480;
 pub(super) const VFTA: u32 = 0x5600;
@@ -102,11 +102,11 @@ pub(super) const RETA: u32 = 0x5c00;
 pub(super) const RSSRK: u32 = 0x5c80;
 pub(super) const FFLT: u32 = 0x5f00;
 
-/// The ring registers: what a front end may map.
+/// The pages of the ring registers, which a front end may map.
 pub(super) const RING_PAGES: u32 = 0x2000;
 pub(super) const RING_PAGES_END: u32 = 0x4000;
 
-/// CTRL: the link is to come up.
+/// CTRL.SLU: set link up.
 pub(super) const CTRL_SLU: u32 = 1 << 6;
 pub(super) const CTRL_FD: u32 = 1;
 pub(super) const CTRL_GIO_DISABLE: u32 = 1 << 2;
@@ -119,60 +119,60 @@ pub(super) const STATUS_FD: u32 = 1;
 pub(super) const STATUS_LU: u32 = 1 << 1;
 pub(super) const STATUS_SPEED_1000: u32 = 2 << 6;
 pub(super) const STATUS_ASDV_1000: u32 = 2 << 8;
-/// 82574L: requests to memory are possible.
+/// STATUS, 82574L: the device may access memory.
 pub(super) const STATUS_GIO: u32 = 1 << 19;
 
-/// CTRL_EXT, 82574L: firing a message masks what IAM says.
+/// CTRL_EXT.EIAME, 82574L: sending an MSI-X message masks the causes in IAM.
 pub(super) const EXT_EIAME: u32 = 1 << 24;
-/// CTRL_EXT, 82574L: reading ICR masks what IAM says.
+/// CTRL_EXT.IAME, 82574L: reading ICR masks the causes in IAM.
 pub(super) const EXT_IAME: u32 = 1 << 27;
-/// CTRL_EXT: reload of the EEPROM, clears itself.
+/// CTRL_EXT.EE_RST: reload the EEPROM. The bit clears itself.
 pub(super) const EXT_EE_RST: u32 = 1 << 13;
 
 pub(super) const RCTL_EN: u32 = 1 << 1;
 pub(super) const RCTL_LPE: u32 = 1 << 5;
-/// Loopback: both bits for the transceiver, the lower for the MAC.
+/// RCTL.LBM, loopback: both bits for loopback in the transceiver, the lower bit for loopback in the MAC.
 pub(super) const RCTL_LBM: u32 = 3 << 6;
-/// What receive descriptors look like, and the value for packet split (82574L).
+/// RCTL.DTYP, type of the receive descriptors, and its value for packet split (82574L).
 pub(super) const RCTL_DTYP: u32 = 3 << 10;
 pub(super) const RCTL_SPLIT: u32 = 1 << 10;
 pub(super) const RCTL_BSEX: u32 = 1 << 25;
 pub(super) const RCTL_SECRC: u32 = 1 << 26;
 
-/// Receive descriptors are extended ones (82574L).
+/// RFCTL.EXSTEN: extended receive descriptors (82574L).
 pub(super) const RFCTL_EXSTEN: u32 = 1 << 15;
-/// IPv4 header checksums are looked at; those of TCP and UDP.
+/// RXCSUM: check IPv4 header checksums; check TCP and UDP checksums.
 pub(super) const RXCSUM_IPOFLD: u32 = 1 << 8;
 pub(super) const RXCSUM_TUOFLD: u32 = 1 << 9;
 
 pub(super) const TCTL_EN: u32 = 1 << 1;
 pub(super) const TCTL_PSP: u32 = 1 << 3;
 
-/// RDTR and TIDV: what is delayed is delayed no longer.
+/// RDTR.FPD and TIDV.FPD: end the delay at once.
 pub(super) const FLUSH: u32 = 1 << 31;
-/// RAH: the entry is valid.
+/// RAH.AV: the entry is valid.
 pub(super) const RAH_AV: u32 = 1 << 31;
 
-/// Interrupt causes (ICR, ICS, IMS, IMC): a descriptor with report status was written back.
+/// Interrupt causes (ICR, ICS, IMS, IMC). Transmit descriptor written back: the descriptor had "report status" set.
 pub(super) const TXDW: u32 = 1;
-/// The transmit ring became empty.
+/// Transmit queue empty.
 pub(super) const TXQE: u32 = 1 << 1;
-/// The link came or went.
+/// Link status change.
 pub(super) const LSC: u32 = 1 << 2;
-/// Few receive descriptors are left.
+/// Receive descriptors at their minimum threshold.
 pub(super) const RXDMT0: u32 = 1 << 4;
-/// There was no descriptor for a frame.
+/// Receive overrun: there was no descriptor for a frame.
 pub(super) const RXO: u32 = 1 << 6;
-/// Frames were received.
+/// Receive timer: frames were received.
 pub(super) const RXT0: u32 = 1 << 7;
-/// An access to the PHY is done.
+/// MDI/O access complete: an access to the PHY is done.
 pub(super) const MDAC: u32 = 1 << 9;
-/// 82574L with MSI-X: for receive queue 0.
+/// Causes of the queues, 82574L with MSI-X.
 pub(super) const RXQ0: u32 = 1 << 20;
 pub(super) const RXQ1: u32 = 1 << 21;
 pub(super) const TXQ0: u32 = 1 << 22;
 pub(super) const TXQ1: u32 = 1 << 23;
-/// 82574L: one of the causes that belong to no queue.
+/// Other causes, 82574L: one of the causes that belong to no queue.
 pub(super) const OTHER: u32 = 1 << 24;
-/// 82574L: some cause that is there is not masked.
+/// Interrupt asserted, 82574L: an unmasked cause is pending.
 pub(super) const ASSERTED: u32 = 1 << 31;

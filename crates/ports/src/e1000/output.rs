@@ -66,17 +66,18 @@ impl Output for E1000Output {
     }
 }
 
-/// What a poller left in the packet buffer.
+/// What remains in the packet buffer after a poller has drained it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
-    /// Nothing, or what waits for a message of the guest's.
+    /// No frames, or frames for which the guest will give descriptors by a message.
     Told,
-    /// Frames, and nobody says when there are descriptors.
+    /// Frames for which the guest gives descriptors without a message.
     Unseen,
 }
 
 impl Device {
-    /// Gives frames to the guest, and notes what that causes. Frames without descriptors wait for them, and those after them.
+    /// Delivers frames to the guest, and notes the causes of interrupts. From the first frame without descriptors on,
+    /// frames wait in the packet buffer.
     #[inline]
     fn receive<'b, 'm: 'b>(
         &self,
@@ -113,7 +114,8 @@ impl Device {
         now
     }
 
-    /// After frames were given, of those that waited and of others: notes what that causes.
+    /// Notes the causes of interrupts after a delivery. `earlier` counts the frames that came from the packet buffer,
+    /// `now` the others.
     #[inline]
     fn finish(&self, side: &mut OutputSide, result: Result<(), RingFault>, earlier: &Received, now: &Received) {
         if let Ring::On(receive) = &side.ring {
@@ -144,7 +146,7 @@ impl Device {
         interrupting.causes.received(news, self.page.get(RDTR), self.page.get(RADV), ringway_engine::nanoseconds);
     }
 
-    /// After frames that waited may have been forgotten: has the poller count them.
+    /// Has a poller count frames that were lost from the packet buffer.
     pub(super) fn tell_of_losses(&self, side: MutexGuard<'_, OutputSide>) {
         let any = side.lost > 0;
         drop(side);
@@ -153,22 +155,22 @@ impl Device {
         }
     }
 
-    /// Whether frames wait for descriptors.
+    /// Returns true if frames wait for descriptors.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// The guest gave descriptors. If frames wait for these, a poller sees to it.
+    /// Called when the guest has given descriptors. If frames wait for descriptors, has a poller deliver them.
     pub(super) fn has_descriptors(&self) {
-        // The tail was published; who makes frames wait looks at it afterwards (`Device::drain`).
+        // The tail was published before. A thread that makes frames wait checks the tail afterwards (`Device::drain`).
         fence(Ordering::SeqCst);
         if self.is_waiting() {
             self.tell_news();
         }
     }
 
-    /// Gives the guest the frames that wait, as far as there are descriptors.
+    /// Delivers the waiting frames while there are descriptors.
     #[cold]
     pub(super) fn drain(&self) -> Left {
         let mut side = self.output.lock();
@@ -178,7 +180,8 @@ impl Device {
         let OutputSide { ring, memory, settings, buffer, looped, .. } = &mut *side;
         if let (Ring::On(receive), Ok(())) = (&mut *ring, result) {
             let mut give = || give_held(receive, buffer, &memory.writable, settings, tail, &mut received);
-            // Others chose these frames, unless the guest sends to itself.
+            // Other ports' clients chose these frames, unless the guest loops back its own. A panic here is blamed
+            // accordingly.
             result = if *looped { give() } else { giving(give) };
         }
         self.finish(&mut side, result, &received, &Received::default());
@@ -188,7 +191,7 @@ impl Device {
         left
     }
 
-    /// Frames that the guest sends to itself. Those that would have to be cut into segments are lost.
+    /// Delivers frames to the guest that sent them (loopback). Frames that would have to be segmented are dropped.
     pub(super) fn give_back(&self, batch: &Batch<'_>) {
         let accepted = |frame: &Frame<'_, '_>| frame.offload().is_none_or(|offload| Receive::ACCEPTS.covers(offload));
         let mut side = self.output.lock();
@@ -200,7 +203,7 @@ impl Device {
     }
 }
 
-/// Gives the driver frames that waited.
+/// Delivers frames from the packet buffer.
 #[cold]
 fn give_held(
     receive: &mut Receive,
@@ -224,7 +227,7 @@ fn give_held(
     result
 }
 
-/// Keeps a frame, if the guest wants it, until there are descriptors.
+/// Keeps a frame in the packet buffer until there are descriptors, if it passes the guest's filters.
 #[cold]
 fn hold(buffer: &mut PacketBuffer, frame: &Frame<'_, '_>, settings: &ReceiveSettings, received: &mut Received) {
     if !received.judge(frame, settings) {

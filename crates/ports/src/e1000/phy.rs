@@ -2,15 +2,15 @@
 
 use super::Model;
 
-/// MDIC: operation, and what comes of it.
+/// MDIC: operation and result.
 const WRITE: u32 = 1 << 26;
 const READ: u32 = 2 << 26;
 const OPERATION: u32 = 3 << 26;
 const READY: u32 = 1 << 28;
-/// MDIC: an interrupt is wanted.
+/// MDIC: interrupt when done.
 pub(super) const INTERRUPT: u32 = 1 << 29;
 const ERROR: u32 = 1 << 30;
-/// Where it answers.
+/// The address at which the PHY answers.
 const ADDRESS: u32 = 1;
 
 const CONTROL: u16 = 0;
@@ -19,10 +19,10 @@ const PARTNER: u16 = 5;
 const EXPANSION: u16 = 6;
 const GIGABIT_STATUS: u16 = 10;
 const EXTENDED: u16 = 15;
-/// Marvell: what the link is like now.
+/// Marvell's status register: the present state of the link.
 const SPECIFIC_STATUS: u16 = 17;
 const INTERRUPT_STATUS: u16 = 19;
-/// Of the PHY in the 82574L: which page registers 16 and above are of.
+/// PHY of the 82574L: the page for registers 16 and above.
 const PAGE: u16 = 22;
 
 const RESET: u16 = 1 << 15;
@@ -33,7 +33,7 @@ const RESTART: u16 = 1 << 9;
 const LINK: u16 = 1 << 2;
 const NEGOTIATED: u16 = 1 << 5;
 
-/// Pages that keep what is written to them: those that drivers use. Other pages read as zeroes.
+/// Pages that store what is written to them: those that drivers use. Other pages read as zeroes.
 const PAGES: [u16; 6] = [0, 2, 3, 769, 776, 800];
 const REGISTERS: usize = 32;
 
@@ -45,22 +45,22 @@ pub(super) struct Phy {
     page: u16,
     registers: [[u16; REGISTERS]; PAGES.len()],
     cable: bool,
-    /// The link was down since the status was read.
+    /// True if the link was down since the status was last read.
     was_down: bool,
 }
 
-/// What came of an access.
+/// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Accessed {
-    /// What MDIC says now.
+    /// The value of MDIC.
     pub(super) mdic: u32,
-    /// The link is not what it was, or was for a moment.
+    /// The state of the link changed, at least for a moment.
     pub(super) link_changed: bool,
 }
 
 impl Phy {
     pub(super) fn new(model: Model, cable: bool) -> Phy {
-        // M88E1011 and BM (revision 1), both Marvell's numbers.
+        // IDs of Marvell's M88E1011 and BM (revision 1).
         let id = match model {
             Model::E1000 => [0x0141, 0x0c20],
             Model::E1000e => [0x0141, 0x0cb1],
@@ -71,12 +71,13 @@ impl Phy {
         phy
     }
 
-    /// As after power on.
+    /// Restores the state after power-on.
     pub(super) fn reset(&mut self) {
         self.registers = [[0; REGISTERS]; PAGES.len()];
         self.page = 0;
         let first = &mut self.registers[0];
-        // Negotiates, full duplex, gigabit; all speeds and pause; gigabit, both duplexes; next pages; automatic crossover.
+        // Control: autonegotiation, full duplex, 1000 Mbit/s. Register 4: all speeds and pause. Register 7: next pages.
+        // Register 9: 1000 Mbit/s in both duplex modes. Register 16: automatic crossover.
         for (register, value) in
             [(CONTROL, 0x1140), (4, 0x0de1), (7, 0x2001), (9, 0x0f00), (16, 0x0068), (20, 0x0060), (24, 0x4100)]
         {
@@ -84,7 +85,7 @@ impl Phy {
         }
     }
 
-    /// Plugs the cable in, or out. True when the link is not what it was.
+    /// Plugs the cable in or out. Returns true if the state of the link changed.
     pub(super) fn set_cable(&mut self, on: bool) -> bool {
         let before = self.has_link();
         self.cable = on;
@@ -92,13 +93,13 @@ impl Phy {
         self.has_link() != before
     }
 
-    /// Whether there is a link; in loopback there is one without cable.
+    /// Returns true if there is a link. In loopback there is one without a cable.
     pub(super) fn has_link(&self) -> bool {
         let control = self.control();
         control & POWER_DOWN == 0 && (self.cable || control & LOOPBACK != 0)
     }
 
-    /// What is sent comes back.
+    /// Returns true if sent frames are looped back.
     pub(super) fn loops(&self) -> bool {
         self.control() & (LOOPBACK | POWER_DOWN) == LOOPBACK
     }
@@ -107,7 +108,7 @@ impl Phy {
         self.registers[0][usize::from(CONTROL)]
     }
 
-    /// Does what `value`, written to MDIC, says.
+    /// Executes the operation that `value`, written to MDIC, describes.
     pub(super) fn access(&mut self, value: u32) -> Accessed {
         let (before, register) = (self.has_link(), (value >> 16 & 0x1f) as u16);
         let mut restarted = false;
@@ -123,9 +124,9 @@ impl Phy {
         Accessed { mdic, link_changed: restarted || self.has_link() != before }
     }
 
-    /// Where a register is kept.
+    /// Returns where a register is stored.
     fn place(&mut self, register: u16) -> Option<&mut u16> {
-        // The first registers are the same on every page.
+        // Registers 0 to 15 are the same on every page.
         let everywhere = register < 16 || register == PAGE || !self.paged;
         let page = if everywhere { 0 } else { self.page };
         let page = PAGES.iter().position(|&known| known == page)?;
@@ -136,7 +137,8 @@ impl Phy {
         let (link, control) = (self.has_link(), self.control());
         match register {
             STATUS => {
-                // Everything up to 100 Mbit/s, extended status, negotiation; the link bit stays 0 until it was seen so.
+                // All speeds up to 100 Mbit/s, extended status, autonegotiation. After a loss of the link, the link bit
+                // reads as 0 once.
                 let seen = link && !std::mem::take(&mut self.was_down);
                 self.was_down = !link;
                 let up = if seen { LINK } else { 0 };
@@ -144,15 +146,15 @@ impl Phy {
                 0x7949 | up | negotiated
             }
             2 | 3 => self.id[usize::from(register - 2)],
-            // The partner can all that there is, but no pauses.
+            // The link partner supports all speeds, but no pause frames.
             PARTNER if link => 0x41e1,
             EXPANSION if link => 0x0003,
-            // Both receivers are well, the partner can gigabit.
+            // Both receivers are in order, and the link partner supports 1000 Mbit/s.
             GIGABIT_STATUS if link => 0x3c00,
             PARTNER | EXPANSION | GIGABIT_STATUS => 0,
             EXTENDED => 0x3000,
             SPECIFIC_STATUS if self.page == 0 || !self.paged => match link {
-                // 1000 Mbit/s, full duplex, resolved, up.
+                // 1000 Mbit/s, full duplex, resolved, link up.
                 true => 0xac00,
                 false => 0x8000,
             },
@@ -161,11 +163,11 @@ impl Phy {
         }
     }
 
-    /// True when the link was down for a moment.
+    /// Writes a register. Returns true if the link went down for a moment.
     fn write(&mut self, register: u16, value: u16) -> bool {
         if register == CONTROL {
             if value & RESET != 0 {
-                // Marvell's PHYs keep what the control register is given with a reset.
+                // Marvell's PHYs keep the value that is written to the control register together with the reset bit.
                 self.set_control(value & !(RESET | RESTART));
                 self.was_down = true;
                 return true;
@@ -263,7 +265,7 @@ mod tests {
         assert_eq!((read(&mut phy, 21), read(&mut phy, 2)), (6, 0x0141));
         write(&mut phy, PAGE, 0);
         assert_eq!(read(&mut phy, 21), 0);
-        // Drivers do not go back to the first page for these.
+        // Drivers access these without a switch back to page 0.
         write(&mut phy, PAGE, 776);
         write(&mut phy, CONTROL, 0x4140);
         assert!(phy.loops());

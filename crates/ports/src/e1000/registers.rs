@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 use super::Model;
 use super::offsets::*;
 
-/// Registers are below this, in bytes. Behind them there is memory of the adapter that only tests look into.
+/// End of the registers, in bytes. The memory of the adapter after them is accessed only by diagnostic tests.
 const END: u32 = 0x6000;
 
-/// Registers from `first` up to `end`, `step` bytes apart, that keep the bits of `mask`.
+/// Registers from `first` up to `end`, `step` bytes apart. Of a written value they keep the bits of `mask`.
 struct Rule {
     first: u32,
     end: u32,
@@ -25,7 +25,7 @@ const fn all(first: u32, end: u32) -> Rule {
     Rule { first, end, step: 4, mask: !0, reset: 0 }
 }
 
-/// Both models (SDM 13.4 to 13.6).
+/// Registers of both models (SDM 13.4 to 13.6).
 const COMMON: &[Rule] = &[
     one(CTRL, !(CTRL_RST | CTRL_PHY_RST), CTRL_FD | CTRL_SPEED_1000),
     one(CTRL_EXT, !EXT_EE_RST, 0),
@@ -76,7 +76,7 @@ const COMMON: &[Rule] = &[
     all(FFLT, FFLT + 0x20),
 ];
 
-/// Where the 82574L differs (DS 10.2).
+/// Registers in which the 82574L differs (DS 10.2).
 const E1000E: &[Rule] = &[
     one(RCTL, 0x7edf_bffe, 0),
     one(TCTL_EXT, !0, 0),
@@ -116,7 +116,7 @@ const E1000E: &[Rule] = &[
     all(RSSRK, RSSRK + 0x28),
 ];
 
-/// What the rules of a model come to, word by word.
+/// The rules of a model, resolved to a mask and a reset value for each word.
 #[derive(Debug)]
 struct Table {
     masks: Box<[u32]>,
@@ -143,7 +143,7 @@ impl Table {
     }
 }
 
-/// The words of the registers that are kept here; those of the ring pages are memory that a front end may map.
+/// The values of the registers outside the ring pages. The ring pages are memory that a front end may map.
 #[derive(Debug)]
 pub(super) struct Registers {
     words: Box<[u32]>,
@@ -156,12 +156,12 @@ impl Registers {
         Registers { words: table.resets.clone(), table }
     }
 
-    /// Which bits of a write are kept; none where no register is.
+    /// Returns the bits of a write that are kept: 0 where there is no register.
     pub(super) fn mask(&self, offset: u32) -> u32 {
         self.table.masks.get((offset / 4) as usize).copied().unwrap_or(0)
     }
 
-    /// What a reset leaves in the ring pages.
+    /// Returns the values of the ring pages after a reset.
     pub(super) fn ring_resets(&self) -> &[u32] {
         &self.table.resets[(RING_PAGES / 4) as usize..(RING_PAGES_END / 4) as usize]
     }
@@ -170,7 +170,7 @@ impl Registers {
         self.words.get((offset / 4) as usize).copied().unwrap_or(0)
     }
 
-    /// Keeps what can be kept.
+    /// Writes the bits that the register keeps.
     pub(super) fn set(&mut self, offset: u32, value: u32) {
         let mask = self.mask(offset);
         if let Some(word) = self.words.get_mut((offset / 4) as usize) {
@@ -178,7 +178,7 @@ impl Registers {
         }
     }
 
-    /// Software reset (CTRL.RST): everything but the address tables and how the packet buffer is divided, which guests do not
+    /// Software reset (CTRL.RST). Keeps the address tables and the division of the packet buffer, which guests do not
     /// expect to lose.
     pub(super) fn reset(&mut self) {
         let mut words = self.table.resets.clone();
@@ -189,7 +189,7 @@ impl Registers {
         self.words = words;
     }
 
-    /// The receive address of the station itself.
+    /// Sets receive address 0, the address of the station itself.
     pub(super) fn set_station(&mut self, mac: [u8; 6]) {
         let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u32::from(*byte));
         self.set(RA, word(&mac[..4]));
@@ -197,7 +197,7 @@ impl Registers {
     }
 }
 
-/// Where a register that the 82542 had elsewhere is now (SDM 13.3): drivers of it still find it in both places.
+/// Translates the offset that a register had on the 82542 to the present one (SDM 13.3). Drivers may use either.
 pub(super) fn canonical(offset: u32) -> u32 {
     match offset {
         CTRL_DUP => CTRL,
@@ -218,18 +218,18 @@ pub(super) fn canonical(offset: u32) -> u32 {
     }
 }
 
-/// Which part of a word an access is of.
+/// The part of a word that an access covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// The word's offset: a multiple of 4.
+    /// Offset of the word: a multiple of 4.
     pub(super) offset: u32,
-    /// The first byte in it.
+    /// Index of the first byte in the word.
     pub(super) from: usize,
-    /// Bytes.
+    /// Number of bytes.
     pub(super) len: usize,
 }
 
-/// The words that an access of any size and place touches.
+/// Iterates over the words that an access of any length at any offset covers.
 pub(super) fn parts(offset: u64, len: usize) -> impl Iterator<Item = Part> {
     let end = offset + len as u64;
     let mut at = offset;

@@ -15,24 +15,24 @@ use ringway_memory::SharedMemory;
 
 use super::offsets::{RING_PAGES, RING_PAGES_END};
 
-/// See the module's description.
+/// The pages of the ring registers: see the description of the module.
 #[derive(Debug)]
 pub(super) struct RingPage {
     memory: SharedMemory,
 }
 
 impl RingPage {
-    /// Zeroed memory from the first register on: what is before the ring pages is never touched.
+    /// Makes zeroed memory that begins at offset 0 of the registers. The part before the ring pages is never touched.
     pub(super) fn new() -> io::Result<RingPage> {
         Ok(RingPage { memory: SharedMemory::create("ringway-e1000", RING_PAGES_END as usize)? })
     }
 
-    /// The file, as a region's front end maps it.
+    /// Returns the file, which front ends map.
     pub(super) fn file(&self) -> io::Result<OwnedFd> {
         self.memory.file().try_clone_to_owned()
     }
 
-    /// Whether a register is in the pages.
+    /// Returns true if a register is in the ring pages.
     pub(super) fn has(offset: u32) -> bool {
         (RING_PAGES..RING_PAGES_END).contains(&offset)
     }
@@ -41,13 +41,13 @@ impl RingPage {
         self.memory.mapping().view(offset as usize, 4)?.words32()?.first()
     }
 
-    /// Reads a register. What its writer wrote before can be seen.
+    /// Reads a register, with acquire ordering: what its writer wrote before is visible afterwards.
     #[inline]
     pub(super) fn get(&self, offset: u32) -> u32 {
         self.word(offset).map_or(0, |word| u32::from_le(word.load(Ordering::Acquire)))
     }
 
-    /// Writes all registers.
+    /// Writes all registers of the ring pages.
     pub(super) fn set_all(&self, values: &[u32]) {
         let bytes = (RING_PAGES_END - RING_PAGES) as usize;
         let words = self.memory.mapping().view(RING_PAGES as usize, bytes).and_then(|view| view.words32());
@@ -56,7 +56,7 @@ impl RingPage {
         }
     }
 
-    /// Writes a register, after everything before.
+    /// Writes a register, with release ordering.
     #[inline]
     pub(super) fn set(&self, offset: u32, value: u32) {
         if let Some(word) = self.word(offset) {

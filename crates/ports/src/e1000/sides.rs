@@ -10,7 +10,7 @@ use super::rings::{
 };
 use crate::vfio_user::Dma;
 
-/// The bits of RDLEN and TDLEN.
+/// The bits of RDLEN and TDLEN that hold the length in bytes.
 const LENGTH: u32 = 0xf_ff80;
 
 /// A ring that registers turn on and off.
@@ -19,12 +19,13 @@ pub(super) enum Ring<R> {
     /// Off.
     #[default]
     Off,
-    /// On, and without descriptors so far: drivers may write the registers that say where it is after they turned it on, and
-    /// those that are mapped without a message. What they say when there is a descriptor holds.
+    /// On, but without descriptors so far. Drivers may write the registers with the ring's address after they have
+    /// turned the ring on, and mapped registers without a message. The values at the time of the first descriptor
+    /// apply.
     Enabled,
     /// In use.
     On(R),
-    /// The guest broke a rule. Nothing happens until the ring is turned on anew.
+    /// The guest broke a rule. The ring is idle until it is turned on again.
     Broken,
 }
 
@@ -34,49 +35,50 @@ impl<R> Ring<R> {
     }
 }
 
-/// Where the registers from `low` (RDBAL or TDBAL) on say that a ring is: guest physical address, 16-byte descriptors, head.
+/// Returns where the registers from `low` on (RDBAL or TDBAL) place a ring: guest physical address, number of 16-byte
+/// descriptors, and head.
 pub(super) fn place(page: &RingPage, low: u32) -> (u64, u32, u32) {
     let (high, length, head) = (low + (RDBAH - RDBAL), low + (RDLEN - RDBAL), low + (RDH - RDBAL));
     let base = u64::from(page.get(low) & !0xf) | u64::from(page.get(high)) << 32;
     (base, (page.get(length) & LENGTH) / 16, page.get(head) & 0xffff)
 }
 
-/// A ring does not start in memory of which a part was lost: it would be stopped again, and again cost the memory that is in the
-/// place of what it touches until then.
+/// Refuses to start a ring in memory of which a page was lost. The ring would stop again at once, and every page it
+/// touches until then would cost memory that replaces the lost page.
 #[cold]
 fn whole(memory: &Dma) -> Result<(), RingFault> {
     let lost = memory.readable.is_lost() || memory.writable.is_lost();
     if lost { Err(RingFault::MemoryLost) } else { Ok(()) }
 }
 
-/// Frames from the guest.
+/// State of the input: frames from the guest.
 pub(super) struct InputSide {
     pub(super) memory: Dma,
-    /// The ring whose turn it is; of the 82574L's two the other waits in `other`.
+    /// `ring` is the transmit ring whose turn it is. `other` is the second ring of an 82574L, which waits.
     pub(super) ring: Ring<Transmit>,
     pub(super) other: Ring<Transmit>,
-    /// Which of them `ring` is: where its registers are behind those of the first.
+    /// Tells which of the two `ring` is: the offset of its registers from those of the first ring.
     pub(super) queue: u32,
     pub(super) settings: TransmitSettings,
     pub(super) bounce: Bounce,
-    /// Frames can leave: there is a link, and the device may use memory.
+    /// True if frames can leave: there is a link, and the device may access memory.
     pub(super) link: bool,
-    /// They come back instead.
+    /// True if frames are looped back instead of sent.
     pub(super) looped: bool,
     pub(super) csb: Option<CsbPlace>,
-    /// Sent since the statistics registers were read.
+    /// Frames sent since the statistics registers were read.
     pub(super) sent: Traffic,
-    /// Frames cut into segments since then, and such that could not be.
+    /// Frames segmented since the statistics registers were read, and frames whose segmentation failed.
     pub(super) segmented: [u64; 2],
 }
 
 impl InputSide {
-    /// The ring with the registers `queue` behind those of the first.
+    /// Returns the ring whose registers are at offset `queue` from those of the first ring.
     pub(super) fn ring_at(&mut self, queue: u32) -> &mut Ring<Transmit> {
         if queue == self.queue { &mut self.ring } else { &mut self.other }
     }
 
-    /// Makes it the other ring's turn, if there may be frames.
+    /// Switches to the other ring if that may have frames.
     #[inline]
     pub(super) fn turn(&mut self, page: &RingPage) {
         if self.other_pending(page) {
@@ -85,25 +87,25 @@ impl InputSide {
         }
     }
 
-    /// Whether there may be frames in the ring whose turn it is not.
+    /// Returns true if the waiting ring may have frames.
     #[inline]
     fn other_pending(&self, page: &RingPage) -> bool {
         let queue = self.queue ^ SECOND;
         self.other.is_on() && self.link && is_pending(&self.other, page, queue, page.get(TDT + queue) & 0xffff)
     }
 
-    /// Whether either ring is.
+    /// Returns true if either ring is on.
     pub(super) fn is_on(&self) -> bool {
         self.ring.is_on() || self.other.is_on()
     }
 
-    /// Whether there may be frames in either.
+    /// Returns true if either ring may have frames.
     #[inline]
     pub(super) fn any_pending(&self, page: &RingPage) -> bool {
         self.pending(page, self.tail(page)) || self.other_pending(page)
     }
 
-    /// Starts the ring, if it is only enabled.
+    /// Starts the ring if it is enabled and not yet in use.
     #[inline]
     pub(super) fn start(&mut self, page: &RingPage) -> Result<(), RingFault> {
         if let Ring::Enabled = self.ring {
@@ -115,7 +117,7 @@ impl InputSide {
         Ok(())
     }
 
-    /// Whether there may be frames before `tail` of the ring whose turn it is.
+    /// Returns true if the current ring may have frames before `tail`.
     #[inline]
     pub(super) fn pending(&self, page: &RingPage, tail: u32) -> bool {
         self.link && is_pending(&self.ring, page, self.queue, tail)
@@ -131,34 +133,35 @@ fn is_pending(ring: &Ring<Transmit>, page: &RingPage, queue: u32, tail: u32) -> 
     }
 }
 
-/// Frames to the guest.
+/// State of the output: frames to the guest.
 pub(super) struct OutputSide {
     pub(super) memory: Dma,
     pub(super) ring: Ring<Receive>,
     pub(super) settings: ReceiveSettings,
-    /// What descriptors look like.
+    /// Layout of the receive descriptors.
     pub(super) format: Format,
-    /// Frames can come.
+    /// True if frames can arrive: there is a link, and the device may access memory.
     pub(super) link: bool,
-    /// Only its own do.
+    /// True if only the guest's own frames arrive (loopback).
     pub(super) looped: bool,
     pub(super) csb: Option<CsbPlace>,
-    /// Frames for which there are no descriptors yet.
+    /// The packet buffer: frames that wait for descriptors.
     pub(super) buffer: PacketBuffer,
-    /// Frames lost in the packet buffer that counted as delivered, and are in no counter of the port yet.
+    /// Frames that counted as delivered, were lost from the packet buffer, and are in no counter of the port yet.
     pub(super) lost: u64,
-    /// Received since the statistics registers were read.
+    /// Frames received since the statistics registers were read.
     pub(super) received: Received,
 }
 
 impl OutputSide {
-    /// Forgets the frames that wait. Those of the guest's own never counted as delivered.
+    /// Drops the waiting frames and counts them as lost, unless they are the guest's own: those never counted as
+    /// delivered.
     pub(super) fn forget(&mut self) {
         let forgotten = self.buffer.clear();
         self.lost += if self.looped { 0 } else { forgotten };
     }
 
-    /// Starts the ring, if it is only enabled and has descriptors.
+    /// Starts the ring if it is enabled, not yet in use, and has descriptors.
     #[inline]
     pub(super) fn start(&mut self, page: &RingPage, tail: u32) -> Result<(), RingFault> {
         if let Ring::Enabled = self.ring {

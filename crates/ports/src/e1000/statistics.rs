@@ -4,7 +4,7 @@ use super::offsets::{STATISTICS, STATISTICS_END};
 use super::rings::{Received, Traffic};
 
 const WORDS: usize = ((STATISTICS_END - STATISTICS) / 4) as usize;
-/// Bytes of a frame check sequence, which the registers count.
+/// Bytes of a frame check sequence. The octet counters include it.
 const FCS: u64 = 4;
 
 const MPC: u32 = 0x4010;
@@ -26,16 +26,16 @@ const MPTC: u32 = 0x40f0;
 const BPTC: u32 = 0x40f4;
 const TSCTC: u32 = 0x40f8;
 const TSCTFC: u32 = 0x40fc;
-/// Interrupts (82574L).
+/// Interrupts asserted (82574L).
 const IAC: u32 = 0x4100;
-/// The counters of 64 bits: the low word's place, the high one follows.
+/// Offsets of the low words of the 64-bit counters. The high word follows.
 const PAIRS: [u32; 4] = [GORC, GOTC, TOR, TOT];
 
-/// One counter of 64 bits.
+/// A 64-bit counter.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pair {
     value: u64,
-    /// What it was when its low word was read: the high word that is read next belongs to it.
+    /// The value at the last read of the low word. The next read of the high word belongs to it.
     seen: Option<u64>,
 }
 
@@ -45,7 +45,7 @@ impl Pair {
         self.value as u32
     }
 
-    /// Reading the high word clears the counter; what came since the low word was read stays.
+    /// Returns the high word and clears the counter. What was added since the low word was read remains.
     fn high(&mut self) -> u32 {
         let seen = self.seen.take().unwrap_or(self.value);
         self.value -= seen;
@@ -53,7 +53,7 @@ impl Pair {
     }
 }
 
-/// All of a function's.
+/// The statistics registers of a function.
 #[derive(Debug)]
 pub(super) struct Statistics {
     words: [u32; WORDS],
@@ -67,7 +67,7 @@ impl Default for Statistics {
 }
 
 impl Statistics {
-    /// Reads the register at `offset`, which is one of them, and clears it.
+    /// Reads and clears the register at `offset`, which is one of the statistics registers.
     pub(super) fn read(&mut self, offset: u32) -> u32 {
         for (place, pair) in PAIRS.into_iter().zip(&mut self.pairs) {
             match offset.wrapping_sub(place) {
@@ -79,7 +79,7 @@ impl Statistics {
         self.words.get_mut(index(offset)).map_or(0, std::mem::take)
     }
 
-    /// Frames that were sent.
+    /// Adds sent frames.
     pub(super) fn sent(&mut self, traffic: &Traffic) {
         let octets = octets(traffic);
         for (offset, count) in
@@ -92,7 +92,7 @@ impl Statistics {
         self.add_pair(TOT, octets);
     }
 
-    /// Frames that were received, or were not.
+    /// Adds received and lost frames.
     pub(super) fn received(&mut self, received: &Received) {
         let traffic = &received.traffic;
         let octets = octets(traffic);
@@ -112,13 +112,13 @@ impl Statistics {
         self.add_pair(TOR, octets);
     }
 
-    /// Frames that were cut into segments, and those that could not be.
+    /// Adds segmented frames, and frames whose segmentation failed.
     pub(super) fn segmented(&mut self, segmented: u64, failed: u64) {
         self.add(TSCTC, segmented);
         self.add(TSCTFC, failed);
     }
 
-    /// Interrupts that were raised.
+    /// Adds raised interrupts.
     pub(super) fn interrupts(&mut self, count: u64) {
         self.add(IAC, count);
     }
@@ -146,7 +146,7 @@ fn index(offset: u32) -> usize {
     (offset.wrapping_sub(STATISTICS) / 4) as usize
 }
 
-/// With frame check sequences.
+/// Returns the bytes of frames, with their frame check sequences.
 fn octets(traffic: &Traffic) -> u64 {
     traffic.bytes + FCS * traffic.frames
 }

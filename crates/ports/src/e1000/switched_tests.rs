@@ -19,12 +19,12 @@ use super::output::E1000Output;
 use crate::vfio_user::Function;
 
 const BATCH: usize = 64;
-/// Address of the neighbour with this number.
+/// Returns the address of a neighbour.
 const fn neighbour(number: u8) -> [u8; 6] {
     [2, 0, 0, 0, 1, number]
 }
 
-/// Sends frames of its own memory when it is told to.
+/// An input that sends frames of its own memory when a test asks for it.
 struct Source {
     frames: Vec<Vec<u8>>,
     due: usize,
@@ -61,7 +61,7 @@ impl Input for Source {
     fn disarm(&mut self) {}
 }
 
-/// Takes all frames of a neighbour's, and counts those.
+/// An output that counts the frames of one neighbour and takes all.
 struct Sink([u8; 6], Arc<AtomicU64>);
 
 impl Output for Sink {
@@ -82,11 +82,11 @@ impl Bell for Silent {
     }
 }
 
-/// A switch with two neighbours, ports 0 and 1, and NICs behind them.
+/// A switch with two neighbours at ports 0 and 1, and NICs at the ports after them.
 struct Lan {
     switch: Switch,
     neighbours: [Source; 2],
-    /// Frames that each has of the other.
+    /// For each neighbour, the number of frames received from the other.
     came: [Arc<AtomicU64>; 2],
     work: Workspace,
     now: u64,
@@ -117,7 +117,7 @@ impl Lan {
         self.switch.member(port).expect("a port").port.counters().read()
     }
 
-    /// A pass of a port. What came of frames later is counted by a further one, as pollers see to it.
+    /// Runs a pass of a port. Frames that are delivered or lost later are counted in a further pass, as with pollers.
     fn pass(&mut self, port: u16, input: &mut dyn Input) -> u64 {
         self.now += 1_000;
         let now = Time { nanoseconds: self.now, ..Time::at_second(1) };
@@ -126,7 +126,7 @@ impl Lan {
         passed.frames
     }
 
-    /// Each neighbour has so many frames for the other, and a pass.
+    /// Each neighbour sends `frames` frames to the other, in one pass.
     fn round(&mut self, frames: usize) {
         for port in 0..2 {
             let mut source = std::mem::replace(&mut self.neighbours[port], Source { frames: Vec::new(), due: 0 });
@@ -141,7 +141,7 @@ impl Lan {
     }
 }
 
-/// Fills the ring of a NIC that is port 2, and has `held` frames of `len` bytes wait behind it.
+/// Fills the receive ring of a NIC at port 2, and sends it `held` further frames of `len` bytes, which wait.
 fn fill(lan: &mut Lan, nic: &Nic, held: u64, len: usize) {
     let mut source = Source::new(neighbour(0), [0xff; 6], len);
     let goal = u64::from(DESCRIPTORS) - 1 + held;
@@ -156,21 +156,21 @@ thread_local! {
     static TRAP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Panics where frames that waited are given to the guest, if a test wants that.
+/// Panics while waiting frames are delivered to the guest, if a test has asked for it.
 pub(super) fn trap_of_held_frames() {
     if TRAP.take() {
         panic!("injected");
     }
 }
 
-/// Whether the port's client alone was blamed for the panic of this step, which is to cost port 2 its place: of a pass, or of
-/// calls that were due.
+/// Runs a step, a pass or the calls that are due, in which port 2 panics and is retired. Returns true if only the
+/// port's own client was blamed for the panic.
 fn is_own_doing(lan: &mut Lan, is_pass: bool, step: impl FnOnce(&mut Lan)) -> bool {
     TRAP.set(true);
     let place = contain(|| step(lan)).expect_err("a panic");
     assert!(!TRAP.get());
     let nic = lan.switch.member(2).expect("a port");
-    // As a poller does.
+    // As a poller does after a panic.
     let is_blamed = if is_pass { lan.work.blame(&lan.switch, nic, place) } else { lan.work.calls.blame(place) };
     assert!(is_blamed);
     let Some(PortFault::InternalError(defect)) = nic.port.fault() else { panic!("{:?}", nic.port.fault()) };
@@ -180,7 +180,8 @@ fn is_own_doing(lan: &mut Lan, is_pass: bool, step: impl FnOnce(&mut Lan)) -> bo
 
 #[test]
 fn a_guest_is_not_blamed_for_frames_that_others_left_in_its_packet_buffer() {
-    // It gave descriptors: its poller sees news, with frames of its own or without; or a call is due that looks for them.
+    // The driver has given descriptors. Its poller is told, with frames of the guest to send or without; or a scheduled
+    // call looks for descriptors.
     for sends in [0, 1] {
         let mut nics = [Nic::new(Model::E1000)];
         nics[0].up();
@@ -200,7 +201,7 @@ fn a_guest_is_not_blamed_for_frames_that_others_left_in_its_packet_buffer() {
     nics[0].up();
     let mut lan = Lan::of(&nics);
     fill(&mut lan, &nics[0], 20, 64);
-    // The driver has given none yet: a poller is to look again.
+    // The driver has given no descriptor yet: a poller has to check again.
     nics[0].device.set_news();
     lan.pass(2, &mut nics[0].input);
     assert!(lan.work.calls.due().is_some());
@@ -252,7 +253,7 @@ fn frames_that_are_lost_in_the_packet_buffer_are_counted_by_name() {
         nics[0].up();
         let mut lan = Lan::of(&nics);
         fill(&mut lan, &nics[0], 20, len);
-        // The driver takes some, so that there is room for those that wait.
+        // The driver takes some frames, so that there is room for those that wait.
         nics[0].write(RDT, DESCRIPTORS - 1);
         let (before, lost) = (lan.counters(2), |lan: &Lan| lan.counters(2).dropped(DropReason::BufferLost));
         assert_eq!((before.out_frames, lost(&lan)), (147, 0), "{what}");
@@ -280,7 +281,7 @@ fn a_frame_that_waits_and_is_more_than_all_descriptors_hold_is_counted_and_holds
     nics[0].write(RDT, SHORT_RING - 1);
     nics[0].write(RCTL, again | buffers_of_256 | long_frames);
     let mut lan = Lan::of(&nics);
-    // Seven fill the ring. Behind them waits one of eight buffers, and two that are short.
+    // Seven frames fill the ring. Behind them wait one frame that takes eight buffers and two short ones.
     for (frames, len) in [(7, 64), (1, 8 * 256), (2, 64)] {
         let mut source = Source::new(neighbour(0), [0xff; 6], len);
         source.due = frames;
@@ -320,16 +321,16 @@ fn frames_that_a_guest_sent_itself_are_not_counted_when_they_are_lost() {
     assert_eq!((counters.out_frames, counters.dropped(DropReason::BufferLost)), (0, 0));
 }
 
-/// What a hostile guest does again and again, in this round.
+/// What a hostile guest does in each round.
 type Attack = fn(&Nic, u32);
 
-/// A descriptor of the transmit ring.
+/// Writes a descriptor of the transmit ring.
 fn descriptor(nic: &Nic, place: u32, words: [u64; 2]) {
     let bytes = words.map(u64::to_le_bytes).concat();
     nic.guest.write(nic.transmit + u64::from(place % DESCRIPTORS) * 16, &bytes);
 }
 
-/// Command bits of a descriptor's second word: end of packet, frame check sequence, report status.
+/// Command bits in a descriptor's second word: end of packet, frame check sequence, report status.
 const EOP: u64 = 1 << 24;
 const IFCS: u64 = 1 << 25;
 const RS: u64 = 1 << 27;
@@ -337,7 +338,7 @@ const CONTEXT: u64 = 1 << 29;
 const DATA: u64 = CONTEXT | 1 << 20;
 const TSE: u64 = 1 << 26;
 
-/// Fills the whole ring with the same.
+/// Fills the whole ring with equal descriptors.
 fn all(nic: &Nic, round: u32, words: [u64; 2]) {
     (0..DESCRIPTORS).for_each(|place| descriptor(nic, place, words));
     nic.write(TDT, (nic.read(TDH) + DESCRIPTORS - 1 - round % 2) % DESCRIPTORS);
@@ -391,7 +392,7 @@ const ATTACKS: [(&str, Attack); 9] = [
     }),
 ];
 
-/// A broken ring is used anew.
+/// Turns broken rings on again.
 fn restart(nic: &Nic) {
     for (control, on) in [(TCTL, TCTL_EN), (RCTL, RCTL_EN | 1 << 3 | 1 << 4)] {
         nic.write(control, 0);
@@ -399,14 +400,14 @@ fn restart(nic: &Nic) {
     }
 }
 
-/// Neighbours' frames that each got in 500 rounds of 48, while two guests do this in every round; and the most frames that a pass
-/// of theirs moved.
+/// Returns how many frames each neighbour received in 500 rounds of 48 frames, while two guests attack in every round,
+/// and the most frames that one pass of the guests moved.
 fn beside(attack: Option<Attack>) -> ([u64; 2], u64) {
     let mut nics = [Model::E1000, Model::E1000e].map(Nic::new);
     nics.iter().for_each(Nic::up);
     let mut lan = Lan::of(&nics);
     let mut most = 0;
-    // The switch has heard of both.
+    // The switch learns both addresses.
     lan.round(1);
     for round in 0..500 {
         for (nic, port) in nics.iter_mut().zip(2..) {

@@ -14,7 +14,7 @@ use crate::vfio_user::{CONFIG_REGION, Function};
 const MPC: u32 = 0x4010;
 const GPRC: u32 = 0x4074;
 const RNBC: u32 = 0x40a0;
-/// Frames of 64 bytes that a packet buffer holds.
+/// Frames of 64 bytes that fill a packet buffer.
 const HELD: u32 = RECEIVE_BUFFER as u32 / 64;
 
 fn frame(number: u32) -> Vec<u8> {
@@ -23,12 +23,12 @@ fn frame(number: u32) -> Vec<u8> {
     frame
 }
 
-/// Numbers the frames that come to a NIC.
+/// Numbers the frames that are sent to a NIC.
 struct Link<'n> {
     nic: &'n mut Nic,
     bell: E1000Bell,
     sent: u32,
-    /// Descriptors whose frames were looked at.
+    /// Descriptors whose frames the driver has taken.
     seen: u32,
 }
 
@@ -49,7 +49,7 @@ impl Link<'_> {
         self.sent += count;
     }
 
-    /// What the driver finds, and the descriptors it found it in, which are free again.
+    /// Takes the frames that the driver finds, whose descriptors are free again. Returns their numbers.
     fn take(&mut self) -> Vec<u32> {
         let mut came = Vec::new();
         while self.nic.received(self.seen % DESCRIPTORS).1 {
@@ -62,7 +62,7 @@ impl Link<'_> {
         came
     }
 
-    /// The tail that gives back all that was taken.
+    /// Returns the tail that gives back all descriptors whose frames were taken.
     fn tail(&self) -> u32 {
         (self.seen + DESCRIPTORS - 1) % DESCRIPTORS
     }
@@ -77,7 +77,7 @@ fn frames_without_descriptors_wait_and_are_not_overtaken() {
         let mut came = link.take();
         assert_eq!(came.len(), 127);
         link.nic.read(ICR);
-        // A poller sleeps, and is woken by the tail.
+        // The poller sleeps, and the write of the tail wakes it.
         link.nic.device.take_news();
         assert!(!link.nic.input.arm());
         link.nic.write(RDT, link.tail());
@@ -87,7 +87,7 @@ fn frames_without_descriptors_wait_and_are_not_overtaken() {
         came.extend(link.take());
         assert_eq!(came.len(), 254);
         assert_ne!(link.nic.read(ICR) & RXT0, 0, "the guest is told");
-        // Those that wait go before the one that comes now, though there are descriptors for it, too.
+        // Waiting frames are delivered before the new one, although there are descriptors for it, too.
         link.nic.write(RDT, link.tail());
         link.send(1);
         came.extend(link.take());
@@ -203,7 +203,7 @@ fn descriptors_that_are_given_without_a_message_are_looked_for_by_the_clock() {
     let Asked::Later { mut due, called: false } = link.bell.ring(News::Frames) else { panic!("it is looked for") };
     match link.bell.ring(News::Frames) {
         Asked::Unwanted => {}
-        // Held up until that time.
+        // The thread was delayed until that time.
         Asked::Later { due: next, called: false } if nanoseconds() >= due => due = next,
         other => panic!("it is listed: {other:?}"),
     }

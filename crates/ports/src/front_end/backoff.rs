@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
-/// Faults in a row after which a port begins to wait longer.
+/// Faults in a row before the waits of a listening port begin to grow.
 const PATIENT: u32 = 64;
-/// The longest wait.
+/// The longest wait of a listening port.
 const LONGEST: Duration = Duration::from_secs(5);
-/// A connection that has lasted so long ends the row.
+/// A connection that lasts longer than this resets the count of faults in a row.
 const LASTED: Duration = Duration::from_secs(10);
 
-/// The faults in a row of one port's front ends.
+/// Exponential backoff of one port: counts the faults in a row of its front ends.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     first: Duration,
@@ -20,17 +20,20 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Of a port that listens: waits `first` after a fault, and longer after many in a row.
+    /// Backoff of a listening port: waits `first` after each of the first [`PATIENT`] faults, then twice as long after
+    /// each further fault, up to [`LONGEST`].
     pub(crate) fn listening(first: Duration) -> Self {
         Self { first, patient: PATIENT, longest: LONGEST, in_a_row: 0 }
     }
 
-    /// Of a port that connects: waits `first` after a fault, twice as long after the next, up to `longest`.
+    /// Backoff of a connecting port: waits `first` after a fault and twice as long after each further fault, up to
+    /// `longest`.
     pub(crate) fn connecting(first: Duration, longest: Duration) -> Self {
         Self { first, patient: 1, longest, in_a_row: 0 }
     }
 
-    /// How long to wait after a fault, of a front end that was connected for so long.
+    /// Counts a fault that ended a connection which had lasted `lasted`. Returns how long to wait before the next
+    /// connection.
     pub(crate) fn after_fault(&mut self, lasted: Duration) -> Duration {
         if lasted > LASTED {
             self.in_a_row = 0;

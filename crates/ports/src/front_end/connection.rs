@@ -9,9 +9,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
 
-/// A connected stream socket. When it is dropped, the other side reads what was sent to it and then the end, whatever it has sent
-/// itself: a socket that is closed with bytes unread resets the connection instead (net/unix, `unix_release_sock`), and that is
-/// the end of a QEMU (11.1) with a vfio-user device: it sets its error twice and breaks an assertion (`vfio_user_recv_hdr`).
+/// A connected stream socket that is closed gracefully when it is dropped: the other side can read all bytes that were
+/// sent to it, and then the end of the stream. Closing a socket that has unread bytes would reset the connection
+/// instead (net/unix, `unix_release_sock`). A reset kills a QEMU (11.1) with a vfio-user device: it sets its error
+/// twice and fails an assertion (`vfio_user_recv_hdr`).
 #[derive(Debug)]
 pub(crate) struct Connection(OwnedFd);
 
@@ -37,7 +38,8 @@ impl AsFd for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // Nothing comes in behind this: what is there is no more than a socket's buffer. Fails if the other side has gone.
+        // After the shutdown no more bytes arrive, so at most one socket buffer is unread. The shutdown fails if the
+        // other side has closed its end.
         let _ = shutdown(&self.0, Shutdown::Both);
         let mut unread = [0; 4096];
         while matches!(recv(&self.0, &mut unread[..], RecvFlags::DONTWAIT), Ok((_, 1..))) {}

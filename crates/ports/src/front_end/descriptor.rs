@@ -4,11 +4,12 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Whether it is an eventfd: the name of such a file is the kernel's own, and that of a file in a file system begins
-/// with a slash or is a number in brackets behind another word (proc(5), "/proc/pid/fd/").
+/// Returns true if `file` is an eventfd, by the target of its link in `/proc/self/fd`. Only the kernel chooses the name
+/// of an eventfd. The name of a file in a file system begins with a slash, and that of other files is a word and a
+/// number in brackets (proc(5), "/proc/pid/fd/").
 ///
 /// # Errors
-/// There is no `/proc` to tell.
+/// `/proc` is not mounted or not accessible.
 pub(crate) fn is_eventfd(file: &OwnedFd) -> std::io::Result<bool> {
     let name = rustix::fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::with_capacity(64))?;
     Ok(name.as_bytes() == b"anon_inode:[eventfd]")

@@ -1,6 +1,7 @@
 //! Fields of a message, read one after the other.
 
-/// Fields one after another, in the machine's byte order. Whoever makes one has checked the length: beyond the end are zeroes.
+/// Reads the fields of a message one after another, in the machine's byte order. The caller has checked the length of
+/// the message; reads beyond its end return 0.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl Fields<'_> {

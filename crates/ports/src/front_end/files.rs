@@ -11,18 +11,18 @@ use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
-/// SO_PASSRIGHTS (asm-generic/socket.h, Linux 6.16).
+/// `SO_PASSRIGHTS` (asm-generic/socket.h, Linux 6.16).
 const PASS_RIGHTS: libc::c_int = 83;
-/// Most files of one message (SCM_MAX_FD).
+/// Most files in one message (`SCM_MAX_FD`).
 const MOST: usize = 253;
-/// Threads that close files at a time.
+/// Most threads that close files at a time.
 const MOST_CLOSING: usize = 16;
 
-/// Has the kernel refuse messages with files (EPERM for the sender), at this socket and those that it accepts from now on. False: this
-/// kernel cannot.
+/// Has the kernel refuse messages that carry files, on this socket and on those that it accepts later. The sender gets
+/// EPERM. Returns false if this kernel cannot do so.
 pub fn refuse_files(socket: impl AsFd) -> bool {
     let off: libc::c_int = 0;
-    // SAFETY: the option takes an int, which outlives the call.
+    // SAFETY: the option takes an int, and `off` outlives the call.
     let set = unsafe {
         let (socket, len) = (socket.as_fd().as_raw_fd(), size_of::<libc::c_int>() as libc::socklen_t);
         libc::setsockopt(socket, libc::SOL_SOCKET, PASS_RIGHTS, (&raw const off).cast(), len)
@@ -30,26 +30,27 @@ pub fn refuse_files(socket: impl AsFd) -> bool {
     set == 0
 }
 
-/// Receives bytes without waiting, and whatever files come with them, which the caller has to get rid of.
+/// Receives bytes without blocking, and adds the files that arrive with them to `files`. The caller has to close these
+/// files.
 ///
 /// # Safety
-/// `into` is writable for `len` bytes, and nothing else refers to them.
+/// `into` is writable for `len` bytes, and no reference to these bytes exists.
 pub(crate) unsafe fn receive(
     socket: &OwnedFd,
     into: *mut u8,
     len: usize,
     files: &mut Vec<OwnedFd>,
 ) -> io::Result<usize> {
-    // Aligned as control messages are.
+    // An array of u64, because control messages need that alignment.
     let mut control = [const { MaybeUninit::<u64>::uninit() }; (MOST * size_of::<libc::c_int>()).div_ceil(8) + 4];
     let mut piece = libc::iovec { iov_base: into.cast(), iov_len: len };
     loop {
-        // SAFETY: all zeroes is a valid msghdr: no address, no pieces, no control data.
+        // SAFETY: all zeroes is a valid msghdr: no address, no buffers, no control data.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
         (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control) as _);
         let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-        // SAFETY: the message names the caller's bytes and `control`, which are writable and outlive the call.
+        // SAFETY: the message refers to the caller's bytes and to `control`; both are writable and outlive the call.
         let count = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
         if let Ok(count) = usize::try_from(count) {
             if message.msg_controllen > 0 {
@@ -66,11 +67,12 @@ pub(crate) unsafe fn receive(
 }
 
 /// # Safety
-/// The kernel has filled the message in, and its files were not taken.
+/// The kernel has filled the message in, and no earlier call has taken its files.
 #[cold]
 unsafe fn take_files(message: &libc::msghdr, files: &mut Vec<OwnedFd>) {
-    // SAFETY: the caller's. The headers are inside the control data as long as CMSG_NXTHDR says so; each says how long its data are;
-    // what the kernel put there are open descriptors that nobody else owns.
+    // SAFETY: the caller guarantees that the kernel has filled the message in. `CMSG_FIRSTHDR` and `CMSG_NXTHDR` return
+    // only headers inside the control data. Each header gives the length of its data. The data of SCM_RIGHTS are open
+    // descriptors that nothing else owns, as their files were not taken before.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while let Some(found) = header.as_ref() {
@@ -86,10 +88,10 @@ unsafe fn take_files(message: &libc::msghdr, files: &mut Vec<OwnedFd>) {
     }
 }
 
-/// What waits to be closed, and how many threads do that.
+/// Files that wait to be closed, and the number of threads that close them.
 static CLOSING: Mutex<(Vec<Vec<OwnedFd>>, usize)> = Mutex::new((Vec::new(), 0));
 
-/// Closes files on a thread that serves nobody.
+/// Closes files on a separate thread that serves no port.
 pub(crate) fn close_elsewhere(files: Vec<OwnedFd>) {
     if files.is_empty() {
         return;
@@ -108,7 +110,7 @@ pub(crate) fn close_elsewhere(files: Vec<OwnedFd>) {
                 drop(files);
             }
         });
-        // Where there is no thread to be had, the next one closes them.
+        // If no thread can be started, the next call's thread closes these files.
         closing.1 += usize::from(started.is_ok());
     }
 }
@@ -126,7 +128,7 @@ mod tests {
 
     fn receive_some(socket: &OwnedFd) -> (io::Result<usize>, Vec<OwnedFd>) {
         let (mut bytes, mut files) = ([0; 16], Vec::new());
-        // SAFETY: the bytes are this function's own.
+        // SAFETY: `bytes` is a local array, and nothing else refers to it.
         let count = unsafe { receive(socket, bytes.as_mut_ptr(), bytes.len(), &mut files) };
         (count, files)
     }
@@ -166,7 +168,8 @@ mod tests {
         for file in files {
             close_elsewhere(vec![file]);
         }
-        // Here at once; the threads wait for the peers, which go now.
+        // This line is reached although no close has returned yet. The threads wait for the peers, and the peers go
+        // now.
         drop(peers);
         while CLOSING.lock().unwrap_or_else(PoisonError::into_inner).1 > 0 {
             std::thread::yield_now();

@@ -7,8 +7,8 @@ use ringway_memory::{Limits, Mapping, Quota};
 
 use super::testing::{memfd, new_eventfd};
 
-/// What the descriptors of this process are, in order. Those that it keeps from its first mapping and its
-/// first call on are among them.
+/// Returns the names of this process's open descriptors, sorted. The first call makes a mapping and a call of an
+/// eventfd first, so that the descriptors that the process keeps from those on are always in the list.
 pub fn descriptors() -> Vec<String> {
     static FIRST: Once = Once::new();
     FIRST.call_once(|| {

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-/// The name of the fault.
+/// The name of the fault: the client's call eventfd blocked the thread that wrote it.
 pub(crate) const CALL_BLOCKED: &str = "call_blocked";
 /// The first rest.
 const FIRST: Duration = Duration::from_secs(1);
-/// The longest: what a call can cost others is a small part of it.
+/// The longest rest. A blocking call can then cost other ports only a small part of their time.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Rests that grow: a front end that connects again only to hold others up again does so ever less often.
+/// Rests after [`CALL_BLOCKED`] faults. Each rest is twice as long as the last, so that a front end that reconnects
+/// only to block again does so less and less often.
 #[derive(Debug)]
 pub(crate) struct HoldUps {
     next: Duration,
@@ -20,12 +21,13 @@ impl HoldUps {
         HoldUps { next: FIRST }
     }
 
-    /// How long to rest after a connection that ended by this fault, and lasted so long; none: not for this reason.
+    /// Returns how long the port rests after a connection that ended with `fault` and lasted `lasted`. Returns `None`
+    /// if the fault is not [`CALL_BLOCKED`].
     pub(crate) fn rest(&mut self, fault: &str, lasted: Duration) -> Option<Duration> {
         if fault != CALL_BLOCKED {
             return None;
         }
-        // It has behaved for a while.
+        // A connection that lasted this long resets the rest.
         if lasted >= LONGEST {
             self.next = FIRST;
         }

@@ -13,12 +13,12 @@ use super::{Connection, refuse_files};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// What becomes of files that the other side sends (SCM_RIGHTS).
+/// What happens to files that the other side sends (SCM_RIGHTS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Files {
-    /// They are received, by a thread that serves this port alone.
+    /// Received, by a thread that serves only this port.
     Taken,
-    /// The kernel refuses them, if it can (Linux 6.16).
+    /// Refused by the kernel, where it can (Linux 6.16).
     Refused,
 }
 
@@ -30,32 +30,33 @@ fn new_socket(files: Files) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Connects to whoever listens at `path`, without waiting for a busy one.
+/// Connects to the listener at `path`, without waiting for a free place in its backlog.
 ///
 /// # Errors
-/// Nobody listens, or the kernel refuses.
+/// There is no listener, or the kernel refuses.
 pub(crate) fn connect(path: &Path, files: Files) -> io::Result<Connection> {
     let socket = new_socket(files)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket.into())
 }
 
-/// A socket that front ends connect to. Its path goes when it does.
+/// A listening socket for front ends. Its path is removed when it is dropped.
 pub(crate) struct Listener {
     socket: OwnedFd,
     path: PathBuf,
-    /// Device and inode, to know it by.
+    /// Device and inode of the path, so that only this socket's own path is removed.
     identity: Option<(u64, u64)>,
 }
 
 impl Listener {
-    /// Listens at `path`, for the owner alone. A socket that a dead process left there is replaced.
+    /// Listens at `path`, with access for the owner alone. Replaces a socket that a dead process left there.
     ///
     /// # Errors
-    /// Somebody listens there, something else is there, or the kernel refuses.
+    /// Another process listens at `path`, something else than a socket exists there, or the kernel refuses.
     pub(crate) fn bind(path: &Path, files: Files) -> io::Result<Listener> {
         let (socket, address) = (new_socket(files)?, SocketAddrUnix::new(path)?);
-        // A socket gets its mode when it is bound: there is no moment in which others may connect (unix(7) is silent; net/unix).
+        // The path gets the socket's mode when it is bound, so there is no moment at which other users may connect
+        // (net/unix; unix(7) does not mention it).
         rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         match bind(&socket, &address) {
             Err(Errno::ADDRINUSE) => {
@@ -69,10 +70,10 @@ impl Listener {
         Ok(Listener { socket, path: path.to_owned(), identity })
     }
 
-    /// The next front end that waits.
+    /// Accepts the next front end that waits.
     ///
     /// # Errors
-    /// There is none after all, or no descriptors are left.
+    /// No front end waits any more, or this process has no descriptors left.
     pub(crate) fn accept(&self) -> io::Result<Connection> {
         Ok(accept_with(&self.socket, FLAGS)?.into())
     }
@@ -96,7 +97,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Removes a socket behind which nobody listens.
+/// Removes a socket that no process listens on.
 fn remove_dead(path: &Path) -> io::Result<()> {
     let here = path.display();
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {

@@ -10,7 +10,8 @@ mod files;
 pub(crate) mod fuzzing;
 mod hold_up;
 mod listener;
-// Front ends choose the numbers here: release builds of this crate have no overflow checks, and no arithmetic here may wrap.
+// Front ends choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in this
+// module may wrap.
 #[deny(clippy::arithmetic_side_effects)]
 mod receiver;
 #[cfg(any(test, fuzzing))]
@@ -31,28 +32,29 @@ pub(crate) use receiver::{Framing, Received, Receiver, SocketError};
 use ringway_switch::{Defect, PortFault};
 pub(crate) use thread::{Answered, Stop, Thread, wait};
 
-/// Who is told what becomes of a port. Called on the port's own thread.
+/// Receives a port's events. The methods run on the port's own thread.
 pub trait Observer: Send + Sync {
-    /// A front end came, or went.
+    /// A front end connected (`on`) or disconnected.
     fn connected(&self, on: bool);
-    /// A front end broke the rules and lost its connection.
+    /// A front end broke the protocol and lost its connection.
     fn fault(&self, reason: &'static str, detail: String);
-    /// Ringway failed on the port's own thread, which has ended: the port is to be made anew.
+    /// A defect in Ringway ended the port's own thread. The port has to be replaced.
     fn failed(&self, defect: Defect) {
         self.fault(PortFault::InternalError(defect).name(), defect.to_string());
     }
-    /// A front end asked for what it cannot have, was told, and goes on without. At most once for each connection.
+    /// A front end asked for something that it cannot have. It was told so and continues without. At most one call for
+    /// each connection.
     fn refused(&self, reason: &'static str, detail: String) {
         let _ = (reason, detail);
     }
 }
 
-/// An answer was not read in time: its text.
+/// The text of the fault "the front end did not read an answer in time".
 pub(crate) fn unread() -> String {
     format!("the front end did not read what it asked for within {MESSAGE_WITHIN:?}")
 }
 
-/// A message was not whole in time: its text.
+/// The text of the fault "a message was not complete in time".
 pub(crate) fn too_slow() -> String {
     format!("a message was not whole within {MESSAGE_WITHIN:?}")
 }

@@ -11,56 +11,57 @@ use rustix::net::{
     SendFlags, recvmsg, sendmsg,
 };
 
-/// Time for a message from its first byte to its last.
+/// Time limit for a message, from its first byte to its last.
 pub(crate) const MESSAGE_WITHIN: Duration = Duration::from_secs(5);
 
-/// How a protocol's messages are told apart: a header of fixed size that says how long the body is.
+/// How a protocol delimits messages: a header of fixed size gives the length of the body.
 pub(crate) trait Framing {
-    /// A header, checked.
+    /// A decoded, checked header.
     type Header: Copy;
-    /// Why bytes are no header. The text is for users.
+    /// Why a header is invalid. The text is for users.
     type Error: std::error::Error;
-    /// Bytes of a header.
+    /// Length of a header in bytes.
     const HEADER_BYTES: usize;
-    /// Bytes of the longest body.
+    /// Length of the longest body in bytes.
     const MOST_BODY_BYTES: usize;
-    /// Most descriptors beside a message.
+    /// Most descriptors with one message.
     const MOST_FDS: usize;
-    /// Bytes of messages behind the one that is wanted that are received with it. Descriptors belong then to the last message
-    /// that begins in the bytes they come with: whoever sends some must not send another message in one go with theirs.
+    /// How many bytes of later messages may be received together with the current one. If this is not 0, descriptors
+    /// belong to the last message that begins in the bytes that they arrive with. A sender of descriptors must then
+    /// send no further message in the same call.
     const AHEAD_BYTES: usize = 0;
 
-    /// Looks at a header: what it says, and how long the body is (no more than the longest).
+    /// Decodes a header. Returns it and the length of the body, at most [`Framing::MOST_BODY_BYTES`].
     ///
     /// # Errors
-    /// It is not one of a message that could be followed.
+    /// The header is not that of a message that the receiver could follow.
     fn decode(header: &[u8]) -> Result<(Self::Header, usize), Self::Error>;
 }
 
-/// What came of trying to receive.
+/// The result of [`Receiver::receive`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received<H> {
-    /// A message is whole ([`Receiver::take`]).
+    /// A message is complete; [`Receiver::take`] returns its body.
     Message(H),
-    /// There is no more for now.
+    /// There is nothing more to receive now.
     Nothing,
-    /// The front end has gone.
+    /// The front end has disconnected.
     Gone,
 }
 
-/// Why a connection is of no use any more.
+/// Why a connection is no longer usable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SocketError<E: std::error::Error> {
-    /// Not a message.
+    /// An invalid message.
     #[error(transparent)]
     Message(E),
-    /// Descriptors that do not fit.
+    /// Too many descriptors.
     #[error("more than {0} file descriptors came with a message, or none are left for it here (ulimit -n)")]
     Descriptors(usize),
 }
 
 impl<E: std::error::Error> SocketError<E> {
-    /// The reason's name in status and metrics.
+    /// The name of the reason in status and metrics.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Message(_) => "bad_message",
@@ -69,17 +70,17 @@ impl<E: std::error::Error> SocketError<E> {
     }
 }
 
-/// Messages on their way in. Their descriptors are owned from the moment they arrive.
+/// Receives messages. It owns their descriptors from the moment they arrive.
 pub(crate) struct Receiver<F: Framing> {
     bytes: Box<[u8]>,
-    /// Where the first message begins that was not taken, and where what was received ends.
+    /// The range of `bytes` that was received and not taken. The first message begins at `start`.
     start: usize,
     end: usize,
-    /// What the first message's header says, and its bytes.
+    /// The decoded header of the first message, and the length of the whole message.
     header: Option<(F::Header, usize)>,
-    /// Room for descriptors.
+    /// Space for control messages.
     space: Box<[MaybeUninit<u8>]>,
-    /// Descriptors, and where the bytes end that they came with.
+    /// Descriptors, each with the end (in `bytes`) of the bytes that it arrived with.
     fds: Vec<(usize, OwnedFd)>,
     begun: Option<Instant>,
 }
@@ -88,22 +89,22 @@ impl<F: Framing> Receiver<F> {
     const LONGEST: usize = F::HEADER_BYTES + F::MOST_BODY_BYTES;
     const ROOM: usize = Self::LONGEST + F::AHEAD_BYTES;
 
-    /// For the beginning of a connection.
+    /// A receiver for a new connection.
     pub(crate) fn new() -> Self {
         let bytes = vec![0; Self::ROOM].into();
         let space = vec![MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(F::MOST_FDS))].into();
         Receiver { bytes, start: 0, end: 0, header: None, space, fds: Vec::new(), begun: None }
     }
 
-    /// When the message that has begun must be whole.
+    /// When the message that has begun must be complete.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         self.begun.map(|begun| begun.checked_add(MESSAGE_WITHIN).unwrap_or(begun))
     }
 
-    /// Receives until a message is whole, or as far as there is something to receive.
+    /// Receives until a message is complete or nothing more can be received now.
     ///
     /// # Errors
-    /// What comes cannot be a message.
+    /// The bytes are not a valid message, or too many descriptors came with them.
     pub(crate) fn receive(&mut self, socket: &OwnedFd) -> Result<Received<F::Header>, SocketError<F::Error>> {
         loop {
             let have = self.end.saturating_sub(self.start);
@@ -139,7 +140,8 @@ impl<F: Framing> Receiver<F> {
                     self.fds.extend(files.map(|file| (self.end, file)));
                 }
             }
-            // All are of messages that are not whole, or just became so: of one, as bytes with descriptors end a receipt.
+            // All these descriptors belong to one message, which has just become complete or is incomplete: the kernel
+            // ends a receive after bytes that carry descriptors.
             if truncated || self.fds.len() > F::MOST_FDS {
                 return Err(SocketError::Descriptors(F::MOST_FDS));
             }
@@ -149,7 +151,7 @@ impl<F: Framing> Receiver<F> {
         }
     }
 
-    /// The body and the descriptors of the message that is whole; the next may begin.
+    /// Takes the complete message: returns its body and its descriptors. The next message may then begin.
     pub(crate) fn take(&mut self) -> (&[u8], Vec<OwnedFd>) {
         let whole = self.header.take().map_or(F::HEADER_BYTES, |(_, whole)| whole);
         let body = self.start.saturating_add(F::HEADER_BYTES)..self.start.saturating_add(whole);
@@ -159,7 +161,7 @@ impl<F: Framing> Receiver<F> {
         (&self.bytes[body], fds)
     }
 
-    /// Moves what is there to the beginning, if the longest message would not fit otherwise.
+    /// Moves the received bytes to the beginning of the buffer if the longest message would not fit after `start`.
     fn make_room(&mut self) {
         if self.start.saturating_add(Self::LONGEST) <= self.bytes.len() {
             return;
@@ -170,18 +172,18 @@ impl<F: Framing> Receiver<F> {
     }
 }
 
-/// What came of an answer.
+/// The result of [`send`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
-    /// It is on its way.
+    /// The whole answer is in the socket's buffer.
     Done,
-    /// There is no room for it now.
+    /// The socket's buffer is full.
     Full,
-    /// The front end has gone.
+    /// The front end has disconnected.
     Gone,
 }
 
-/// Sends an answer, and at most one descriptor beside it.
+/// Sends an answer, with at most one descriptor.
 pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Sent {
     let files = file.map(|file| [file]);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -190,7 +192,7 @@ pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], file: Option<BorrowedFd<'_>>)
         beside.push(SendAncillaryMessage::ScmRights(files));
     }
     match sendmsg(socket, &[IoSlice::new(bytes)], &mut beside, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-        // So few bytes (some pages at most) are sent as a whole or not at all.
+        // The kernel sends so few bytes (some pages at most) as a whole or not at all.
         Ok(_) => Sent::Done,
         Err(Errno::AGAIN | Errno::INTR) => Sent::Full,
         Err(_) => Sent::Gone,

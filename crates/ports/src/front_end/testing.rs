@@ -15,14 +15,14 @@ pub fn new_eventfd() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd")
 }
 
-/// How often it was written since it was last asked.
+/// Returns how often the eventfd was written since the last call, and resets the count.
 #[cfg(test)]
 pub fn count(eventfd: &OwnedFd) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(eventfd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
 }
 
-/// A TCP socket whose last close waits for its peer, for an hour at most (SO_LINGER), and the peer.
+/// Returns a TCP socket and its peer. The last close of the socket waits for the peer, for up to an hour (SO_LINGER).
 #[cfg(test)]
 pub fn lingering() -> (OwnedFd, std::net::TcpStream) {
     use rustix::net::SendFlags;
@@ -36,7 +36,7 @@ pub fn lingering() -> (OwnedFd, std::net::TcpStream) {
     (socket.into(), peer)
 }
 
-/// Sends bytes, and files beside them that are closed here afterwards.
+/// Sends bytes and files. The files are closed here afterwards.
 #[cfg(test)]
 pub fn send_files(socket: &OwnedFd, bytes: &[u8], files: Vec<OwnedFd>) -> rustix::io::Result<usize> {
     use std::os::fd::AsFd;

@@ -15,12 +15,12 @@ use super::listener::{Files, Listener};
 use super::receiver::{MESSAGE_WITHIN, Sent, send};
 use super::{Connection, Observer};
 
-/// How long whoever ends a port waits for its thread.
+/// Longest wait for a port's thread when the port is dropped.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
-/// Between two tries to get what is not there for now.
+/// Time between two attempts to get what is unavailable for now: a descriptor, or a listener.
 const TRY_EVERY: Duration = Duration::from_millis(100);
 
-/// A running thread. Told to end, and waited for a while, when dropped.
+/// A running thread. Dropping it tells the thread to stop and waits for it, for at most [`ENDS_WITHIN`].
 pub(crate) struct Thread {
     stop: Arc<OwnedFd>,
     done: Receiver<()>,
@@ -28,7 +28,7 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// Starts a thread that is named after `label`. A panic there costs the port its place: `observer` is told.
+    /// Starts a thread named after `label`. If it panics, `observer` is told that the port has failed.
     ///
     /// # Errors
     /// The kernel has no descriptors or threads left.
@@ -42,10 +42,10 @@ impl Thread {
         let name = label.chars().take(15).filter(|&c| c != '\0').collect();
         let told = Stop(Arc::clone(&stop));
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            // Dropped when the thread ends.
+            // Dropped when the thread ends, which disconnects `done`.
             let _alive = alive;
             ringway_engine::guard_thread();
-            // What the thread had is dropped: the front end sees the end of its connection.
+            // A panic drops everything that the thread owned, so the front end sees the end of its connection.
             if let Err(place) = contain(|| run(told)) {
                 let role = if take_giving() { Role::Receiver } else { Role::Thread };
                 let _ = contain(|| observer.failed(Defect { role, place }));
@@ -57,15 +57,15 @@ impl Thread {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        // Only this process has the descriptor; a full counter is as good as a write.
+        // The eventfd belongs to this process alone. If its counter is full, it is readable already.
         let _ = rustix::io::write(&*self.stop, &1u64.to_ne_bytes());
         let Some(thread) = self.thread.take() else { return };
         let until = Instant::now() + ENDS_WITHIN;
-        // Closing what a front end has sent can last (SO_LINGER): a signal ends some of these waits.
+        // Closing files that a front end has sent can block (SO_LINGER). A signal interrupts some of these waits.
         while self.done.recv_timeout(Duration::from_millis(20)) == Err(RecvTimeoutError::Timeout) {
             if Instant::now() >= until {
-                // It waits for a file of its front end's that no signal interrupts (FUSE). That is not to hold up whoever ends the
-                // port: the thread keeps what it has, and ends when it can.
+                // The thread blocks in a file of its front end that no signal interrupts (FUSE). The caller must not
+                // wait for it: the thread keeps its resources and ends when it can.
                 return;
             }
             ringway_engine::interrupt(&thread);
@@ -74,7 +74,7 @@ impl Drop for Thread {
     }
 }
 
-/// Becomes readable when the thread is to end.
+/// Becomes readable when the thread has to stop.
 pub(crate) struct Stop(Arc<OwnedFd>);
 
 impl AsFd for Stop {
@@ -84,7 +84,7 @@ impl AsFd for Stop {
 }
 
 impl Stop {
-    /// Waits; true when the thread is to end.
+    /// Waits for at most `time`. Returns true when the thread has to stop.
     pub(crate) fn within(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         loop {
@@ -99,7 +99,7 @@ impl Stop {
         }
     }
 
-    /// The next front end that connects to `listener`; `None` when the thread is to end.
+    /// Waits for the next front end that connects to `listener`. Returns `None` when the thread has to stop.
     pub(crate) fn or_accept(&self, listener: &Listener) -> Option<Connection> {
         loop {
             let mut fds = [PollFd::new(self, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
@@ -112,14 +112,14 @@ impl Stop {
             }
             match listener.accept() {
                 Ok(socket) => return Some(socket),
-                // Out of descriptors, mostly: the front end waits, and so do we.
+                // Mostly, no descriptors are left: try again later. The front end waits in the backlog.
                 Err(_) if self.within(TRY_EVERY) => return None,
                 Err(_) => {}
             }
         }
     }
 
-    /// The next connection to who listens at `path`; `None` when the thread is to end.
+    /// Waits until a listener at `path` accepts a connection. Returns `None` when the thread has to stop.
     pub(crate) fn or_connect(&self, path: &std::path::Path, files: Files) -> Option<Connection> {
         loop {
             if let Ok(socket) = super::connect(path, files) {
@@ -131,7 +131,7 @@ impl Stop {
         }
     }
 
-    /// Sends an answer, to a front end that may have to read earlier ones first.
+    /// Sends an answer. Waits, up to [`MESSAGE_WITHIN`], for a front end that has to read earlier answers first.
     pub(crate) fn or_send(&self, socket: &OwnedFd, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> Answered {
         let mut until = None;
         loop {
@@ -153,26 +153,26 @@ impl Stop {
     }
 }
 
-/// What came of an answer.
+/// The result of [`Stop::or_send`].
 pub(crate) enum Answered {
-    /// It is on its way.
+    /// The whole answer is in the socket's buffer.
     Done,
-    /// The front end has gone.
+    /// The front end has disconnected.
     Gone,
-    /// The thread is to end.
+    /// The thread has to stop.
     Stop,
     /// The front end did not read earlier answers within [`MESSAGE_WITHIN`].
     Unread,
 }
 
-/// Waits until one of the descriptors is ready or it is `until`.
+/// Waits until one of the descriptors is ready, or until the time `until`.
 pub(crate) fn wait(fds: &mut [PollFd<'_>], until: Option<Instant>) {
     let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-    // A little longer, so that the time has come when the wait ends.
+    // Slightly longer, so that the time has certainly come when the wait ends.
     let left = left.map(|left| if left.is_zero() { left } else { left + Duration::from_micros(100) });
     let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
     if poll(fds, left.as_ref()).is_err() {
-        // Interrupted: nothing is ready that the next look will not find.
+        // Interrupted by a signal: the next poll finds whatever is ready.
         fds.iter_mut().for_each(PollFd::clear_revents);
     }
 }
@@ -188,7 +188,7 @@ mod tests {
         fn fault(&self, _: &'static str, _: String) {}
     }
 
-    /// As what a port was to be retired.
+    /// Notes the role of the defect that the port failed with.
     #[derive(Default)]
     struct Told(std::sync::Mutex<Option<Role>>);
 
@@ -217,7 +217,7 @@ mod tests {
         let (ended, end) = channel::<()>();
         let thread = Thread::start("stuck", Arc::new(Nobody), move |_stop| {
             let _ended = ended;
-            // As close(2) of a file whose file system is the front end's own.
+            // Stands for close(2) of a file in a file system that the front end serves.
             let _ = answer.recv();
         });
         drop(thread.expect("a thread"));

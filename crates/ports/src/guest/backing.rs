@@ -4,17 +4,17 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Whether a file system (f_type of statfs(2)) keeps its pages in memory, or in swap: tmpfs, which memfd is part of, and
-/// hugetlbfs. Not ramfs: it bounds nothing, and anybody may mount one in a namespace of their own.
+/// Returns true if a file system (`f_type` of statfs(2)) keeps its pages in memory or swap: tmpfs, which includes
+/// memfd, and hugetlbfs. Not ramfs: it has no size limit, and any user may mount one in a namespace of their own.
 fn is_memory(kind: u32) -> bool {
     matches!(kind, 0x0102_1994 | 0x9584_58f6)
 }
 
-/// Whether `file` is memory. Touching a page of a file of a disk, of FUSE or of a network stops a poller for as long as that
-/// takes; a front end can make it take long.
+/// Checks that the pages of `file` are in memory. Touching a page of a file on a disk, on FUSE or on a network blocks a
+/// poller until the page is read; a front end can make that take long.
 ///
 /// # Errors
-/// It is something else, or the kernel cannot say.
+/// The file is in another file system, or the kernel cannot tell.
 pub fn check(file: &OwnedFd) -> io::Result<()> {
     let kind = rustix::fs::fstatfs(file)?.f_type as u32;
     if is_memory(kind) {
@@ -44,7 +44,7 @@ mod tests {
         let error = Region::map(&other, 0, 4096, 0, 0).expect_err("no memory");
         assert!(matches!(error, RegionError::Map(_)) && error.to_string().contains("tmpfs"), "{error}");
         assert!(DirtyLog::map(&other, 4096, 0).expect_err("no memory").to_string().contains("tmpfs"));
-        // ext2 to 4, XFS, btrfs, F2FS, overlayfs, FUSE, NFS, ramfs.
+        // ext2 to ext4, XFS, btrfs, F2FS, overlayfs, FUSE, NFS, ramfs.
         for kind in [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x794c_7630, 0x6573_5546, 0x6969, 0x8584_58f6] {
             assert!(!super::is_memory(kind), "{kind:#x}");
         }

@@ -10,26 +10,26 @@ use crate::virtqueue::RingFault;
 
 const PAGE_BITS: u32 = 12;
 
-/// Why a log cannot be had. The text is for users.
+/// Why a dirty log cannot be mapped. The text is for users.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// Too short for a page.
+    /// The log is too short for one word.
     #[error("a dirty log of {0} bytes")]
     Size(u64),
-    /// Not a multiple of the page size, or beyond what there is.
+    /// The offset is not a multiple of the page size, or the file is too short.
     #[error("a dirty log of {size:#x} bytes at offset {offset:#x} of a file of {file:#x} bytes")]
     Place {
-        /// Where it begins in the file.
+        /// Offset of the log in the file.
         offset: u64,
-        /// Its bytes.
+        /// Size of the log in bytes.
         size: u64,
-        /// Bytes of the file.
+        /// Length of the file in bytes.
         file: u64,
     },
-    /// It would be more memory than the port, or all ports, may have.
+    /// The log would exceed the memory limit of the port or of all ports together.
     #[error("{0}")]
     Limit(OverQuota),
-    /// The kernel refuses.
+    /// The kernel refuses the mapping.
     #[error("the dirty log cannot be mapped: {0}")]
     Map(#[from] std::io::Error),
 }
@@ -43,7 +43,8 @@ impl From<GiveError> for LogError {
     }
 }
 
-/// One bit per page of 4,096 bytes of guest physical memory, shared with the front end.
+/// A dirty log: a bitmap, shared with the front end, with one bit for each page of 4,096 bytes of guest physical
+/// memory.
 #[derive(Debug)]
 pub struct DirtyLog {
     mapping: Mapping,
@@ -51,10 +52,10 @@ pub struct DirtyLog {
 }
 
 impl DirtyLog {
-    /// As [`DirtyLog::map_within`], without limits.
+    /// Maps a log without a memory limit, otherwise like [`DirtyLog::map_within`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`DirtyLog::map_within`], except the limit.
     pub fn map(file: &OwnedFd, size: u64, offset: u64) -> Result<DirtyLog, LogError> {
         Self::map_within(&Quota::of_port(Limits::ANY), file, size, offset)
     }
@@ -62,7 +63,8 @@ impl DirtyLog {
     /// Maps `size` bytes at `offset` of `file`.
     ///
     /// # Errors
-    /// The file does not hold them, the port has more memory than it may, or the kernel refuses.
+    /// The size is too small, the offset is not a multiple of the page size, the file is not in memory or too short,
+    /// the port would exceed its memory limit, or the kernel refuses.
     pub fn map_within(quota: &Arc<Quota>, file: &OwnedFd, size: u64, offset: u64) -> Result<DirtyLog, LogError> {
         let words = usize::try_from(size / 4).map_err(|_| LogError::Size(size))?;
         if words == 0 {
@@ -76,29 +78,31 @@ impl DirtyLog {
         Ok(DirtyLog { mapping: Mapping::given(file.as_fd(), offset, words.saturating_mul(4), quota)?, words })
     }
 
-    /// Marks the pages of `len` bytes at the guest physical address; false when the log does not reach that far.
+    /// Marks the pages of the `len` bytes at the guest physical address as dirty. Returns false when the log is too
+    /// short for them.
     #[must_use]
     pub fn mark(&self, address: u64, len: u64) -> bool {
         let Some(behind) = len.checked_sub(1) else { return true };
         let Some(last) = address.checked_add(behind) else { return false };
         let (first, last) = (address >> PAGE_BITS, last >> PAGE_BITS);
-        // Byte page / 8, bit page % 8: in little-endian words of 32 that is word page / 32, bit page % 32.
+        // The bit of a page is bit `page % 8` of byte `page / 8`. In little-endian words of 32 bits that is bit `page %
+        // 32` of word `page / 32`.
         if (last / 32) as usize >= self.words {
             return false;
         }
         let view = self.mapping.view(0, self.words.saturating_mul(4));
         let Some(words) = view.and_then(|view| view.words32()) else { return false };
         for page in first..=last {
-            // What was written is there before its bit is.
+            // Release: the data written to the page become visible before its bit.
             words[(page / 32) as usize].fetch_or((1u32 << (page % 32)).to_le(), Ordering::Release);
         }
         true
     }
 
-    /// Marks the pages of several ranges.
+    /// Marks the pages of several ranges (guest physical address and length) as dirty.
     ///
     /// # Errors
-    /// The log does not reach that far, or its memory was lost.
+    /// The log is too short, or a page of it was lost.
     pub fn mark_all(&self, ranges: impl IntoIterator<Item = (u64, u64)>) -> Result<(), RingFault> {
         for (address, len) in ranges {
             if !self.mark(address, len) {
@@ -108,7 +112,7 @@ impl DirtyLog {
         if self.is_lost() { Err(RingFault::MemoryLost) } else { Ok(()) }
     }
 
-    /// Whether a page of it could not be had.
+    /// Returns true if a page of the log was lost: an access found no memory behind it.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.mapping.is_lost()

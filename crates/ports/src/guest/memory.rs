@@ -8,19 +8,20 @@ use ringway_memory::{Kept, View, losses};
 use super::region::Region;
 use super::work::count_work;
 
-/// A guest's memory table: immutable, replaced as a whole. Every lookup is a binary search, so that what a client's visit costs
-/// does not grow with the number of its regions.
+/// The memory table of a guest: immutable, replaced as a whole. Every lookup is a binary search, so that the cost of a
+/// visit to a client grows only with the logarithm of the number of its regions.
 #[derive(Debug, Default)]
 pub struct GuestMemory {
-    /// By guest physical address.
+    /// The regions, sorted by guest physical address.
     regions: Vec<Arc<Region>>,
-    /// Of each region its first address, and where the run of adjacent regions ends that it is in.
+    /// For each region, its first address and the end of the run of adjacent regions that it belongs to.
     spans: Box<[Span]>,
-    /// Places in `regions`, by address in the front end.
+    /// Indices into `regions`, sorted by address in the front end.
     by_user: Box<[u16]>,
-    /// The place of the largest region: the first lookup of a batch tries this one.
+    /// Index of the largest region. The first lookup of a batch tries this region.
     largest: usize,
-    /// How many mappings of this process were lost when this table was looked through for lost ones; the lowest bit: one was.
+    /// The number of mappings that this process had lost when [`GuestMemory::is_lost`] last searched the regions,
+    /// shifted left by one. The lowest bit is set if a region of this table was lost.
     loss: AtomicU64,
 }
 
@@ -31,7 +32,7 @@ struct Span {
 }
 
 impl GuestMemory {
-    /// A table of these regions. They do not overlap: the session has checked that.
+    /// Makes a table of these regions. The regions do not overlap: the session has checked that.
     #[must_use]
     pub fn new(mut regions: Vec<Arc<Region>>) -> GuestMemory {
         regions.sort_by_key(|region| region.guest());
@@ -52,14 +53,14 @@ impl GuestMemory {
         GuestMemory { regions, spans, by_user, largest, loss: AtomicU64::new(0) }
     }
 
-    /// The regions, by guest physical address.
+    /// The regions, sorted by guest physical address.
     #[must_use]
     pub fn regions(&self) -> &[Arc<Region>] {
         &self.regions
     }
 
-    /// Whether a page of any region could not be had. The regions are looked through only after some mapping of this process was
-    /// lost.
+    /// Returns true if a page of any region was lost. Searches the regions only after this process has lost some
+    /// mapping.
     #[inline]
     #[must_use]
     pub fn is_lost(&self) -> bool {
@@ -76,19 +77,19 @@ impl GuestMemory {
         lost
     }
 
-    /// Ways to get at it for the length of a batch.
+    /// Returns a handle for lookups, for the length of one batch.
     #[inline]
     #[must_use]
     pub fn space(&self) -> Space<'_> {
         let (guest, view) = match self.regions.get(self.largest) {
             Some(region) => (region.guest(), region.whole()),
-            // An address that nothing is at, not even nothing.
+            // An empty view at an address that no lookup can match.
             None => (u64::MAX, View::private(&mut [])),
         };
         Space { memory: self, guest, view }
     }
 
-    /// The last region that begins at or before a guest physical address.
+    /// Returns the index of the last region that begins at or before a guest physical address.
     fn place(&self, address: u64) -> Option<usize> {
         let begins = |span: &Span| {
             count_work(1);
@@ -102,14 +103,14 @@ impl GuestMemory {
         Some((region, inside(region, region.guest(), address, len)?))
     }
 
-    /// `len` bytes at the guest physical address; `None` unless they are all in one region.
+    /// Returns the `len` bytes at the guest physical address, or `None` unless all of them are in one region.
     #[must_use]
     pub fn view(&self, address: u64, len: usize) -> Option<View<'_>> {
         self.find(address, len).map(|(_, view)| view)
     }
 
-    /// What `find` makes of `len` bytes at the guest physical address, kept as long as it is needed; `None` unless they are all
-    /// in one region.
+    /// Returns what `find` returns for the `len` bytes at the guest physical address, and keeps the mapping alive with
+    /// it. Returns `None` unless all the bytes are in one region.
     pub fn keep<T: ?Sized + 'static>(
         &self,
         address: u64,
@@ -119,8 +120,9 @@ impl GuestMemory {
         self.regions.get(self.place(address)?)?.keep(address, len, find)
     }
 
-    /// `len` bytes at the guest physical address, which may lie in several adjacent regions: a view of each part, in order. `None`
-    /// unless all of them are in memory, which is found out without a look at each region.
+    /// Returns a view of each part of the `len` bytes at the guest physical address, in order: the bytes may span
+    /// several adjacent regions. Returns `None` unless all of them are in guest memory. That check takes one search,
+    /// not a look at each region.
     #[must_use]
     pub fn pieces(&self, address: u64, len: u32) -> Option<Pieces<'_>> {
         let place = if len == 0 { 0 } else { self.place(address)? };
@@ -131,7 +133,7 @@ impl GuestMemory {
         Some(Pieces { memory: self, place, address, left: len as usize })
     }
 
-    /// Fills `bytes` from the guest physical address on; false unless there are so many.
+    /// Copies the bytes at the guest physical address to `bytes`. Returns false unless all of them are in guest memory.
     #[must_use]
     pub fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
         let Some(pieces) = u32::try_from(bytes.len()).ok().and_then(|len| self.pieces(address, len)) else {
@@ -150,20 +152,21 @@ impl GuestMemory {
         rest.is_empty()
     }
 
-    /// The guest physical address of `len` bytes at an address of the front end's; `None` unless they are all in one
-    /// region.
+    /// Translates an address of the front end to a guest physical address. Returns `None` unless all `len` bytes are in
+    /// one region.
     #[must_use]
     pub fn guest_address(&self, user: u64, len: usize) -> Option<u64> {
         let at = |place: &u16| self.regions.get(usize::from(*place));
         let behind = self.by_user.partition_point(|place| at(place).is_some_and(|region| region.user() <= user));
         let region = at(self.by_user.get(behind.checked_sub(1)?)?)?;
         inside(region, region.user(), user, len)?;
-        // Inside, so that neither difference nor sum wraps: `Region::map` saw to it.
+        // The bytes are inside the region, so neither the difference nor the sum wraps (`Region::map` has checked the
+        // ranges).
         region.guest().checked_add(user.checked_sub(region.user())?)
     }
 }
 
-/// Where a region ends: no region wraps (`Region::map`).
+/// Returns the end of a region. The sum never wraps: `Region::map` has checked it.
 fn end(region: &Region) -> u64 {
     region.guest().saturating_add(region.size())
 }
@@ -173,11 +176,11 @@ fn inside(region: &Region, start: u64, address: u64, len: usize) -> Option<View<
     region.whole().sub(usize::try_from(address.checked_sub(start)?).ok()?, len)
 }
 
-/// The parts of a range, region by region: see [`GuestMemory::pieces`].
+/// Iterates over the parts of a range, region by region. See [`GuestMemory::pieces`].
 #[derive(Clone, Debug)]
 pub struct Pieces<'m> {
     memory: &'m GuestMemory,
-    /// The region that the next part is in.
+    /// Index of the region that the next part is in.
     place: usize,
     address: u64,
     left: usize,
@@ -202,7 +205,7 @@ impl<'m> Iterator for Pieces<'m> {
     }
 }
 
-/// A guest's memory, with the region that was needed last at hand.
+/// A handle for lookups in a guest's memory that caches the region of the last lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct Space<'m> {
     memory: &'m GuestMemory,
@@ -211,13 +214,13 @@ pub struct Space<'m> {
 }
 
 impl<'m> Space<'m> {
-    /// `len` bytes at the guest physical address; `None` unless they are all in one region.
+    /// Returns the `len` bytes at the guest physical address, or `None` unless all of them are in one region.
     #[inline(always)]
     pub fn view(&mut self, address: u64, len: u32) -> Option<View<'m>> {
         match self.near(address, len) {
             Some(view) => Some(view),
             None => {
-                // By value, so that the common case stays in registers.
+                // Passed by value, so that in the common case the handle stays in registers.
                 let (found, view) = self.search(address, len)?;
                 *self = found;
                 Some(view)
@@ -225,11 +228,12 @@ impl<'m> Space<'m> {
         }
     }
 
-    /// As [`Space::view`], but only in the region that was used last.
+    /// Returns the `len` bytes at the guest physical address, or `None` unless all of them are in the region of the
+    /// last lookup.
     #[inline(always)]
     #[must_use]
     pub fn near(&self, address: u64, len: u32) -> Option<View<'m>> {
-        // An address below the region becomes one far beyond its end.
+        // For an address below the region, the subtraction wraps to an offset far beyond the region's end.
         self.view.sub(address.wrapping_sub(self.guest) as usize, len as usize)
     }
 
@@ -241,19 +245,20 @@ impl<'m> Space<'m> {
         Some((Space { memory, guest: region.guest(), view: region.whole() }, view))
     }
 
-    /// As [`GuestMemory::pieces`].
+    /// Returns a view of each part of the bytes at the guest physical address: [`GuestMemory::pieces`].
     #[must_use]
     pub fn pieces(&self, address: u64, len: u32) -> Option<Pieces<'m>> {
         self.memory.pieces(address, len)
     }
 
-    /// As [`GuestMemory::read`].
+    /// Copies the bytes at the guest physical address to `bytes`: [`GuestMemory::read`].
     #[must_use]
     pub fn read(&self, address: u64, bytes: &mut [u8]) -> bool {
         self.memory.read(address, bytes)
     }
 
-    /// Where the byte at the guest physical address would be if it were in the region used last: for prefetching.
+    /// Returns the address of the byte at the guest physical address, if that is in the region of the last lookup.
+    /// Otherwise the pointer is meaningless. Only for prefetching.
     #[inline]
     #[must_use]
     pub fn address(&self, address: u64) -> *mut u8 {

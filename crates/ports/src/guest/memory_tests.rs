@@ -20,7 +20,7 @@ fn addresses_are_found_in_one_region_or_not_at_all() {
     let region = |guest, size, user, offset| {
         std::sync::Arc::new(Region::map(&file, guest, size, user, offset).expect("a region"))
     };
-    // Two that touch in guest addresses, and one at the end of the address space.
+    // Two regions with adjacent guest addresses, and one at the end of the address space.
     let memory = GuestMemory::new(vec![
         region(0x1000, 0x1000, 0x7000_0000, 0),
         region(0x2000, 0x1000, 0x7000_1000, 0x5000),
@@ -47,7 +47,7 @@ fn addresses_are_found_in_one_region_or_not_at_all() {
         assert_eq!(memory.view(address, len as usize).is_some(), inside, "{len:#x} bytes at {address:#x}");
         assert!(space.view(address, len).is_none_or(|view| view.len() == len as usize));
     }
-    // Each address leads to its own byte.
+    // Each guest address leads to its own byte of the file.
     let own = Mapping::shared(file.as_fd(), 0x30_000).expect("memory");
     for (address, offset) in [(0x1000, 0), (0x1fff, 0xfff), (0x2000, 0x5000), (u64::MAX - 0x1000, 0x2fff)] {
         assert!(space.view(address, 1).expect("inside").write(&[7]));
@@ -69,7 +69,8 @@ fn addresses_are_found_in_one_region_or_not_at_all() {
     assert!(GuestMemory::default().space().view(0, 1).is_none());
 }
 
-/// Some meet and others do not, in no order; what is asked for is where one begins or ends, or near.
+/// Some regions are adjacent and others are not, in no order. The addresses looked up are at, or near, the beginning or
+/// the end of a region.
 #[test]
 fn what_a_search_looks_at_does_not_grow_with_the_number_of_regions() {
     let (file, mut regions, mut start) = (file(0x1000), Vec::new(), 0x1000u64);
@@ -80,7 +81,7 @@ fn what_a_search_looks_at_does_not_grow_with_the_number_of_regions() {
         start += size + [0, 0, 1, 9][(number * number % 4) as usize];
     }
     let spans: Vec<(u64, u64)> = regions.iter().map(|region| (region.guest(), region.size())).collect();
-    // As front ends may say them: the last in the middle of the others.
+    // The order in which a front end may list them: the last region stands among the others.
     regions.sort_by_key(|region| region.guest() * 0x9e37_79b9 % 1009);
     let memory = GuestMemory::new(regions);
     assert!(memory.regions().iter().map(|region| (region.guest(), region.size())).eq(spans.iter().copied()));
@@ -119,7 +120,7 @@ fn a_loss_is_found_whichever_region_it_is_in_and_looked_for_once() {
     assert!(memory.view(39 << 12, 1).expect("inside").read(&mut [0]));
     assert!(memory.is_lost() && !other.is_lost());
     work_done();
-    // Others' tests may lose mappings meanwhile: all of them together are few.
+    // Other tests may lose mappings meanwhile, but those are few in total.
     (0..10_000).for_each(|_| assert!(memory.is_lost() && !other.is_lost()));
     assert!(work_done() < 10_000, "every region was looked at each time");
 }
@@ -135,7 +136,7 @@ fn regions_must_fit_their_file_and_the_address_space() {
     assert!(matches!(map(0, u64::MAX, 0, 0), Err(RegionError::BeyondFile { .. })));
     assert!(matches!(map(0, 0x3001, 0, 0), Err(RegionError::BeyondFile { .. })));
     assert!(matches!(map(0, 0x1000, 0, 0x2001), Err(RegionError::BeyondFile { .. })));
-    // A place in the middle of a page leads to its own bytes.
+    // A region whose file offset is in the middle of a page leads to its own bytes.
     let own = Mapping::shared(file.as_fd(), 0x3000).expect("memory");
     assert!(own.view(0x1234, 3).expect("inside").write(b"abc"));
     let region = map(0x8000, 0x100, 0, 0x1234).expect("a region");

@@ -5,36 +5,36 @@ use std::sync::Arc;
 
 use ringway_memory::{GiveError, Kept, Limits, Mapping, OverQuota, Quota, View};
 
-/// Why a region cannot be had. The text is for users.
+/// Why a region cannot be mapped. The text is for users.
 #[derive(Debug, thiserror::Error)]
 pub enum RegionError {
-    /// Nothing in it.
+    /// The region has 0 bytes.
     #[error("a memory region of 0 bytes")]
     Empty,
-    /// An address or an offset and the size add up to more than there is.
+    /// The sum of an address or an offset and the size overflows.
     #[error("a memory region whose {what} {start:#x} and size {size:#x} wrap around")]
     Wraps {
-        /// Which address.
+        /// Which address or offset.
         what: &'static str,
-        /// Where it begins.
+        /// Its value.
         start: u64,
-        /// Its bytes.
+        /// Size of the region in bytes.
         size: u64,
     },
-    /// The file does not hold it.
+    /// The file is too short for the region.
     #[error("a memory region of {size:#x} bytes at offset {offset:#x} of a file of {file:#x} bytes")]
     BeyondFile {
-        /// Where it begins in the file.
+        /// Offset of the region in the file.
         offset: u64,
-        /// Its bytes.
+        /// Size of the region in bytes.
         size: u64,
-        /// Bytes of the file.
+        /// Length of the file in bytes.
         file: u64,
     },
-    /// It would be more memory than the port, or all ports, may have.
+    /// The region would exceed the memory limit of the port or of all ports together.
     #[error("{0}")]
     Limit(OverQuota),
-    /// The kernel refuses.
+    /// The kernel refuses the mapping.
     #[error("memory cannot be mapped (is it shared? QEMU: -object memory-backend-memfd,share=on): {0}")]
     Map(#[from] std::io::Error),
 }
@@ -48,30 +48,33 @@ impl From<GiveError> for RegionError {
     }
 }
 
-/// A piece of guest memory: where the guest has it, where the front end has it, and our mapping of it.
+/// One region of guest memory: its guest physical address, its address in the front end's address space, and our
+/// mapping of it.
 #[derive(Debug)]
 pub struct Region {
     guest: u64,
     user: u64,
     size: u64,
-    /// Device, inode and offset of what is mapped.
+    /// Device and inode of the mapped file, and the offset in it.
     file: (u64, u64, u64),
     mapping: Arc<Mapping>,
 }
 
 impl Region {
-    /// As [`Region::map_within`], without limits.
+    /// Maps a region without a memory limit, otherwise like [`Region::map_within`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Region::map_within`], except the limit.
     pub fn map(file: &OwnedFd, guest: u64, size: u64, user: u64, offset: u64) -> Result<Region, RegionError> {
         Self::map_within(&Quota::of_port(Limits::ANY), file, guest, size, user, offset)
     }
 
-    /// Maps `size` bytes at `offset` of `file`: guest physical address `guest`, the front end's own address `user`.
+    /// Maps `size` bytes at `offset` of `file`. They are the memory at guest physical address `guest`, and at address
+    /// `user` of the front end.
     ///
     /// # Errors
-    /// Sizes and addresses do not go together, the file is too short, the port has more memory than it may, or the kernel refuses.
+    /// The size is 0, an address range wraps around, the file is not in memory or too short, the port would exceed its
+    /// memory limit, or the kernel refuses.
     pub fn map_within(
         quota: &Arc<Quota>,
         file: &OwnedFd,
@@ -100,40 +103,40 @@ impl Region {
         Ok(Region { guest, user, size, file, mapping })
     }
 
-    /// Its first guest physical address.
+    /// The first guest physical address.
     #[inline]
     #[must_use]
     pub fn guest(&self) -> u64 {
         self.guest
     }
 
-    /// Its first address in the front end.
+    /// The first address in the front end's address space.
     #[must_use]
     pub fn user(&self) -> u64 {
         self.user
     }
 
-    /// Its bytes.
+    /// The size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Device, inode and offset of what is mapped.
+    /// Device and inode of the mapped file, and the offset in it.
     #[must_use]
     pub fn file(&self) -> (u64, u64, u64) {
         self.file
     }
 
-    /// All of it.
+    /// A view of the whole region.
     #[inline]
     #[must_use]
     pub fn whole(&self) -> View<'_> {
         self.mapping.whole()
     }
 
-    /// What `find` makes of `len` bytes at the guest physical address, kept as long as it is needed; `None` unless they are all
-    /// inside.
+    /// Returns what `find` returns for the `len` bytes at the guest physical address, and keeps the mapping alive with
+    /// it. Returns `None` unless all the bytes are inside the region.
     pub fn keep<T: ?Sized + 'static>(
         &self,
         address: u64,
@@ -145,17 +148,18 @@ impl Region {
         Kept::new(&self.mapping, |mapping| find(mapping.view(offset, len)?))
     }
 
-    /// Whether a page of it could not be had.
+    /// Returns true if a page of the region was lost: an access found no memory behind it.
     #[inline]
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.mapping.is_lost()
     }
 
-    /// Whether this is `size` bytes at `offset` of `file`, at these addresses, and still whole.
+    /// Returns true if this region maps `size` bytes at `offset` of `file` at these addresses, and none of its pages is
+    /// lost.
     #[must_use]
     pub fn is_same(&self, file: &OwnedFd, guest: u64, size: u64, user: u64, offset: u64) -> bool {
-        // The mapping holds the file, so that no other has its number.
+        // The mapping keeps the file open, so no other file can have its inode number.
         (self.guest, self.size, self.user, self.file.2) == (guest, size, user, offset)
             && !self.is_lost()
             && rustix::fs::fstat(file).is_ok_and(|stat| {
@@ -164,7 +168,7 @@ impl Region {
             })
     }
 
-    /// Whether the two share guest addresses, or addresses in the front end.
+    /// Returns true if the two regions share guest addresses, or addresses of the front end.
     #[must_use]
     pub fn overlaps(&self, other: &Region) -> bool {
         let meet = |a: u64, b: u64| a < b.saturating_add(other.size) && b < a.saturating_add(self.size);

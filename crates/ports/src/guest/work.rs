@@ -4,7 +4,7 @@
 #[cfg(test)]
 thread_local!(static WORK: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
 
-/// Counts so much of it on this thread. Nothing outside tests.
+/// Adds `amount` to the work counted on this thread. Does nothing outside tests.
 #[inline(always)]
 pub fn count_work(amount: usize) {
     let _ = amount;
@@ -12,7 +12,7 @@ pub fn count_work(amount: usize) {
     WORK.set(WORK.get().saturating_add(amount));
 }
 
-/// What was counted on this thread since this was asked last.
+/// Returns the work counted on this thread since the last call.
 #[cfg(test)]
 pub fn work_done() -> usize {
     WORK.take()

@@ -13,12 +13,12 @@ use ringway_switch::{Batch, Discarded, DropReason, Input, PortFault};
 
 use super::ring::{Ring, RingMemory};
 
-/// How many slots ahead the first line of a frame is prefetched.
+/// How many slots ahead the first cache line of a frame is prefetched.
 const PREFETCH_AHEAD: usize = 24;
 
 pub(super) struct ProcessInput {
     rings: Vec<TxRing>,
-    /// The ring to begin the next batch with, and that the last began with.
+    /// `next_ring`: the ring that the next batch begins with. `first_ring`: the ring that the last batch began with.
     next_ring: usize,
     first_ring: usize,
 }
@@ -27,9 +27,10 @@ struct TxRing {
     ring: Ring,
     /// The next slot to take.
     next: u32,
-    /// Up to where slots were taken by the last collect.
+    /// The slot after those that the last collect took.
     taken: u32,
-    /// Where the client's head was when a frame at `next` had no end yet, to tell when that has changed.
+    /// The client's `head` at the time when the frame at `next` was found incomplete. The frame can be complete only
+    /// after `head` has changed.
     waiting_at: Option<u32>,
     wish: Wish,
 }
@@ -82,7 +83,7 @@ impl Input for ProcessInput {
         Ok(discarded)
     }
 
-    /// Not where each frame begins with a header, which would have to be judged first.
+    /// False for rings with headers, because each frame's header would have to be checked first.
     fn discards_like(&self) -> bool {
         !self.rings.iter().any(|ring| ring.ring.offload)
     }
@@ -125,7 +126,8 @@ impl Input for ProcessInput {
 }
 
 impl TxRing {
-    /// What is lost reads as zeroes, which may look like any other mistake.
+    /// Replaces any fault by [`PortFault::MemoryLost`] if memory was lost: lost pages read as zeroes, which can look
+    /// like any other fault.
     #[cold]
     fn or_lost(&self, fault: PortFault) -> PortFault {
         if self.ring.is_lost() { PortFault::MemoryLost } else { fault }
@@ -158,7 +160,7 @@ impl TxRing {
             return if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) };
         }
         let result = loop {
-            // Up to the end of the ring, of what was published, or of the batch's room, whichever comes first.
+            // Up to the end of the ring, the client's `head`, or the room of the batch, whichever comes first.
             let end = if head >= at { head } else { self.ring.slots };
             let stop = end.min(at.saturating_add(batch.room() as u32));
             if at == stop {
@@ -192,8 +194,8 @@ impl TxRing {
         if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { result }
     }
 
-    /// Of the frames of the last collect, takes only the first `frames`; returns how many there were of these. A client that
-    /// changes its slots meanwhile gets other frames of its own back.
+    /// Undoes the last collect, except for its first `frames` frames. Returns how many of these there were. A client
+    /// that changes its slots meanwhile only affects which of its own frames are taken again.
     fn keep(&mut self, frames: usize) -> usize {
         let memory = self.ring.memory();
         let (mut at, mut counted) = (self.next, 0);
@@ -205,7 +207,8 @@ impl TxRing {
         counted
     }
 
-    /// Gives frames back unseen, until `discarded` stands at `most`: only their slots are read.
+    /// Drops frames until `discarded` counts `most` of them, and returns their slots to the client. Reads only the
+    /// slots, not the frames.
     fn discard(&mut self, most: usize, discarded: &mut Discarded) -> Result<(), PortFault> {
         let head = self.head();
         if head >= self.ring.slots {
@@ -248,8 +251,8 @@ impl TxRing {
         if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
     }
 
-    /// Gives frames of one slot back that begin with `addresses`, up to the first that does not, until `discarded` stands at
-    /// `most`.
+    /// Drops frames of one slot each that begin with `addresses`, up to the first that does not, until `discarded`
+    /// counts `most` of them. Returns their slots to the client.
     fn discard_like(&mut self, addresses: &[u8; 12], most: usize, discarded: &mut Discarded) -> Result<(), PortFault> {
         let head = self.head();
         if head >= self.ring.slots {
@@ -287,14 +290,14 @@ impl TxRing {
         }
         self.next = self.taken;
         self.waiting_at = None;
-        // All slots but one are the client's again (netmap: tail is one before the first slot in use).
+        // The client owns all slots again, except one (netmap: `tail` is one before the first slot in use).
         let tail = if self.next == 0 { self.ring.slots - 1 } else { self.next - 1 };
         self.ring.doorbell[TX_SWITCH + INDEX].store(tail, Ordering::Release);
     }
 }
 
-/// Takes a frame that is alone in its slot and on its way, as every reply is. False, with nothing done, when it needs a closer
-/// look or has no room.
+/// Takes a single frame on the fast path: a complete frame in one slot. Most request-response traffic takes this path.
+/// Returns false, without effect, if the slot is not such a frame or the batch has no room.
 #[inline]
 fn take_one<'m>(memory: &RingMemory<'m>, at: u32, batch: &mut Batch<'m>) -> bool {
     let slot = Slot::from_word(memory.word(at).load(Ordering::Relaxed));
@@ -306,25 +309,26 @@ fn take_one<'m>(memory: &RingMemory<'m>, at: u32, batch: &mut Batch<'m>) -> bool
     true
 }
 
-/// Takes frames of one slot each from `at` on, before `stop`, up to the first slot that needs a closer look: part of a
-/// longer frame, or wrong. Returns how many were taken. The batch has room for all of them.
+/// Takes frames of one slot each, from slot `at` on and before slot `stop`, up to the first slot that is part of a
+/// longer frame or invalid. Returns their number. The caller has checked that the batch has room for all of them.
 #[inline]
 fn take_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'m>) -> u32 {
     let slots = memory.slots(at, stop);
     let mut ahead = slots.get(PREFETCH_AHEAD..).unwrap_or_default().iter();
     let frames = slots.iter().map_while(|[word, _]| {
-        // Only a hint: the slot is read again when its turn comes.
+        // Only a hint: the slot is read again when it is taken.
         if let Some([word, _]) = ahead.next() {
             memory.prefetch(word);
         }
-        // Read once: what is not taken here is read and judged anew.
+        // Reads the slot once. A slot that is not taken here is read and checked again.
         let slot = Slot::from_word(word.load(Ordering::Relaxed));
         (!slot.more()).then_some((memory.buffer(slot)?, slot.len.into()))
     });
     batch.fill_from_buffers(frames) as u32
 }
 
-/// As [`take_row`], where each frame begins with a header, and as long as the batch has room.
+/// Takes frames of one slot each, each after a header, from slot `at` on and before slot `stop`, up to the first slot
+/// that is part of a longer frame or invalid, and while the batch has room. Returns their number.
 #[inline]
 fn take_prefixed_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mut Batch<'m>) -> u32 {
     let slots = memory.slots(at, stop);
@@ -334,7 +338,7 @@ fn take_prefixed_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mu
         }
         let slot = Slot::from_word(word.load(Ordering::Relaxed));
         let Some(buffer) = memory.buffer(slot).filter(|_| !slot.more()) else { return taken as u32 };
-        // Long frames, and those that will be cut, take more room than one.
+        // A long frame, or one that will be segmented, takes the room of several.
         if batch.room() == 0 {
             return taken as u32;
         }
@@ -346,7 +350,8 @@ fn take_prefixed_row<'m>(memory: &RingMemory<'m>, at: u32, stop: u32, batch: &mu
     slots.len() as u32
 }
 
-/// The header before a frame, read once, and where the frame begins; `None` when the view is shorter.
+/// Returns the header before a frame, read once, and the frame after it. Returns `None` if the view is shorter than a
+/// header.
 fn split_prefix<'m>(buffer: View<'m>) -> Option<([u8; Offload::BYTES], View<'m>)> {
     let mut header = [0; Offload::BYTES];
     let frame = buffer.sub(PREFIX_BYTES, buffer.len().checked_sub(PREFIX_BYTES)?)?;
@@ -366,15 +371,15 @@ fn take_prefixed<'m>(buffer: View<'m>, len: usize, batch: &mut Batch<'m>) {
 }
 
 enum Pieces {
-    /// The frame took this many slots.
+    /// The frame is complete and takes this many slots.
     Slots(u32),
-    /// Its end has not been published yet.
+    /// The client has not published the last slot of the frame yet.
     Unfinished,
-    /// It cannot have an end.
+    /// The frame has more slots than any frame may have.
     Endless,
 }
 
-/// Takes a frame that lies in one or several slots, and refuses what is wrong.
+/// Takes a frame in one or several slots. Counts an invalid frame.
 #[cold]
 fn take_pieces<'m>(ring: &Ring, memory: &RingMemory<'m>, mut at: u32, left: u32, batch: &mut Batch<'m>) -> Pieces {
     let mut pieces: [Option<View<'m>>; MAX_SLOTS_PER_FRAME] = [None; MAX_SLOTS_PER_FRAME];

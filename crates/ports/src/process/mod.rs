@@ -33,23 +33,24 @@ use ring::Doorbell;
 
 pub use server::{AttachServer, ClientId, Ender, Grant, Host};
 
-/// What of a process port is handed to its client.
+/// The parts of a process port that its client gets.
 #[derive(Debug)]
 pub struct ClientEnds {
-    /// The sealed memory.
+    /// The sealed shared memory.
     pub memory: SharedMemory,
-    /// The client writes it to wake the switch.
+    /// Eventfd that the client writes to wake the switch.
     pub kick: OwnedFd,
-    /// The switch writes it to wake the client.
+    /// Eventfd that the switch writes to wake the client.
     pub call: OwnedFd,
-    /// What the layout was computed with.
+    /// The layout of the shared memory.
     pub layout: Layout,
 }
 
-/// Makes a process port of this shape. `name` appears in `netmap_if` and in the memory file's name.
+/// Makes a process port of this shape. `name` appears in `netmap_if` and in the memory file's name. `colour` selects
+/// the layout's colour.
 ///
 /// # Errors
-/// The shape cannot be had, or the kernel has no memory or descriptors.
+/// The shape is invalid, or the kernel has no memory or descriptors left.
 pub fn open(name: &str, shape: Shape, colour: u32) -> io::Result<(Sides, ClientEnds)> {
     let layout = Layout::new(shape, colour).map_err(io::Error::other)?;
     let memory = SharedMemory::create(name, layout.bytes)?;
@@ -80,24 +81,24 @@ pub fn open(name: &str, shape: Shape, colour: u32) -> io::Result<(Sides, ClientE
 }
 
 impl ClientEnds {
-    /// The descriptors of a granting reply, in their order.
+    /// Returns the descriptors of a granting reply, in the order of the protocol.
     #[must_use]
     pub fn descriptors(&self) -> [BorrowedFd<'_>; ringway_abi::attach::REPLY_FDS] {
         [self.memory.file(), self.kick.as_fd(), self.call.as_fd()]
     }
 }
 
-/// Wakes a client that wishes to be woken, for received frames or for room to send.
+/// Wakes a client that has asked for it, when it has received frames or has room to send.
 struct ProcessBell {
     pairs: Box<[Pair]>,
     call: OwnedFd,
     blocked: AtomicBool,
 }
 
-/// A ring pair's wishes.
+/// The wake-up requests of a ring pair.
 struct Pair {
     doorbell: Doorbell,
-    /// Last wish granted, by [`News`].
+    /// The last request that was granted, indexed by [`News`].
     granted: [AtomicU32; 2],
 }
 

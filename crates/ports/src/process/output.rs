@@ -16,7 +16,7 @@ use super::ring::{Ring, RingMemory};
 use crate::copy::{self, FEW, ROW, prefetch};
 use crate::steer::{Picks, queue_of};
 
-/// What a row holds where it has no frame.
+/// Fills the unused places of a row.
 static NO_BYTES: Head = Head([0; HEAD_BYTES]);
 
 pub(super) struct ProcessOutput {
@@ -29,15 +29,15 @@ struct RxRing {
     given: Given,
 }
 
-/// The slots that are the client's to read.
+/// The slots that the client owns for reading.
 struct Given {
-    /// The first of them, which is the client's head as last read.
+    /// The first of these slots: the client's `head`, as of the last read.
     head: u32,
-    /// Behind the last: the next slot to fill.
+    /// Behind the last of these slots: the next slot to fill.
     next: u32,
 }
 
-/// What was done with the frames of one delivery.
+/// Counts the results of one delivery.
 #[derive(Default)]
 struct Tally {
     frames: u64,
@@ -121,7 +121,7 @@ impl Output for ProcessOutput {
     }
 }
 
-/// Several rings: a flow stays on one.
+/// Delivers to several rings. All frames of a flow go to the same ring.
 #[cold]
 fn deliver_spread(
     rings: &mut [RxRing],
@@ -144,13 +144,13 @@ fn deliver_spread(
 }
 
 impl Given {
-    /// Slots the switch may fill: netmap keeps one empty.
+    /// Returns how many slots the switch may fill. As in netmap, one slot stays empty.
     #[inline]
     fn room(&self, ring: &Ring) -> u32 {
         ring.slots - 1 - ring.distance(self.head, self.next)
     }
 
-    /// Reads how far the client has come.
+    /// Reads the client's `head` from the doorbell and checks it.
     #[inline]
     fn look(&mut self, ring: &Ring) -> Result<(), PortFault> {
         let head = ring.doorbell[RX_CLIENT + INDEX].load(Ordering::Acquire);
@@ -163,14 +163,15 @@ impl Given {
 }
 
 impl RxRing {
-    /// Slots that the switch may fill now, of at most so many. A client that is wrong is met by the next delivery.
+    /// Returns how many slots the switch may fill now, and the most that it ever may. The next delivery reports an
+    /// invalid `head`.
     fn look(&mut self) -> Option<(usize, usize)> {
         self.given.look(&self.ring).ok()?;
         Some((self.given.room(&self.ring) as usize, self.ring.slots as usize - 1))
     }
 
-    /// Delivers a frame as every reply is: alone, short, and with a slot that is free for it. False, with nothing done, if it is
-    /// not.
+    /// Delivers a single frame on the fast path: a short frame, without header, into a free slot. Most request-response
+    /// traffic takes this path. Returns false, without effect, if a condition is not met.
     #[inline]
     fn deliver_one(&mut self, frame: &Frame<'_, '_>) -> bool {
         let RxRing { ring, given } = self;
@@ -193,14 +194,14 @@ impl RxRing {
         written
     }
 
-    /// Whoever is wrong is found out with every delivery.
+    /// Checks the client's `head` and the memory. Every delivery does so.
     #[inline]
     fn check(&mut self) -> Result<(), PortFault> {
         self.given.look(&self.ring)?;
         if self.ring.is_lost() { Err(PortFault::MemoryLost) } else { Ok(()) }
     }
 
-    /// Delivers frames, each behind `PREFIX` bytes of header: 0 or [`PREFIX_BYTES`], in rows of `ROW`.
+    /// Delivers frames, each after a header of `PREFIX` bytes (0 or [`PREFIX_BYTES`]). Handles them in rows of `ROW`.
     #[inline]
     fn deliver<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
         &mut self,
@@ -208,8 +209,8 @@ impl RxRing {
         tally: &mut Tally,
     ) -> Result<(), PortFault> {
         let RxRing { ring, given } = self;
-        // The client writes its line whenever it takes frames, so its line is left alone while there is room anyway: it would
-        // have to come from the client's core before the frames can go there.
+        // The client writes its doorbell line whenever it takes frames. While there is room anyway, do not read the
+        // line first: the frames would have to wait until it arrives from the client's core.
         let looks = (given.room(ring) as usize) < frames.size_hint().1.unwrap_or(usize::MAX);
         if looks && let Err(fault) = given.look(ring) {
             frames.for_each(|frame| tally.lose(&frame, DropReason::ReceiverDown));
@@ -228,7 +229,8 @@ impl RxRing {
                     continue;
                 }
             }
-            // The next frame takes more slots than were counted on, or there is none for it, or a wrong one.
+            // No frame is left, or the next frame needs several slots, or there is no free slot for it, or its slot
+            // names an invalid buffer.
             let Some(frame) = frames.next() else { break };
             if PREFIX + frame.len() > ring.buffer_size as usize
                 && let Err(fault) = given.look(ring)
@@ -252,7 +254,8 @@ impl RxRing {
             ring.doorbell[RX_SWITCH + INDEX].store(next, Ordering::Release);
             given.next = next;
         }
-        // Whoever is wrong is found out with every delivery all the same, and the bell looks at this line next.
+        // An invalid `head` is still found with every delivery. Reading the line here costs little, because the bell
+        // reads it next.
         if !looks && result.is_ok() {
             result = given.look(ring);
         }
@@ -260,8 +263,8 @@ impl RxRing {
     }
 }
 
-/// Gives frames to these slots, in rows of `ROW`, up to the first frame that does not fit into the buffer of its slot.
-/// Returns how many.
+/// Writes frames to these slots, in rows of `ROW`, up to the first frame that does not fit into the buffer of its slot.
+/// Returns their number.
 #[inline(always)]
 fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
     memory: &RingMemory<'_>,
@@ -269,7 +272,7 @@ fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
     frames: &mut (impl Iterator<Item = Frame<'b, 'm>> + Clone),
     tally: &mut Tally,
 ) -> u32 {
-    // Of each frame in a row its buffer, cut to the bytes that are written, and its own first bytes.
+    // For each frame of the row: its buffer, cut to the bytes that will be written, and the head of the frame.
     let mut rooms = [View::private(&mut []); ROW];
     let mut firsts = [&NO_BYTES; ROW];
     let (mut given, mut bytes) = (0, 0);
@@ -279,7 +282,7 @@ fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
         let places = rooms.iter_mut().zip(&mut firsts);
         for (([word, _], (room, first)), frame) in slots.iter().zip(places).zip(frames.clone()) {
             let (slot, len) = (Slot::from_word(word.load(Ordering::Relaxed)), PREFIX + frame.len());
-            // A slot that cannot be filled stays as it is: the client finds its mistake there.
+            // A slot that cannot be filled stays unchanged, so that the client can find its mistake there.
             let Some(buffer) = memory.buffer(slot).and_then(|all| all.sub(0, len)) else { break };
             if !frame.is_short() {
                 if !waited {
@@ -287,7 +290,7 @@ fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
                 }
                 all_short = false;
             }
-            // Most slots said the same the last time around.
+            // Most slots had the same contents in the last lap.
             let (old, new) = (slot.to_word(), Slot { len: len as u16, flags: 0, ..slot }.to_word());
             if new != old {
                 word.store(new, Ordering::Relaxed);
@@ -326,14 +329,14 @@ fn give_rows<'b, 'm: 'b, const PREFIX: usize, const ROW: usize>(
     given as u32
 }
 
-/// Writes the frame's header to the beginning of a buffer; gives what follows it.
+/// Writes the frame's header to the beginning of a buffer. Returns the rest of the buffer.
 fn write_prefix<'m>(buffer: View<'m>, frame: &Frame<'_, '_>) -> Option<View<'m>> {
     let mut prefix = [0; PREFIX_BYTES];
     prefix[..Offload::BYTES].copy_from_slice(&Offload::encode(frame.offload()));
     buffer.write(&prefix).then(|| buffer.sub(PREFIX_BYTES, buffer.len() - PREFIX_BYTES))?
 }
 
-/// Copies a frame over several buffers, each full but the last. Returns how many slots it took.
+/// Copies a frame to several buffers, all of them full except the last. Returns how many slots it took.
 #[cold]
 fn fill_slots<const PREFIX: usize>(
     ring: &Ring,
@@ -372,7 +375,7 @@ fn fill_slots<const PREFIX: usize>(
     Ok(slots as u32)
 }
 
-/// Where copying a frame has come to.
+/// The bytes of a frame that remain to be copied.
 struct Pieces<'b, 'm> {
     frame: Frame<'b, 'm>,
     rest: usize,

@@ -10,13 +10,13 @@ use ringway_abi::{Layout, Slot, doorbell};
 use ringway_memory::{Alike, Kept, KeptPieces, Mapping, Pieces, View, prefetch_read};
 use ringway_switch::Discarded;
 
-/// Addresses and type, in bytes.
+/// Bytes of an Ethernet header.
 const ETHERNET_HEADER: u64 = 14;
-/// Frames that are compared with what they should begin with before it is asked whether they do.
+/// Number of frames whose addresses are compared together.
 const ROW: usize = 64;
 
-/// A ring's immutable description: checked once, used until the port ends. What the client writes into the ring's own
-/// header is never read.
+/// Immutable description of a ring, checked when the port is made. The ring's own header, which the client can write,
+/// is never read.
 #[derive(Debug)]
 pub(super) struct Ring {
     words: Kept<[[AtomicU64; 2]]>,
@@ -24,25 +24,25 @@ pub(super) struct Ring {
     pub(super) doorbell: Doorbell,
     pub(super) slots: u32,
     pub(super) buffer_size: u32,
-    /// Every frame begins with a header.
+    /// True if every frame begins with a header.
     pub(super) offload: bool,
 }
 
 /// The words of a ring pair's doorbell.
 pub(super) type Doorbell = Kept<[AtomicU32; doorbell::PAIR_WORDS]>;
 
-/// The ring's memory for the length of a batch.
+/// Views of the ring's memory, for the length of one batch.
 pub(super) struct RingMemory<'m> {
-    /// Two words per slot; the first holds index, length and flags.
+    /// Two words for each slot. The first word holds buffer index, length and flags.
     slots: &'m [[AtomicU64; 2]],
-    /// The buffers that frames may be in, from number 2 on.
+    /// The buffers that frames may be in: those from index 2 on.
     buffers: Pieces<'m>,
 }
 
-/// The doorbell of a ring pair.
+/// Returns the doorbell of a ring pair.
 ///
 /// # Errors
-/// The layout is not of this mapping.
+/// The layout does not fit this mapping.
 pub(super) fn doorbell_of(mapping: &Arc<Mapping>, layout: &Layout, pair: u16) -> io::Result<Doorbell> {
     let at = layout.doorbell(pair);
     Kept::new(mapping, |mapping| mapping.view(at, doorbell::PAIR_BYTES)?.words32()?.first_chunk()).ok_or_else(beyond)
@@ -86,13 +86,13 @@ impl Ring {
         self.words.mapping().is_lost()
     }
 
-    /// Slots from `from` up to `to`, around the ring.
+    /// Returns the number of slots from `from` up to `to`, around the ring.
     #[inline]
     pub(super) fn distance(&self, from: u32, to: u32) -> u32 {
         if to >= from { to - from } else { to + self.slots - from }
     }
 
-    /// The slot `steps` (at most one lap) after `at`.
+    /// Returns the slot `steps` (at most the size of the ring) after `at`.
     #[inline]
     pub(super) fn after(&self, at: u32, steps: u32) -> u32 {
         let sum = at + steps;
@@ -101,27 +101,27 @@ impl Ring {
 }
 
 impl<'m> RingMemory<'m> {
-    /// The word of slot `at`, to be read or written once.
+    /// Returns the first word of slot `at`. The caller reads or writes it only once.
     #[inline]
     pub(super) fn word(&self, at: u32) -> &'m AtomicU64 {
         &self.slots[at as usize][0]
     }
 
-    /// The slots from `from` up to `to`; the first word of each is read or written once.
+    /// Returns the slots from `from` up to `to`. The caller reads or writes the first word of each only once.
     #[inline]
     pub(super) fn slots(&self, from: u32, to: u32) -> &'m [[AtomicU64; 2]] {
         &self.slots[from as usize..to as usize]
     }
 
-    /// The slot's buffer; `None` when it names one that is not there.
+    /// Returns the slot's buffer, or `None` if the slot names a buffer that does not exist.
     #[inline]
     pub(super) fn buffer(&self, slot: Slot) -> Option<View<'m>> {
-        // Number 0 and 1 become the largest there are.
+        // The subtraction wraps for indices 0 and 1: they become the largest numbers.
         self.buffers.get(slot.buffer.wrapping_sub(FIRST_BUFFER) as usize)
     }
 
-    /// How many of these slots, from the first on, have a frame of their own that begins with `addresses` and has an Ethernet
-    /// type behind them; and the bytes of these frames.
+    /// Counts the slots, from the first on, whose frame is complete in this slot, begins with `addresses` and has an
+    /// EtherType after them. Returns their number and the bytes of their frames.
     #[inline(never)]
     pub(super) fn count_alike(&self, mut slots: &[[AtomicU64; 2]], addresses: &[u8; 12]) -> Discarded {
         let mut all = Discarded::default();
@@ -135,7 +135,7 @@ impl<'m> RingMemory<'m> {
                 all.bytes += some.bytes;
                 slots = if some.frames == row.len() as u64 { others } else { &[] };
             } else if together > 1 {
-                // One by one, up to the other; they are read anew.
+                // Compares one frame at a time, up to the first that differs. The slots are read again.
                 together = 1;
             } else {
                 break;
@@ -144,8 +144,8 @@ impl<'m> RingMemory<'m> {
         all
     }
 
-    /// The first of these slots that have a frame of their own, as long as one may be, in a buffer that is there: compared,
-    /// but not looked at.
+    /// Counts the slots, from the first on, whose frame is complete in this slot, of valid length and in an existing
+    /// buffer. Adds these frames to the comparison in `alike`, without looking at its result.
     #[inline(always)]
     fn count_whole(&self, slots: &[[AtomicU64; 2]], alike: &mut Alike) -> Discarded {
         let longest = self.buffers.size() as u64;
@@ -153,7 +153,7 @@ impl<'m> RingMemory<'m> {
         for [word, _] in slots {
             let word = word.load(Ordering::Relaxed);
             let len = Slot::whole_len(word);
-            // One that is too short becomes one that is too long.
+            // For a frame that is too short, the subtraction wraps to a length that is too long.
             if len.wrapping_sub(ETHERNET_HEADER) > longest - ETHERNET_HEADER
                 || !self.buffer(Slot::from_word(word)).is_some_and(|buffer| alike.add(buffer))
             {
@@ -165,7 +165,7 @@ impl<'m> RingMemory<'m> {
         whole
     }
 
-    /// Starts to bring the buffer of a slot near, for reading. Its number need not be one that is there.
+    /// Prefetches the buffer of a slot for reading. The buffer need not exist.
     #[inline]
     pub(super) fn prefetch(&self, word: &AtomicU64) {
         prefetch_read(self.address(word));

@@ -27,19 +27,19 @@ use rustix::net::{
 use super::ClientEnds;
 use crate::front_end::{Files, close_elsewhere, receive, refuse_files};
 
-/// Time a client has for its request.
+/// Time limit for a client's request.
 const REQUEST_WITHIN: Duration = Duration::from_secs(2);
-/// Clients that may be in the dialogue at once; a further one takes the place of the one that has waited longest.
+/// Most clients without a request at a time. A further client replaces the one that has waited longest.
 const MOST_UNSPOKEN: usize = 64;
 const LISTENER: u64 = 0;
 const COMMANDS: u64 = 1;
 const FIRST_CLIENT: u64 = 2;
 
-/// Has the server panic in tests.
+/// A message at which the server panics, in tests.
 #[cfg(test)]
 pub(super) const TRAP: &[u8] = b"panic";
 
-/// One attached client.
+/// Identifies an attached client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(u64);
 
@@ -48,21 +48,21 @@ pub struct ClientId(u64);
 pub struct Grant {
     /// What the client gets.
     pub ends: ClientEnds,
-    /// The colour the layout was computed with.
+    /// The colour of the layout.
     pub colour: u32,
-    /// The address bound to the port, if one is.
+    /// The MAC address bound to the port, or zero.
     pub mac: [u8; 6],
 }
 
-/// Who makes and removes the ports that clients ask for. Called on the server's thread.
+/// Makes and removes the ports that clients ask for. Called on the server's thread.
 pub trait Host: Send {
-    /// Makes the port a client asks for.
+    /// Makes the port that a client asks for.
     ///
     /// # Errors
-    /// Why it is refused, for the client.
+    /// Why the request is refused. The text is for the client.
     fn attach(&mut self, client: ClientId, request: Request) -> Result<Grant, String>;
 
-    /// The client is gone: removes its port.
+    /// Removes the port of a client that has disconnected.
     fn detach(&mut self, client: ClientId);
 }
 
@@ -76,7 +76,7 @@ struct Queue {
     wake: OwnedFd,
 }
 
-/// The running server; ends when dropped, and the ports of its clients with it.
+/// The running server. Dropping it ends the server and removes the ports of its clients.
 pub struct AttachServer {
     queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
@@ -92,16 +92,16 @@ impl AttachServer {
         Self::start_with(path, host, REQUEST_WITHIN)
     }
 
-    /// The same, with another time for a client's request.
+    /// Listens at `path`, which must not exist, with another time limit for a client's request.
     ///
     /// # Errors
-    /// As [`AttachServer::start`].
+    /// The kernel refuses the socket, the path or the thread.
     pub fn start_with(path: &Path, host: Box<dyn Host>, request_within: Duration) -> io::Result<AttachServer> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        // Connections that it accepts are like it.
+        // Accepted sockets inherit this option.
         let files = if refuse_files(&listener) { Files::Refused } else { Files::Taken };
-        // Before it is bound, as `front_end::Listener` says: its path then has this mode from the start.
+        // Before bind, so that the path has this mode from the start (see `front_end::Listener`).
         rustix::fs::fchmod(&listener, Mode::RUSR | Mode::WUSR)?;
         bind(&listener, &SocketAddrUnix::new(path)?)?;
         listen(&listener, 128)?;
@@ -137,7 +137,7 @@ impl AttachServer {
         Ok(AttachServer { queue, thread: Some(thread), path: path.to_owned() })
     }
 
-    /// A way to end clients from elsewhere.
+    /// Returns a handle that ends clients from other threads.
     #[must_use]
     pub fn ender(&self) -> Ender {
         Ender { queue: Arc::clone(&self.queue) }
@@ -151,7 +151,8 @@ pub struct Ender {
 }
 
 impl Ender {
-    /// Tells the client why and closes its connection. The host's `detach` is not called: the caller removes the port.
+    /// Sends the reason to the client and closes its connection. Does not call the host's `detach`: the caller removes
+    /// the port.
     pub fn end(&self, client: ClientId, reason: String) {
         self.queue.send(Command::End(client, reason));
     }
@@ -160,7 +161,7 @@ impl Ender {
 impl Queue {
     fn send(&self, command: Command) {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
-        // Only this process has the descriptor; a full counter is as good as a write.
+        // The eventfd belongs to this process alone. If its counter is full, it is readable already.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
@@ -176,7 +177,7 @@ impl Drop for AttachServer {
 }
 
 enum State {
-    /// Has until then for its request.
+    /// Waits for the request, until this time.
     Asking(Instant),
     Attached,
 }
@@ -197,21 +198,22 @@ struct Server {
     next: u64,
     unspoken: usize,
     request_within: Duration,
-    /// A descriptor kept for [`Server::turn_away`].
+    /// A spare descriptor for [`Server::turn_away`].
     spare: Option<OwnedFd>,
-    /// What is still to be obeyed.
+    /// Commands that are still to be executed.
     obeyed: VecDeque<Command>,
-    /// The client that is being served: whose a panic is then.
+    /// The client that is being served. If the thread panics, this client is disconnected.
     at: Option<u64>,
-    /// The daemon is being called: what it shares with others may be half done after a panic.
+    /// True while the host is being called. A panic in the host may leave state that the daemon shares with other
+    /// threads half changed.
     at_host: bool,
-    /// The thread's own panics.
+    /// Counts panics that no client caused.
     strikes: Strikes,
 }
 
 impl Server {
     fn run(&mut self) {
-        // What a panic has left.
+        // Commands that a panic has left.
         if self.obey() {
             return self.end_all();
         }
@@ -238,7 +240,8 @@ impl Server {
         }
     }
 
-    /// Goes on after a panic in [`Server::run`]: the client that was being served goes. A panic of the daemon ends the process.
+    /// Continues after a panic in [`Server::run`]: disconnects the client that was being served. A panic in the host
+    /// ends the process.
     #[cold]
     fn recover(&mut self, place: Place) {
         let what = format!("a defect of Ringway, please report it: the thread \"attach\" failed at {place}");
@@ -255,7 +258,7 @@ impl Server {
                     let _ = epoll::delete(&self.epoll, connection.socket.as_fd());
                     tell(&connection.socket, &what);
                 }
-                // Its port may be there already.
+                // The host may have made the client's port already.
                 self.detach(id);
             }
         }
@@ -300,8 +303,8 @@ impl Server {
         }
     }
 
-    /// Out of descriptors: spends the spare one on ending the connection that waits, which would otherwise wake this
-    /// thread again and again.
+    /// No descriptor is left. Frees the spare one to accept and refuse the waiting connection, which would otherwise
+    /// wake this thread again and again.
     #[cold]
     fn turn_away(&mut self) {
         self.spare = None;
@@ -312,11 +315,11 @@ impl Server {
         self.spare = self.listener.try_clone().ok();
     }
 
-    /// The connection has something to read, or has ended.
+    /// Reads from a connection that has data or has ended.
     fn hear(&mut self, id: u64) {
         let Some(connection) = self.clients.get(&id) else { return };
         let (mut message, mut files) = ([0; REQUEST_BYTES + 1], Vec::new());
-        // SAFETY: the bytes are this function's own.
+        // SAFETY: `message` is a local array, and nothing else refers to it.
         let received = unsafe { receive(&connection.socket, message.as_mut_ptr(), message.len(), &mut files) };
         close_elsewhere(files);
         let len = match received {
@@ -361,7 +364,7 @@ impl Server {
         }
     }
 
-    /// Says why and ends the connection, and with it the port if there is one.
+    /// Sends the reason, then ends the connection and removes its port, if there is one.
     fn refuse(&mut self, id: u64, reason: &str) {
         if let Some(connection) = self.clients.get(&id) {
             tell(&connection.socket, reason);
@@ -380,7 +383,7 @@ impl Server {
         self.close(connection.socket);
     }
 
-    /// Ends a connection. Files may be in it that were not received, and closing them can last.
+    /// Closes a connection. Its unread messages may carry files, and closing them can block.
     fn close(&self, socket: OwnedFd) {
         if self.files == Files::Taken {
             let _ = shutdown(&socket, Shutdown::Both);
@@ -409,7 +412,7 @@ impl Server {
         }
     }
 
-    /// True when the server is to stop.
+    /// Executes the pending commands. Returns true when the server has to stop.
     fn obey(&mut self) -> bool {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.queue.wake, &mut count);
@@ -431,7 +434,7 @@ impl Server {
     }
 
     fn end_all(&mut self) {
-        // Once more if it ends before its end.
+        // If the loop panics, `run` starts again with this command.
         self.obeyed.push_front(Command::Stop);
         let all: Vec<u64> = self.clients.keys().copied().collect();
         for id in all {
@@ -444,6 +447,6 @@ impl Server {
 
 fn tell(socket: &OwnedFd, reason: &str) {
     let message = Reply::Refused(reason.to_owned()).encode();
-    // The client may be gone already, or may not read: either way it is told by the end of the connection.
+    // The client may have disconnected, or may not read. In both cases the end of the connection tells it.
     let _ = rustix::net::send(socket, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }

@@ -10,7 +10,7 @@ use rustix::net::{
 
 use super::server::{AttachServer, ClientId, Grant, Host, TRAP};
 
-/// Refuses everybody.
+/// Refuses all requests.
 struct Nobody;
 
 impl Host for Nobody {
@@ -31,7 +31,7 @@ fn say(client: &OwnedFd, message: &[u8]) {
     send(client, message, SendFlags::NOSIGNAL).unwrap();
 }
 
-/// What a client is told before the end of its connection.
+/// Returns the reason that the server sends before it ends the connection.
 fn answer(client: &OwnedFd) -> String {
     let mut message = [0; 4096];
     let (_, len) = recv(client, &mut message[..], rustix::net::RecvFlags::empty()).unwrap();
@@ -47,7 +47,7 @@ fn a_panic_while_a_client_is_served_costs_that_client_alone() {
     let path = dir.path().join("attach.sock");
     let server = AttachServer::start_with(&path, Box::new(Nobody), Duration::from_secs(60)).unwrap();
     let others = client(&path);
-    // Any number of them: each costs itself.
+    // Repeated panics: each costs only the client that caused it.
     for _ in 0..10 {
         let victim = client(&path);
         say(&victim, TRAP);

@@ -6,23 +6,23 @@
 
 use ringway_memory::View;
 
-/// Bytes of a length: 32 bits, big-endian.
+/// Bytes of a frame's length field: 32 bits, big-endian.
 pub const PREFIX_BYTES: usize = 4;
-/// The most that QEMU sends or takes (its `NET_BUFSIZE`): more is not a length.
+/// The longest frame in bytes that QEMU sends or accepts (`NET_BUFSIZE`). A greater length is invalid.
 pub const MOST_BYTES: usize = (4 << 10) + (64 << 10);
 
-/// What is at the beginning of some bytes of a stream.
+/// The first item in the bytes of a stream.
 #[derive(Clone, Copy, Debug)]
 pub enum Next<'m> {
-    /// A whole frame, of any length up to [`MOST_BYTES`], also 0.
+    /// A complete frame of any length up to [`MOST_BYTES`], also 0.
     Frame(View<'m>),
-    /// Not all of one.
+    /// An incomplete frame.
     Part,
-    /// What cannot be a length.
+    /// An invalid length.
     NoLength(u32),
 }
 
-/// Reads the length once.
+/// Decodes the first item. Reads the length field only once.
 #[inline]
 pub fn next(bytes: View<'_>) -> Next<'_> {
     let mut prefix = [0; PREFIX_BYTES];
@@ -36,7 +36,7 @@ pub fn next(bytes: View<'_>) -> Next<'_> {
     bytes.sub(PREFIX_BYTES, length as usize).map_or(Next::Part, Next::Frame)
 }
 
-/// What is written before a frame of `len` bytes; the switch has none of 4 GiB.
+/// Returns the length field of a frame of `len` bytes. The switch has no frames of 4 GiB, so the length fits.
 #[inline]
 pub fn prefix(len: usize) -> [u8; PREFIX_BYTES] {
     (len as u32).to_be_bytes()

@@ -18,7 +18,7 @@ use crate::front_end::Connection;
 
 const SHORTEST: usize = 14;
 
-/// A connected port's line, and the peer's end.
+/// Returns a connection on `line`, and the peer's end.
 fn connected(line: &Line) -> (Arc<Connection>, OwnedFd) {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (near, far) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("sockets");
@@ -27,7 +27,7 @@ fn connected(line: &Line) -> (Arc<Connection>, OwnedFd) {
     (near, far)
 }
 
-/// The frames of a stream that the switch takes, as its bytes say.
+/// Extracts from the written bytes the frames that the switch accepts.
 #[derive(Default)]
 struct Oracle {
     bytes: Vec<u8>,
@@ -50,17 +50,17 @@ impl Oracle {
     }
 }
 
-/// The peer that reads.
+/// The receiving peer.
 struct Reader {
     socket: OwnedFd,
     came: Vec<u8>,
     frames: usize,
-    /// How many of the writer's frames are behind.
+    /// How many of the sent frames were received or skipped.
     seen: usize,
 }
 
 impl Reader {
-    /// Reads up to `most` bytes; true if there were any.
+    /// Reads up to `most` bytes. Returns true if there were any.
     fn read(&mut self, most: usize, oracle: &Oracle) -> bool {
         let mut buffer = vec![0; most];
         let Ok((_, count)) = recv(&self.socket, &mut buffer[..], RecvFlags::empty()) else { return false };
@@ -76,7 +76,7 @@ impl Reader {
     }
 }
 
-/// Runs a fuzzer's input.
+/// Runs the fuzzer's input.
 pub fn streams(data: &[u8]) {
     let lines = [(); 2].map(|()| Arc::new(Line::new().expect("descriptors")));
     let members: Vec<Member> = (0..)
@@ -101,7 +101,7 @@ pub fn streams(data: &[u8]) {
     while let Some(what) = bytes.next() {
         let number = usize::from(bytes.next().unwrap_or_default());
         match what % 8 {
-            // A frame to the reader, or a piece of one, or anything.
+            // A frame to the reader, a part of one, or any bytes.
             kind @ 0..=3 => {
                 let mut wanted: Vec<u8> = match kind {
                     0 | 1 => {
@@ -124,7 +124,7 @@ pub fn streams(data: &[u8]) {
             6 => {
                 reader.read(1 + number * 16, &oracle);
             }
-            // What the threads do.
+            // The work of the ports' threads.
             _ => {
                 lines[1].sending.lock().send_on().expect("the reader is there");
                 if lines[0].ended().is_some() || number == 255 {
@@ -135,7 +135,7 @@ pub fn streams(data: &[u8]) {
             }
         }
     }
-    // All that counts as delivered comes.
+    // All frames that count as delivered arrive.
     loop {
         let more = lines[1].sending.lock().send_on().expect("the reader is there");
         if !reader.read(1 << 16, &oracle) && !more {

@@ -16,21 +16,21 @@ use super::framing::{self, Next, PREFIX_BYTES};
 use super::line::{Ended, Line};
 use crate::front_end::receive;
 
-/// What is read at a time: more than a batch of usual frames, and any frame.
+/// Bytes of the receive buffer: enough for more than a batch of usual frames, and for any single frame.
 const MEMORY_BYTES: usize = 512 << 10;
 
-/// One read brings many frames, and they are delivered from where it put them. What it brought of the frame behind them
-/// is moved to the front before the next read.
+/// The input of a stream port. One read brings many frames, which are delivered from where the read put them. Before
+/// the next read, an incomplete frame at the end is moved to the front of the buffer.
 pub struct StreamInput {
     line: Arc<Line>,
     bytes: Bytes,
-    /// The connection that they are of.
+    /// Number of the connection that the bytes came from.
     number: u64,
     /// Where the last batch began.
     begun: usize,
 }
 
-/// What was read and not taken yet.
+/// The bytes that were read and not taken yet.
 struct Bytes {
     memory: Mapping,
     start: usize,
@@ -43,7 +43,7 @@ impl Bytes {
         next(&self.memory, self.start, self.end)
     }
 
-    /// Passes over a whole frame, if there is one; gives its length.
+    /// Skips a complete frame, if there is one. Returns its length.
     fn skip(&mut self) -> Option<usize> {
         let Next::Frame(frame) = self.next() else { return None };
         let len = frame.len();
@@ -51,7 +51,7 @@ impl Bytes {
         Some(len)
     }
 
-    /// Moves them to the front; gives the memory behind them.
+    /// Moves the bytes to the front of the buffer. Returns the free memory after them.
     fn gather(&mut self) -> Option<View<'_>> {
         let part = self.end.saturating_sub(self.start);
         if self.start > 0 && part > 0 {
@@ -68,7 +68,7 @@ impl StreamInput {
         Ok(StreamInput { line, bytes, number: 0, begun: 0 })
     }
 
-    /// Reads what has come, at most once, unless there is a whole frame already.
+    /// Reads from the socket, at most once, and only if the buffer has no complete frame.
     fn read(&mut self) {
         if !matches!(self.bytes.next(), Next::Part) {
             return;
@@ -76,12 +76,12 @@ impl StreamInput {
         let mut guard = self.line.reading.lock();
         let reading = &mut *guard;
         if reading.number != self.number {
-            // What is there is the part of a frame that a former peer left.
+            // The bytes are an incomplete frame of an earlier peer.
             self.bytes.end = self.bytes.start;
             self.number = reading.number;
         }
         let (Some(socket), Some(room)) = (&reading.socket, self.bytes.gather()) else { return };
-        // SAFETY: the view's bytes are mapped and writable while it lives; nothing else refers to them.
+        // SAFETY: the view's bytes are mapped and writable while the view lives; nothing else refers to them.
         let received = unsafe { receive(socket, room.as_ptr(), room.len(), &mut reading.files) };
         match received {
             _ if !reading.files.is_empty() => {
@@ -159,13 +159,13 @@ impl Input for StreamInput {
     fn disarm(&mut self) {}
 }
 
-/// Where what follows a frame of `len` bytes begins, whose length is at `start`.
+/// Returns the offset after a frame of `len` bytes whose length field is at `start`.
 #[inline]
 fn behind(start: usize, len: usize) -> usize {
     start.saturating_add(PREFIX_BYTES).saturating_add(len)
 }
 
-/// The first of the bytes from `start` to `end`.
+/// Returns the first item in the bytes from `start` to `end`.
 #[inline]
 fn next(memory: &Mapping, start: usize, end: usize) -> Next<'_> {
     memory.view(start, end.saturating_sub(start)).map_or(Next::Part, framing::next)

@@ -13,35 +13,36 @@ use rustix::net::Shutdown;
 use super::sending::Sending;
 use crate::front_end::Connection;
 
-/// Why a connection is of no use any more.
+/// Why a connection ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The peer went.
+    /// The peer disconnected.
     Gone,
-    /// It sent what cannot be a length.
+    /// The peer sent an invalid length.
     NoLength(u32),
-    /// It sent files.
+    /// The peer sent files.
     Files,
 }
 
-/// What the input reads.
+/// The receiving side of a connection.
 #[derive(Debug, Default)]
 pub struct Reading {
     pub socket: Option<Arc<Connection>>,
-    /// Which connection this is, counted.
+    /// Number of the connection, counted from 1.
     pub number: u64,
-    /// Files that came with frames, which the port's own thread closes: a poller could have to wait.
+    /// Files that came with frames. The port's own thread closes them, because closing can block and a poller must not.
     pub files: Vec<OwnedFd>,
 }
 
-/// See the module's description.
+/// The connection of a port: see the description of the module.
 #[derive(Debug)]
 pub struct Line {
     pub reading: Mutex<Reading>,
     pub sending: Mutex<Sending>,
-    /// Readable when the socket is, whichever that is at the time (epoll instances may be nested, epoll(7)).
+    /// An epoll set with the socket of the current connection. Pollers wait for this set (epoll instances may be
+    /// nested, epoll(7)).
     epoll: OwnedFd,
-    /// Tells the thread that there is something to do.
+    /// Wakes the port's thread.
     news: OwnedFd,
     ended: Mutex<Option<Ended>>,
     connected: AtomicBool,
@@ -59,7 +60,7 @@ impl Line {
         })
     }
 
-    /// What a poller waits for.
+    /// Returns the descriptor that a poller waits for.
     pub fn signal(&self) -> io::Result<OwnedFd> {
         self.epoll.as_fd().try_clone_to_owned()
     }
@@ -68,7 +69,7 @@ impl Line {
         self.connected.load(Ordering::Relaxed)
     }
 
-    /// Gives the data path a connection.
+    /// Hands a new connection to the input and the output.
     pub fn open(&self, socket: &Arc<Connection>) -> io::Result<()> {
         self.take_news();
         *self.ended.lock() = None;
@@ -79,11 +80,11 @@ impl Line {
             reading.socket = Some(Arc::clone(socket));
         }
         self.connected.store(true, Ordering::Relaxed);
-        // What is there already is an edge, too.
+        // Data that has arrived before is an edge, too.
         Ok(epoll::add(&self.epoll, socket, EventData::new_u64(0), EventFlags::IN | EventFlags::RDHUP | EventFlags::ET)?)
     }
 
-    /// Takes it away, whoever ended it.
+    /// Takes the connection back from the input and the output.
     pub fn close(&self, socket: &Arc<Connection>) {
         self.connected.store(false, Ordering::Relaxed);
         let (read, files) = {
@@ -93,44 +94,44 @@ impl Line {
         self.sending.lock().end();
         let _ = epoll::delete(&self.epoll, socket);
         let _ = rustix::net::shutdown(socket, Shutdown::Both);
-        // Closed without holding a lock.
+        // Closed here, without a lock.
         drop((read, files));
     }
 
-    /// The input has seen the end of connection `number`.
+    /// Called by the input at the end of connection `number`.
     #[cold]
     pub fn stop_reading(&self, number: u64, reason: Ended) {
         let mut reading = self.reading.lock();
         if reading.number == number
             && let Some(socket) = reading.socket.take()
         {
-            // With the lock: the port's own thread has the connection until it has had the lock, so that this closes nothing. A poller
-            // that closes a connection could have to wait.
+            // Dropped under the lock: the port's own thread holds the connection until it has had the lock, so this
+            // does not close it. Closing can block, which a poller must not.
             drop(socket);
-            // Before another connection may begin, which this is not the end of.
+            // Before the lock is released: the reason must not be taken for that of a later connection.
             self.end(reason);
         }
     }
 
-    /// The data path has seen the end of the connection. The first reason stays.
+    /// Called by the input or the output at the end of the connection. Keeps the first reason.
     #[cold]
     pub fn end(&self, reason: Ended) {
         self.ended.lock().get_or_insert(reason);
         self.tell();
     }
 
-    /// Why the connection ended, if it did.
+    /// Returns why the connection ended, if it did, and resets the reason.
     pub fn ended(&self) -> Option<Ended> {
         self.ended.lock().take()
     }
 
-    /// Has the thread look.
+    /// Wakes the port's thread.
     pub fn tell(&self) {
-        // Only this process has the descriptor; a full counter is as good as a write.
+        // The eventfd belongs to this process alone. If its counter is full, it is readable already.
         let _ = rustix::io::write(&self.news, &1u64.to_ne_bytes());
     }
 
-    /// Readable when there is something for the thread to do.
+    /// Returns the eventfd that wakes the port's thread.
     pub fn news(&self) -> BorrowedFd<'_> {
         self.news.as_fd()
     }

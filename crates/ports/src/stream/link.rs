@@ -17,17 +17,17 @@ use super::line::{Ended, Line};
 use crate::front_end::{Backoff, Connection, Files, Listener, Observer, Stop, Thread, wait};
 use crate::vhost_user::Role;
 
-/// Between a connection and the next, so that one that ends at once costs nobody a core.
+/// Pause between two connections, so that peers that disconnect at once do not occupy a core.
 const BETWEEN: Duration = Duration::from_millis(10);
-/// The same after a fault, for a server, and for a client, at first.
+/// Pauses after a fault: of a listening port, of a connecting port at first, and of a connecting port at most.
 const AFTER_FAULT_SERVER: Duration = Duration::from_millis(100);
 const AFTER_FAULT_CLIENT: Duration = Duration::from_secs(1);
 const LONGEST_AFTER_FAULT: Duration = Duration::from_secs(10);
 
-/// Starts the thread, which ends when dropped, and its connection and socket with it.
+/// Starts the port's thread. Dropping it ends the thread, its connection and its socket.
 ///
 /// # Errors
-/// The socket cannot be had, or the kernel has no descriptors or threads left.
+/// The socket cannot be opened, or the kernel has no descriptors or threads left.
 pub fn start(settings: &Settings, line: Arc<Line>, observer: Arc<dyn Observer>) -> io::Result<Thread> {
     let way = match settings.role {
         Role::Server => Way::Listen(Listener::bind(&settings.socket, Files::Refused)?),
@@ -41,7 +41,7 @@ pub fn start(settings: &Settings, line: Arc<Line>, observer: Arc<dyn Observer>) 
     Thread::start(&settings.label, told, move |stop| PortThread { way, line, observer, stop, backoff }.run())
 }
 
-/// How a connection is made.
+/// How connections are made.
 enum Way {
     Listen(Listener),
     Connect(PathBuf),
@@ -60,12 +60,12 @@ impl PortThread {
         while let Some(socket) = self.next_connection().map(Arc::new) {
             let since = Instant::now();
             let ended = match self.line.open(&socket) {
-                // Said when frames come and go: who waits for it may send at once.
+                // Reported only when frames can flow: a user that waits for this event may send at once.
                 Ok(()) => {
                     self.observer.connected(true);
                     self.serve(&socket)
                 }
-                // Out of memory for it.
+                // The kernel has no memory for the epoll entry.
                 Err(_) => Some(Ended::Gone),
             };
             self.line.close(&socket);
@@ -90,7 +90,7 @@ impl PortThread {
         }
     }
 
-    /// The next peer; `None` when the port is to go.
+    /// Waits for the next peer. Returns `None` when the port is being removed.
     fn next_connection(&self) -> Option<Connection> {
         match &self.way {
             Way::Connect(path) => self.stop.or_connect(path, Files::Refused),
@@ -98,7 +98,7 @@ impl PortThread {
         }
     }
 
-    /// Looks after one connection to its end; `None` when the port is to go.
+    /// Serves one connection to its end. Returns `None` when the port is being removed.
     fn serve(&self, socket: &Connection) -> Option<Ended> {
         let (mut has_rest, mut turn_away_from) = (false, Instant::now());
         loop {
@@ -109,7 +109,8 @@ impl PortThread {
             let later = matches!(self.way, Way::Listen(_)) && listener.is_none();
             let mut fds =
                 vec![PollFd::new(&self.stop, PollFlags::IN), PollFd::from_borrowed_fd(self.line.news(), PollFlags::IN)];
-            // Only while there is something to send: that the peer has gone is for the input to see, behind its last frames.
+            // Only while there is something to send. The input detects that the peer has disconnected, after the peer's
+            // last frames.
             fds.extend(has_rest.then(|| PollFd::new(socket, PollFlags::OUT)));
             fds.extend(listener.map(|listener| PollFd::new(listener, PollFlags::IN)));
             wait(&mut fds, later.then_some(turn_away_from));
@@ -124,7 +125,7 @@ impl PortThread {
                 }
             }
             if ready(1) || has_rest {
-                // Others chose what is sent.
+                // Other ports' clients chose the frames, so a panic here is not blamed on this port's client.
                 match giving(|| self.line.sending.lock().send_on()) {
                     Ok(more) => has_rest = more,
                     Err(ended) => return Some(ended),

@@ -18,7 +18,8 @@ mod link;
 mod output;
 mod sending;
 
-// Peers choose the numbers here: release builds of this crate have no overflow checks, and no arithmetic here may wrap.
+// Peers choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in these modules
+// may wrap.
 #[deny(clippy::arithmetic_side_effects)]
 mod framing;
 #[deny(clippy::arithmetic_side_effects)]
@@ -42,35 +43,35 @@ use input::StreamInput;
 use line::Line;
 use output::StreamOutput;
 
-/// What a port is made with.
+/// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `SWITCH:PORT`, for thread names and messages.
     pub label: String,
-    /// The socket's path.
+    /// Path of the socket.
     pub socket: PathBuf,
     /// Which side listens.
     pub role: Role,
 }
 
-/// A running port's control side. Ends the port's thread and removes its socket when dropped.
+/// The control side of a running port. Dropping it stops the port's thread and removes its socket.
 pub struct Stream {
     line: Arc<Line>,
     _thread: Thread,
 }
 
 impl Stream {
-    /// Whether a peer is connected.
+    /// Returns true while a peer is connected.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.line.is_connected()
     }
 }
 
-/// Makes a port. Its peer may come and go from now on; `observer` is told.
+/// Opens a port. From now on peers may connect and disconnect; `observer` is told of each event.
 ///
 /// # Errors
-/// The socket cannot be had, or the kernel has no descriptors, memory or threads left.
+/// The socket cannot be opened, or the kernel has no descriptors, memory or threads left.
 pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Sides, Stream)> {
     let line = Arc::new(Line::new()?);
     let sides = Sides {
@@ -83,7 +84,7 @@ pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Sid
     Ok((sides, Stream { line, _thread: thread }))
 }
 
-/// The kernel wakes whoever waits for the socket.
+/// A bell without effect: the kernel wakes the peer that waits for its socket.
 struct NoBell;
 
 impl Bell for NoBell {

@@ -16,23 +16,23 @@ use super::framing::{PREFIX_BYTES, prefix};
 use super::line::Ended;
 use crate::front_end::Connection;
 
-/// Pieces that the kernel takes with one call (UIO_MAXIOV).
+/// Most pieces in one call (`UIO_MAXIOV`).
 const MOST_PIECES: usize = 1024;
-/// Frames for one call: each has a length and a head.
+/// Most frames in one call: each has at least two pieces, its length and its head.
 const MOST_FRAMES: usize = MOST_PIECES / 2;
 
-/// What frames are sent over.
+/// The sending side of a connection.
 #[derive(Debug)]
 pub struct Sending {
     socket: Option<Arc<Connection>>,
-    /// A frame with its length, of which the first `sent` bytes are sent; empty: none is half sent.
+    /// A partly sent frame with its length field, of which `sent` bytes are sent. Empty if no frame is partly sent.
     rest: Vec<u8>,
     sent: usize,
-    /// The port's thread waits for room for the rest.
+    /// True while the port's thread waits until the socket has room for the rest.
     awaited: bool,
 }
 
-/// What was sent.
+/// Counts the sent frames and their bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub frames: u64,
@@ -46,13 +46,13 @@ impl Tally {
     }
 }
 
-/// What came of a call.
+/// The result of a system call.
 enum Called {
-    /// So many bytes went.
+    /// The kernel took this many bytes.
     Sent(usize),
-    /// A page with some of them cannot be had.
+    /// A page with some of the bytes was lost.
     NoMemory,
-    /// The peer has gone.
+    /// The peer has disconnected.
     Gone,
 }
 
@@ -61,32 +61,33 @@ impl Sending {
         Sending { socket: None, rest: Vec::with_capacity(PREFIX_BYTES + MAX_FRAME), sent: 0, awaited: false }
     }
 
-    /// A connection has begun.
+    /// Starts sending on a new connection.
     pub fn begin(&mut self, socket: Arc<Connection>) {
         self.end();
         self.socket = Some(socket);
     }
 
-    /// It has ended.
+    /// Ends sending: drops the connection and the rest of a frame.
     pub fn end(&mut self) {
         self.socket = None;
         self.rest.clear();
         self.awaited = false;
     }
 
-    /// Whether there is a peer.
+    /// Returns true if a peer is connected.
     pub fn is_open(&self) -> bool {
         self.socket.is_some()
     }
 
-    /// Sends frames from the first on, many with one call, and takes them out of `frames`. What is left then had no room.
+    /// Sends frames in order, many with one call, and removes them from `frames`. For frames that remain, the socket
+    /// had no room.
     pub fn send(&mut self, frames: &mut Frames<'_, '_>, tally: &mut Tally) -> Result<(), Ended> {
         let Some(socket) = self.socket.clone() else { return Ok(()) };
         while frames.len() > 0 && self.send_rest(&socket)? {
             match send_row(&socket, frames.clone()) {
                 Called::Sent(0) => return Ok(()),
                 Called::Sent(sent) => self.note(sent, frames, tally),
-                // Read from here, what cannot be had is zeroes, and its port's end.
+                // The read in `keep` finds zeroes in place of lost pages, and the loss ends the sender's port.
                 Called::NoMemory => {
                     if let Some(frame) = frames.next() {
                         tally.add(&frame);
@@ -99,19 +100,19 @@ impl Sending {
         Ok(())
     }
 
-    /// Sends what is left of a frame. True when the thread is to call again as soon as there is room.
+    /// Sends the rest of a frame. Returns true if the thread has to call again when the socket has room.
     pub fn send_on(&mut self) -> Result<bool, Ended> {
         let Some(socket) = self.socket.clone() else { return Ok(false) };
         self.awaited = !self.send_rest(&socket)?;
         Ok(self.awaited)
     }
 
-    /// True, once for each time, when the thread has to be told that there is a rest.
+    /// Returns true if the thread has to be told that it must wait for room. True only once for each wait.
     pub fn begins_to_wait(&mut self) -> bool {
         !self.rest.is_empty() && !std::mem::replace(&mut self.awaited, true)
     }
 
-    /// True when nothing is left of it.
+    /// Sends the rest of a frame. Returns true when nothing is left of it.
     fn send_rest(&mut self, socket: &OwnedFd) -> Result<bool, Ended> {
         if self.rest.is_empty() {
             return Ok(true);
@@ -127,7 +128,7 @@ impl Sending {
         Ok(self.rest.is_empty())
     }
 
-    /// Takes out the frames that went with `sent` bytes, and the one of which a part went.
+    /// Removes the frames that were sent with `sent` bytes. Keeps the last one if only a part of it was sent.
     fn note(&mut self, mut sent: usize, frames: &mut Frames<'_, '_>, tally: &mut Tally) {
         while sent > 0
             && let Some(frame) = frames.next()
@@ -141,7 +142,7 @@ impl Sending {
         }
     }
 
-    /// Keeps a frame of which the first `sent` bytes, its length among them, are sent.
+    /// Keeps a frame of which the first `sent` bytes are sent, counted from its length field.
     fn keep(&mut self, frame: &Frame<'_, '_>, sent: usize) {
         self.rest.clear();
         self.rest.extend(prefix(frame.len()));
@@ -155,7 +156,7 @@ impl Sending {
     }
 }
 
-/// Sends as many of the frames as fit into one call.
+/// Sends as many frames as fit into one call.
 fn send_row(socket: &OwnedFd, frames: Frames<'_, '_>) -> Called {
     let mut prefixes = [[0; PREFIX_BYTES]; MOST_FRAMES];
     let mut pieces = [const { MaybeUninit::<libc::iovec>::uninit() }; MOST_PIECES];
@@ -178,15 +179,16 @@ fn piece(start: *const u8, bytes: usize) -> libc::iovec {
     libc::iovec { iov_base: start.cast_mut().cast(), iov_len: bytes }
 }
 
-/// Each piece is written, and what it names is mapped while this runs.
+/// Sends the pieces. The caller has written each piece, and the memory that it names stays mapped during the call.
 fn send(socket: &OwnedFd, pieces: &[MaybeUninit<libc::iovec>]) -> Called {
-    // SAFETY: all zeroes is a valid msghdr: no address, no control data, no pieces.
+    // SAFETY: all zeroes is a valid msghdr: no address, no control data, no buffers.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = pieces.as_ptr().cast_mut().cast();
     message.msg_iovlen = pieces.len() as _;
     loop {
-        // SAFETY: the callers, all in this file, have written every piece; each is a slice or view that they borrow until this
-        // returns, and is only read. Bytes that a client changes meanwhile are sent old or new.
+        // SAFETY: the callers, all in this file, have written every piece. Each piece is a slice or view that the
+        // caller borrows until this returns, and is only read. Bytes that a client changes meanwhile are sent in the
+        // old or the new state.
         let sent =
             unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
         if let Ok(sent) = usize::try_from(sent) {

@@ -10,11 +10,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use super::Settings;
 
 const CONTROL: &str = "/dev/net/tun";
-/// Frames that may wait in the kernel for the switch, which loses what does not fit. Its default of 500 lets one TCP
-/// stream lose 1 to 2 % whenever the poller is kept from its CPU.
+/// Length of the kernel's queue of frames for the switch. The kernel drops frames that do not fit. With its default of
+/// 500, a TCP stream loses 1 to 2 % of its frames whenever the poller does not get its CPU in time.
 const QUEUE_FRAMES: libc::c_int = 2000;
 
-/// Kernels before 6.2 know no USO.
+/// Sets of offloads, the preferred first. Kernels before 6.2 do not support USO.
 const OFFLOADS: [(libc::c_uint, Accepts); 3] = [
     (SEGMENTED | libc::TUN_F_USO4 | libc::TUN_F_USO6, Accepts::EVERYTHING),
     (SEGMENTED, Accepts::EVERYTHING.without(Accepts::USO)),
@@ -23,8 +23,8 @@ const OFFLOADS: [(libc::c_uint, Accepts); 3] = [
 const SEGMENTED: libc::c_uint =
     libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN | libc::TUN_F_UFO;
 
-/// Opens the device, non-blocking, and sets it up: every frame follows the [`Offload::BYTES`] of its header, and those
-/// from the device may have offloads. Gives those that the device takes.
+/// Opens the device in non-blocking mode and configures it: a header of [`Offload::BYTES`] precedes every frame, and
+/// frames from the device may request offloads. Returns the offloads that the device accepts in the other direction.
 pub(super) fn open(settings: &Settings) -> io::Result<(OwnedFd, Accepts)> {
     let name = settings.device.as_str();
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -34,7 +34,7 @@ pub(super) fn open(settings: &Settings) -> io::Result<(OwnedFd, Accepts)> {
     ioctl(tap.as_fd(), libc::TUNSETIFF, &mut request).map_err(|error| no_device(name, &error))?;
     let accepts = set_offloads(tap.as_fd()).map_err(|error| failed(name, "set its offloads", &error))?;
     ioctl(tap.as_fd(), libc::TUNGETIFF, &mut request).map_err(|error| failed(name, "look at it", &error))?;
-    // SAFETY: the kernel has just written this member; every bit pattern is a number.
+    // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
     let persistent = i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_PERSIST != 0;
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     if !persistent {
@@ -44,10 +44,10 @@ pub(super) fn open(settings: &Settings) -> io::Result<(OwnedFd, Accepts)> {
     Ok((tap, accepts))
 }
 
-/// Whoever used a persistent device before may have promised something else.
+/// Sets header size and offloads. A persistent device may have other settings, from an earlier user.
 fn set_offloads(tap: BorrowedFd<'_>) -> io::Result<Accepts> {
     let bytes = Offload::BYTES as libc::c_int;
-    // SAFETY: TUNSETVNETHDRSZ reads one int, which outlives the call.
+    // SAFETY: TUNSETVNETHDRSZ reads one int, and `bytes` outlives the call.
     if unsafe { libc::ioctl(tap.as_raw_fd(), libc::TUNSETVNETHDRSZ as _, &raw const bytes) } == -1 {
         return Err(io::Error::last_os_error());
     }
@@ -62,7 +62,7 @@ fn set_offloads(tap: BorrowedFd<'_>) -> io::Result<Accepts> {
 
 fn lengthen_queue(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut request = request(name)?;
-    // The kernel's ifr_qlen is the same member of the union.
+    // The kernel's `ifr_qlen` is the same member of the union.
     request.ifr_ifru.ifru_metric = QUEUE_FRAMES;
     ioctl(socket, libc::SIOCSIFTXQLEN, &mut request).map_err(|error| failed(name, "set its queue's length", &error))
 }
@@ -70,27 +70,27 @@ fn lengthen_queue(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
 fn bring_up(name: &str, socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut request = request(name)?;
     ioctl(socket, libc::SIOCGIFFLAGS, &mut request).map_err(|error| failed(name, "look at it", &error))?;
-    // SAFETY: the kernel has just written this member; every bit pattern is a number.
+    // SAFETY: the kernel has just written this member of the union; every bit pattern is a valid number.
     let flags = unsafe { request.ifr_ifru.ifru_flags };
     if i32::from(flags) & libc::IFF_UP != 0 {
         return Ok(());
     }
     request.ifr_ifru.ifru_flags = flags | libc::IFF_UP as libc::c_short;
     match ioctl(socket, libc::SIOCSIFFLAGS, &mut request) {
-        // A user may use a persistent device of theirs without being allowed to bring it up: somebody else will.
+        // The owner of a persistent device may use it without the right to bring it up. An administrator has to do so.
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
         other => other.map_err(|error| failed(name, "bring it up", &error)),
     }
 }
 
-/// A request about the device called `name`.
+/// Returns a request about the device `name`.
 fn request(name: &str) -> io::Result<libc::ifreq> {
-    // `%d` in a name would make the kernel choose a number.
+    // With `%d` in a name, the kernel would choose a number.
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(['/', '%', '\0']) {
         let what = format!("{name:?} is not a network device's name: write 1 to 15 bytes without \"/\" and \"%\"");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
-    // SAFETY: all zeroes is a valid ifreq: numbers, arrays of numbers, and pointers that nobody follows.
+    // SAFETY: all zeroes is a valid ifreq: numbers, arrays of numbers, and pointers that the kernel does not follow.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
         *to = from as libc::c_char;
@@ -103,7 +103,8 @@ where
     libc::Ioctl: TryFrom<N>,
 {
     let number = libc::Ioctl::try_from(number).map_err(|_| io::Error::other("not a number of an ioctl"))?;
-    // SAFETY: every number used here (TUNSETIFF and those of netdevice(7)) takes one ifreq, which outlives the call.
+    // SAFETY: every request number used in this file (TUNSETIFF, TUNGETIFF and those of netdevice(7)) takes one ifreq,
+    // and `request` outlives the call.
     match unsafe { libc::ioctl(fd.as_raw_fd(), number, &raw mut *request) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -8,18 +8,18 @@ use ringway_memory::{Mapping, View};
 use ringway_switch::{Batch, Discarded, DropReason, Input, MAX_FRAME, Offload, PortFault};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// A header and the longest frame, offered one byte more so that a longer one can be told: the kernel cuts off what does
-/// not fit.
+/// Bytes offered to a read: a header, the longest frame and one byte more. The kernel truncates frames to the offered
+/// size, and the extra byte reveals frames that are too long.
 const READ_BYTES: usize = Offload::BYTES + MAX_FRAME + 1;
-/// Memory for the frames of one batch: 256 frames of 1,514 bytes take 384 KiB, which fits most second-level caches.
-/// A batch ends early when it runs short, which it does after 7 segments of 64 KiB.
+/// Buffer for the frames of one batch: 256 frames of 1,514 bytes take 384 KiB, which fits most second-level caches. A
+/// batch ends early when the buffer is full, for example after 7 segments of 64 KiB.
 const MEMORY_BYTES: usize = 512 * 1024;
 const LINE: usize = 64;
-/// Where a header is in the line before its frame's first one.
+/// Offset of a header in its cache line. The frame after the header begins with a line.
 const HEADER_AT: usize = LINE - Offload::BYTES;
 
-/// Every batch is read into the same private memory, one frame behind the other, so that small frames take few cache
-/// lines and any MTU will do.
+/// The input of a TAP port. It reads every batch into the same private buffer, one frame after the other, so that
+/// small frames take few cache lines and any MTU fits.
 pub(super) struct TapInput {
     device: Arc<OwnedFd>,
     memory: Mapping,
@@ -38,16 +38,16 @@ impl TapInput {
     #[inline]
     fn read(&self, buffer: View<'_>) -> Result<Read, PortFault> {
         loop {
-            // SAFETY: the view's bytes are mapped and writable while it lives; nothing else refers to them.
+            // SAFETY: the view's bytes are mapped and writable while the view lives; nothing else refers to them.
             let read = unsafe { libc::read(self.device.as_raw_fd(), buffer.as_ptr().cast(), buffer.len()) };
             if let Ok(len) = usize::try_from(read) {
                 return Ok(Read::Frame(len));
             }
             match io::Error::last_os_error().raw_os_error() {
                 Some(libc::EINTR) => {}
-                // Nothing there, the device is down, or the kernel has no memory: later.
+                // No frame is there, the device is down, or the kernel has no memory: try again later.
                 Some(libc::EAGAIN | libc::EIO | libc::ENOMEM | libc::ENOBUFS) => return Ok(Read::Nothing),
-                // EBADFD: the device was deleted. Whatever else there may be would not end by itself.
+                // EBADFD: the device was deleted. Other errors would not end by themselves either.
                 _ => return Err(PortFault::DeviceLost),
             }
         }
@@ -73,13 +73,15 @@ impl Input for TapInput {
                 Ok(Some(offload)) => batch.push_offloaded(frame, len, offload),
                 Err(_) => batch.refuse(DropReason::BadOffload),
             }
-            // An odd number of lines: beginnings of frames of one length do not share cache sets.
+            // An odd number of cache lines: the beginnings of frames of equal length then fall into different cache
+            // sets.
             at += ((1 + len.div_ceil(LINE)) | 1) * LINE;
         }
         Ok(())
     }
 
-    /// The kernel cuts off what does not fit, so that only the header is copied. How long the frames were it does not say.
+    /// Reads only the header of each frame: the kernel drops the bytes beyond the offered size. It does not tell the
+    /// length of the frame, so the count of bytes stays 0.
     fn discard(&mut self, most: usize) -> Result<Discarded, PortFault> {
         let mut discarded = Discarded::default();
         let Some(buffer) = self.memory.view(HEADER_AT, Offload::BYTES) else { return Ok(discarded) };
@@ -90,7 +92,7 @@ impl Input for TapInput {
         Ok(discarded)
     }
 
-    /// The memory is this port's own.
+    /// Does nothing: the buffer belongs to this port.
     fn release(&mut self) {}
 
     fn pending(&mut self) -> bool {

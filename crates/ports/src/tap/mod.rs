@@ -24,18 +24,18 @@ use crate::Sides;
 use input::TapInput;
 use output::TapOutput;
 
-/// A TAP device.
+/// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The device's name: 1 to 15 bytes.
+    /// Name of the device: 1 to 15 bytes.
     pub device: String,
 }
 
-/// Makes a port of the device, in the network namespace of the calling thread, and brings it up. A device that is not there is made, and
-/// goes with the port; a persistent one is used, and stays.
+/// Opens the device in the network namespace of the calling thread, brings it up, and makes a port of it. If there is
+/// no such device, makes one that is removed with the port. A persistent device is used and stays.
 ///
 /// # Errors
-/// The device cannot be had; the error says why, and what would help.
+/// The device cannot be opened. The error says why, and what would help.
 pub fn open(settings: &Settings) -> io::Result<Sides> {
     let (device, accepts) = device::open(settings)?;
     let device = Arc::new(device);
@@ -45,7 +45,7 @@ pub fn open(settings: &Settings) -> io::Result<Sides> {
     Ok(Sides { input: Box::new(input), output: Box::new(output), bell: Box::new(NoBell), signal })
 }
 
-/// The kernel has its frames by the time that a write returns: there is nobody to call.
+/// A bell without effect: a write returns after the kernel has taken the frame, so there is nobody to wake.
 struct NoBell;
 
 impl Bell for NoBell {

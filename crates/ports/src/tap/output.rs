@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ringway_memory::View;
 use ringway_switch::{Accepts, Counters, DropReason, Frame, Frames, Offload, Output, PortFault};
 
-/// The header, the head and the most pieces of the rest that a frame can have.
+/// Most pieces of a frame: the header, the head, and as many further pieces as a frame can have.
 const MAX_PIECES: usize = 2 + u8::MAX as usize;
 
 pub(super) struct TapOutput {
@@ -16,13 +16,13 @@ pub(super) struct TapOutput {
     accepts: Accepts,
 }
 
-/// Why a frame did not arrive.
+/// Why a frame was not written.
 enum Refused {
     Dropped(DropReason),
     Lost,
 }
 
-/// Reads of every page, which makes those that are not there.
+/// Reads a byte of every page, which faults in missing pages.
 #[cold]
 fn touch(piece: &View<'_>) {
     const PAGE: usize = 4096;
@@ -36,7 +36,7 @@ impl TapOutput {
         Self { device, accepts }
     }
 
-    /// Hands one frame to the kernel, which takes it whole or not at all.
+    /// Writes one frame. The kernel takes it as a whole or not at all.
     #[inline]
     fn write(&self, frame: &Frame<'_, '_>) -> Result<(), Refused> {
         let mut pieces = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_PIECES];
@@ -53,8 +53,8 @@ impl TapOutput {
         }
         let mut touched = false;
         loop {
-            // SAFETY: the first `count` pieces are written; each is a slice or view that is mapped while `frame` lives,
-            // and is only read. Bytes that a client changes meanwhile arrive old or new.
+            // SAFETY: the first `count` pieces are written. Each is a slice or view that is mapped while `frame` lives,
+            // and is only read. Bytes that a client changes meanwhile arrive in the old or the new state.
             let written =
                 unsafe { libc::writev(self.device.as_raw_fd(), pieces.as_ptr().cast(), count as libc::c_int) };
             if written >= 0 {
@@ -63,17 +63,17 @@ impl TapOutput {
             return Err(match io::Error::last_os_error().raw_os_error() {
                 Some(libc::EINTR) => continue,
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Refused::Dropped(DropReason::ReceiverFull),
-                // A page of the sender's memory is not there yet, or cannot be had any more.
+                // A page of the sender's memory is not present yet, or was lost.
                 Some(libc::EFAULT) if !std::mem::replace(&mut touched, true) => {
                     frame.rest().iter().for_each(touch);
                     continue;
                 }
                 Some(libc::EFAULT) => Refused::Dropped(DropReason::BadBuffer),
-                // Headers that the switch takes and the kernel does not.
+                // A header that the switch accepts and the kernel does not.
                 Some(libc::EINVAL) if frame.offload().is_some() => Refused::Dropped(DropReason::ReceiverDown),
                 Some(libc::EINVAL | libc::EMSGSIZE) => Refused::Dropped(DropReason::ReceiverTooSmall),
                 Some(libc::EBADFD) => Refused::Lost,
-                // EIO: it is down.
+                // EIO: the device is down.
                 _ => Refused::Dropped(DropReason::ReceiverDown),
             });
         }
@@ -103,7 +103,7 @@ impl Output for TapOutput {
         }
         counters.add_out(delivered, bytes);
         if lost {
-            // The one that could not be written, and those that were not tried.
+            // The frame that could not be written, and the frames that were not tried.
             counters.drop_out(DropReason::ReceiverDown, 1 + frames.count() as u64);
             return Err(PortFault::DeviceLost);
         }

@@ -41,7 +41,7 @@ impl Served {
         self.server = None;
     }
 
-    /// A front end that has agreed on a version.
+    /// Connects a front end and negotiates a version.
     pub fn attach(&self) -> Raw {
         let mut front = Raw::connect(&self.socket);
         let answer = front.ask(1, &version("{\"capabilities\":{\"write_multiple\":true}}"));
@@ -55,7 +55,7 @@ impl Served {
 pub struct Answer {
     pub id: u16,
     pub command: u16,
-    /// The errno.
+    /// The errno, if the answer reports an error.
     pub error: Option<u32>,
     pub body: Vec<u8>,
     pub files: Vec<OwnedFd>,
@@ -67,7 +67,7 @@ impl Answer {
     }
 }
 
-/// A front end that says what it is told to.
+/// A front end that sends what a test tells it to.
 pub struct Raw {
     pub socket: UnixStream,
     id: u16,
@@ -93,14 +93,14 @@ impl Raw {
         sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut beside, SendFlags::NOSIGNAL)
     }
 
-    /// Sends a command. Its number.
+    /// Sends a command. Returns its id.
     pub fn tell(&mut self, command: u16, flags: u32, body: &[u8], files: &[BorrowedFd<'_>]) -> u16 {
         self.id = self.id.wrapping_add(1);
         self.send(&message(self.id, command, flags, body), files);
         self.id
     }
 
-    /// Sends a command, and receives the answer to it.
+    /// Sends a command. Returns the answer to it.
     pub fn ask(&mut self, command: u16, body: &[u8]) -> Answer {
         self.ask_with(command, body, &[])
     }
@@ -112,7 +112,7 @@ impl Raw {
         answer
     }
 
-    /// The next answer; `None` when the connection has ended.
+    /// Returns the next answer, or `None` when the connection has ended.
     pub fn answer(&mut self) -> Option<Answer> {
         let (header, mut files) = self.receive(16)?;
         let half = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);

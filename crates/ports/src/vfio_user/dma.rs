@@ -18,7 +18,7 @@ use super::message::{MapAt, UnmapAt};
 use super::refusal::Refusal;
 use crate::guest::{GuestMemory, Region};
 
-/// Most pieces at once (`max_dma_maps`).
+/// Most mappings at a time (`max_dma_maps`).
 pub const MOST_MAPS: usize = 256;
 
 const READABLE: u32 = 1 << 0;
@@ -27,45 +27,45 @@ const WRITABLE: u32 = 1 << 1;
 const WITH_BITMAP: u32 = 1 << 0;
 const ALL: u32 = 1 << 1;
 
-/// One piece. None is empty or wraps.
+/// One mapping. It is not empty and does not wrap.
 struct Piece {
     address: u64,
-    /// Its last address.
+    /// The last DMA address.
     last: u64,
     writable: bool,
     readable: bool,
-    /// Nothing if it came without a file: then the device cannot use it.
+    /// `None` if the mapping came without a file. Then the device cannot use it.
     region: Option<Arc<Region>>,
 }
 
-/// The last address of a range.
+/// Returns the last address of a range.
 ///
 /// # Errors
-/// The range is empty, or wraps.
+/// The range is empty or wraps.
 fn last(address: u64, size: u64) -> Result<u64, Refusal> {
     let last = size.checked_sub(1).and_then(|behind| address.checked_add(behind));
     last.ok_or(Refusal::MapRange { address, size })
 }
 
-/// The pieces, none of which overlap.
+/// The mappings of a connection. They do not overlap.
 pub struct DmaTable {
     quota: Arc<Quota>,
     pieces: Vec<Piece>,
     changed: bool,
-    /// Something that the device can use was taken away since.
+    /// True if memory that the device uses was unmapped since [`DmaTable::take_change`].
     gap: bool,
 }
 
 impl DmaTable {
-    /// Nothing yet, and no more than `quota` allows.
+    /// An empty table, with the limits of `quota`.
     pub fn new(quota: Arc<Quota>) -> DmaTable {
         DmaTable { quota, pieces: Vec::new(), changed: false, gap: false }
     }
 
-    /// Adds a piece.
+    /// Adds a mapping.
     ///
     /// # Errors
-    /// It cannot be had, or something is there.
+    /// The flags or the range are invalid, the memory cannot be mapped, or the range overlaps another mapping.
     pub fn map(&mut self, at: MapAt, file: Option<&OwnedFd>) -> Result<(), Refusal> {
         let MapAt { flags, offset, address, size } = at;
         if flags & !(READABLE | WRITABLE) != 0 || flags == 0 {
@@ -78,7 +78,7 @@ impl DmaTable {
         if self.pieces.len() >= MOST_MAPS {
             return Err(Refusal::TooManyMaps);
         }
-        // The front end's own address is not said: nothing is looked up by it.
+        // vfio-user does not give the address in the front end, and no lookup uses it.
         let map = |file| Region::map_within(&self.quota, file, address, size, 0, offset);
         let region = file.map(map).transpose()?.map(Arc::new);
         self.changed |= region.is_some();
@@ -87,11 +87,11 @@ impl DmaTable {
         Ok(())
     }
 
-    /// Removes the pieces in a range; front ends with an IOMMU name several at once. They are unmapped when [`Dma`] of before
-    /// goes.
+    /// Removes the mappings in a range. Front ends with an IOMMU remove several mappings with one message. The memory
+    /// is unmapped when the last [`Dma`] that contains it is dropped.
     ///
     /// # Errors
-    /// There are none, or one is in it by half.
+    /// The range contains no mapping, or contains one only in part.
     pub fn unmap(&mut self, at: UnmapAt) -> Result<(), Refusal> {
         let UnmapAt { flags, address, size, .. } = at;
         if flags & WITH_BITMAP != 0 {
@@ -113,17 +113,17 @@ impl DmaTable {
         if self.pieces.len() == before && !everything { Err(Refusal::NotMapped(address)) } else { Ok(()) }
     }
 
-    /// Whether the guest has memory, and none of it came with a file.
+    /// Returns true if the guest has memory, but none of it came with a file.
     pub fn is_without_files(&self) -> bool {
         self.pieces.iter().all(|piece| piece.region.is_none()) && self.pieces.iter().any(|piece| piece.writable)
     }
 
-    /// Whether something went since [`DmaTable::take_change`].
+    /// Returns true if memory was unmapped since [`DmaTable::take_change`].
     pub fn has_gap(&self) -> bool {
         self.gap
     }
 
-    /// What there is now, if that changed since this was asked last.
+    /// Returns the current tables if they changed since the last call.
     pub fn take_change(&mut self) -> Option<Dma> {
         self.gap = false;
         if !std::mem::take(&mut self.changed) {

@@ -7,102 +7,104 @@ use ringway_memory::Quota;
 
 use crate::guest::GuestMemory;
 
-/// Regions of a PCI function in VFIO's numbering: BARs 0 to 5, expansion ROM, configuration space, VGA.
+/// Number of regions of a PCI function in VFIO's numbering: BARs 0 to 5, expansion ROM, configuration space, VGA.
 pub const REGIONS: usize = 9;
-/// The region that is the configuration space.
+/// Index of the configuration space.
 pub const CONFIG_REGION: usize = 7;
 
-/// One region of a function; of size 0 if it has none.
+/// One region of a function. A region that the function does not have has size 0.
 #[derive(Debug, Default)]
 pub struct RegionInfo {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Whether it can be read and written by messages.
+    /// True if messages may read and write the region.
     pub access: bool,
-    /// What of it the front end may map, in `memory`.
+    /// The areas of `memory` that the front end may map.
     pub areas: Vec<MapArea>,
-    /// The memory behind the areas, from the region's first byte on.
+    /// The memory behind the areas. Its first byte is the first byte of the region.
     pub memory: Option<OwnedFd>,
 }
 
 /// A part of a region that the front end may map: whole pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapArea {
-    /// From the region's first byte.
+    /// Offset in the region.
     pub offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
 /// How many interrupts of each kind a function has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Irqs {
-    /// 0 or 1.
+    /// Interrupt pins: 0 or 1.
     pub intx: u32,
-    /// Messages.
+    /// MSI messages.
     pub msi: u32,
     /// Entries of the MSI-X table.
     pub msi_x: u32,
 }
 
-/// Which interrupts the front end has chosen.
+/// The kind of interrupts that the front end has enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// None yet.
     #[default]
     None,
-    /// The pin, which stays masked from its trigger until the front end unmasks it.
+    /// INTx: the pin stays masked from its trigger until the front end unmasks it.
     Intx,
-    /// Messages.
+    /// MSI.
     Msi,
-    /// Messages from a table.
+    /// MSI-X.
     MsiX,
 }
 
 /// The guest's memory as the front end has mapped it for the device. Tables are immutable and replaced as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct Dma {
-    /// What the device may read.
+    /// Memory that the device may read.
     pub readable: Arc<GuestMemory>,
-    /// What it may write.
+    /// Memory that the device may write.
     pub writable: Arc<GuestMemory>,
 }
 
-/// An access that the function has no answer to: it is refused with EINVAL.
+/// An access that the function does not support. The front end gets EINVAL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadAccess;
 
-/// A PCI function. Everything here is called on the port's own thread alone; nothing may block or take long.
+/// A PCI function. All methods are called on the port's own thread and must neither block nor take long.
 pub trait Function: Send + Sync {
-    /// How much memory front ends may give, of one connection after the other.
+    /// Returns limits and use of the memory that front ends may share, over all connections.
     fn quota(&self) -> Arc<Quota>;
 
-    /// Its regions, by VFIO's number. Asked once per connection.
+    /// Returns the regions, by VFIO's number. Called once for each connection.
     fn regions(&self) -> [RegionInfo; REGIONS];
 
-    /// Its interrupts.
+    /// Returns how many interrupts the function has.
     fn irqs(&self) -> Irqs;
 
-    /// Reads a region of those that have `access`. The range is inside it; size and alignment are as the guest had them.
+    /// Reads from a region whose `access` is true. The range is inside the region. Size and alignment are those that
+    /// the guest chose.
     fn read(&self, region: usize, offset: u64, data: &mut [u8]) -> Result<(), BadAccess>;
 
-    /// Writes a region.
+    /// Writes to a region whose `access` is true. The range is inside the region.
     fn write(&self, region: usize, offset: u64, data: &[u8]) -> Result<(), BadAccess>;
 
-    /// The memory has changed. When this returns, what was there before is in use by nobody.
+    /// Replaces the memory tables. When this returns, no thread uses the old tables any more.
     fn set_memory(&self, memory: Dma);
 
-    /// The front end unmasked INTx, or said what else to write for an interrupt: if there is a cause still, it is to be triggered
-    /// again.
+    /// The front end unmasked INTx or replaced an interrupt's eventfd. If an interrupt cause is still pending, the
+    /// function triggers the interrupt again.
     fn unmasked(&self);
 
-    /// Whether registers are likely to be read soon: the guest has an interrupt at hand, or has changed a register and not read one
-    /// since. Until they are, the port's own thread stays awake for them, if not for long.
+    /// Returns true if the guest will probably read registers soon: it has an interrupt to handle, or it has written a
+    /// register and not read one since. Until the guest reads, the port's own thread stays awake, for a short time.
     fn is_read_soon(&self) -> bool;
 
-    /// The front end resets the function (VFIO_USER_DEVICE_RESET).
+    /// Resets the function (VFIO_USER_DEVICE_RESET).
     fn reset(&self);
 
-    /// A front end came, or went; then no interrupts or memory are left, and the function is as after power on.
+    /// A front end connected (`on`) or disconnected. After a disconnect no interrupts and no memory are left, and the
+    /// function is as after power-on.
     fn connected(&self, on: bool);
 }

@@ -10,7 +10,7 @@ use super::session::{Outgoing, Session};
 use super::testing::{BAR, Card, IRQS, access, map, memfd, message, new_eventfd, unmap, version, words};
 use crate::front_end::fuzzing::descriptors;
 
-/// Bytes of the input, zeroes after its end.
+/// The bytes of the input, then zeroes.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -24,7 +24,7 @@ impl Bytes<'_> {
         (0..len).map(|_| self.next()).collect()
     }
 
-    /// A number that may mean something somewhere in a message.
+    /// Returns a number that is likely to have a meaning in some message.
     fn number(&mut self) -> u64 {
         let kind = self.next();
         let small = u64::from(self.next());
@@ -54,7 +54,7 @@ impl Bytes<'_> {
     }
 }
 
-/// A right body for a command, and how many descriptors it has.
+/// Returns a valid body for a command, and its number of descriptors.
 fn body(command: u16, bytes: &mut Bytes<'_>) -> (Vec<u8>, usize) {
     match command {
         1 => {
@@ -95,10 +95,10 @@ fn body(command: u16, bytes: &mut Bytes<'_>) -> (Vec<u8>, usize) {
     }
 }
 
-/// One connection, and what is owed to it.
+/// One connection, and the answers that it still expects.
 struct Connection {
     session: Session,
-    /// Numbers of the messages that are to be answered.
+    /// Ids of the messages without an answer yet.
     owed: Vec<u16>,
     out: Vec<Outgoing>,
 }
@@ -110,7 +110,7 @@ impl Connection {
         Connection { session, owed: Vec::new(), out: Vec::new() }
     }
 
-    /// One message. False when the connection would have ended.
+    /// Sends one message. Returns false if the connection would have ended.
     fn say(&mut self, bytes: &mut Bytes<'_>) -> bool {
         let (odd, command) = (bytes.next(), u16::from(bytes.next() % 20));
         let (mut body, files) = body(command, bytes);
@@ -153,7 +153,7 @@ impl Connection {
         true
     }
 
-    /// Answers come in order, each to its question and no longer than it may be.
+    /// Checks that answers come in order, each to its message and within its size limit.
     fn hear(&mut self) {
         let unsettled = self.session.is_unsettled();
         for Outgoing { bytes, file } in self.out.drain(..) {
@@ -166,7 +166,7 @@ impl Connection {
     }
 }
 
-/// What the card may use: nothing twice, and all of it there.
+/// Checks the memory that the card may use: no overlaps, and all of it mapped.
 fn look_at(card: &Card) {
     let memory = card.memory();
     for table in [&memory.readable, &memory.writable] {
@@ -181,10 +181,10 @@ fn look_at(card: &Card) {
     }
 }
 
-/// Connections one after another to one card, until the input is used up.
+/// Makes connections to one card, one after another, until the input is used up.
 ///
 /// # Panics
-/// An invariant does not hold, or a descriptor is lost.
+/// An invariant does not hold, or a descriptor leaks.
 pub fn connections(data: &[u8]) {
     let before = descriptors();
     let mut bytes = Bytes(data);

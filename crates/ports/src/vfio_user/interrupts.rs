@@ -12,19 +12,21 @@ use ringway_engine::Called;
 
 use super::Mode;
 
-/// Shared by a connection, which fills it, and a function, which triggers. Empty while there is no connection.
+/// The interrupts of a device: the connection sets their eventfds, and the function triggers them. Empty while no front
+/// end is connected.
 #[derive(Debug, Default)]
 pub struct Interrupts {
     mode: AtomicU8,
-    /// The guest has the pin disabled in the configuration space.
+    /// True if the guest has disabled the pin in the configuration space.
     disabled: AtomicBool,
     inner: Mutex<Inner>,
-    /// Written when a call lasted.
+    /// Written when signalling an interrupt took too long.
     blocked: OnceLock<OwnedFd>,
     attention: Attention,
 }
 
-/// Whether the port's own thread looks at its connection; where not, it is told of interrupts that guests ask registers about.
+/// Tells whether the port's own thread polls its connection. If not, an interrupt wakes the thread, because the guest
+/// will read registers.
 #[derive(Debug, Default)]
 struct Attention {
     away: AtomicBool,
@@ -34,19 +36,19 @@ struct Attention {
 #[derive(Debug, Default)]
 struct Inner {
     vectors: Vec<Option<Arc<OwnedFd>>>,
-    /// What was taken out of `vectors` by a thread that is not to close it.
+    /// Eventfds removed from `vectors` by a thread that must not close them.
     retired: Vec<Option<Arc<OwnedFd>>>,
-    /// The pin was triggered and not unmasked since, or the front end masked it.
+    /// True if the pin was triggered and not unmasked since, or if the front end has masked it.
     masked: bool,
 }
 
 impl Inner {
-    /// Closes all eventfds on the calling thread, which is the port's own, without a lock. The last close of an eventfd takes as long as its
-    /// front end likes: the kernel removes each epoll item of it (350 ms for a million).
+    /// Closes all eventfds on the calling thread, which is the port's own, without holding the lock. The front end can
+    /// make the last close of an eventfd slow: the kernel removes each epoll item of it (350 ms for a million).
     fn close(self) {
         for call in self.vectors.into_iter().chain(self.retired).flatten() {
             let mut call = Some(call);
-            // Another thread may be signalling it, and is not to be the last to have it.
+            // Another thread that signals this eventfd must not be the last to hold it.
             while let Some(Err(used)) = call.take().map(Arc::try_unwrap) {
                 call = Some(used);
                 std::thread::yield_now();
@@ -56,7 +58,7 @@ impl Inner {
 }
 
 impl Interrupts {
-    /// Which the front end has chosen.
+    /// Returns the kind of interrupts that the front end has enabled.
     #[inline]
     #[must_use]
     pub fn mode(&self) -> Mode {
@@ -68,8 +70,9 @@ impl Interrupts {
         }
     }
 
-    /// Triggers an interrupt (0 for the pin), from any thread. False: the front end wants none of this number, or the pin is
-    /// disabled, or masked; [`Function::unmasked`](super::Function::unmasked) follows when that changes.
+    /// Triggers an interrupt (0 for the pin). Any thread may call it. Returns false, without effect, if the interrupt
+    /// has no eventfd, or if the pin is disabled or masked. When that changes,
+    /// [`Function::unmasked`](super::Function::unmasked) is called.
     pub fn trigger(&self, vector: usize) -> bool {
         let call = {
             let mut inner = self.inner.lock();
@@ -82,23 +85,23 @@ impl Interrupts {
             inner.masked = pin;
             call
         };
-        // Without the lock, as the front end can make this last for a moment.
+        // Without the lock: the front end can make this block for a moment.
         if ringway_engine::call(call.as_fd()) == Called::Blocked {
             self.report_blocked();
         }
-        // With MSI-X the message says it all.
+        // After an MSI-X interrupt the driver reads no register.
         if self.attention.away.load(Ordering::Relaxed)
             && self.mode() != Mode::MsiX
             && self.attention.away.swap(false, Ordering::Relaxed)
             && let Some(wake) = self.attention.wake.get()
         {
-            // Only this process has the descriptor; a full counter is as good as a write.
+            // The eventfd belongs to this process alone. If its counter is full, it is readable already.
             let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
         }
         true
     }
 
-    /// A call lasted: the front end is not called again, and loses its connection.
+    /// Handles a signal that took too long: no interrupt is signalled any more, and the front end loses its connection.
     #[cold]
     fn report_blocked(&self) {
         let mut inner = self.inner.lock();
@@ -106,27 +109,28 @@ impl Interrupts {
         retired.append(vectors);
         drop(inner);
         if let Some(blocked) = self.blocked.get() {
-            // Only this process has the descriptor; a full counter is as good as a write.
+            // The eventfd belongs to this process alone. If its counter is full, it is readable already.
             let _ = rustix::io::write(blocked, &1u64.to_ne_bytes());
         }
     }
 
-    /// Where to tell the port's own thread of an interrupt while it looks away.
+    /// Sets the eventfd that wakes the port's own thread when there is an interrupt while it does not poll its
+    /// connection.
     pub(super) fn wake_by(&self, eventfd: OwnedFd) {
         let _ = self.attention.wake.set(eventfd);
     }
 
-    /// The port's own thread does not look at its connection from now on, or does again.
+    /// The port's own thread stops (`away`) or resumes polling its connection.
     pub(super) fn look_away(&self, away: bool) {
         self.attention.away.store(away, Ordering::Relaxed);
     }
 
-    /// Where to report that a call lasted.
+    /// Sets the eventfd to write when signalling an interrupt took too long.
     pub(super) fn report_blocked_to(&self, eventfd: OwnedFd) {
         let _ = self.blocked.set(eventfd);
     }
 
-    /// What to write for the interrupts from `first` on; `most` is how many the function has of this kind.
+    /// Sets the eventfds of the interrupts from `first` on. `most` is the number of interrupts of this kind.
     pub(crate) fn set(&self, mode: Mode, most: usize, first: usize, calls: impl Iterator<Item = Option<OwnedFd>>) {
         let mut inner = self.inner.lock();
         let mut old = Inner::default();
@@ -142,7 +146,7 @@ impl Interrupts {
         old.close();
     }
 
-    /// Disables the pin, or enables it; who has raised it meanwhile triggers it then.
+    /// Disables or enables the pin. After enabling, the caller triggers it if a cause is pending.
     pub(crate) fn disable_pin(&self, disabled: bool) {
         self.disabled.store(disabled, Ordering::Relaxed);
     }
@@ -152,7 +156,7 @@ impl Interrupts {
         self.inner.lock().masked = masked;
     }
 
-    /// As without a connection.
+    /// Restores the state without a connection.
     pub(super) fn clear(&self) {
         let mut inner = self.inner.lock();
         let old = std::mem::take(&mut *inner);

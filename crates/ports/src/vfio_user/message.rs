@@ -17,15 +17,16 @@ use std::os::fd::OwnedFd;
 use super::version::{BadVersion, Version};
 use crate::front_end::{Fields, Framing};
 
-/// Bytes of a message's header.
+/// Length of a message's header in bytes.
 pub const HEADER_BYTES: usize = 16;
 /// Most bytes of a region that one message reads or writes (`max_data_xfer_size`).
 pub const MOST_DATA: usize = 4096;
-/// Bytes of the longest body. QEMU's longest is a WRITE_MULTI of 200 writes, 4,808.
+/// Length of the longest body in bytes. The longest of QEMU's is a WRITE_MULTI of 200 writes, with 4,808 bytes.
 pub const MOST_BODY_BYTES: usize = 8192;
-/// Most descriptors beside a message (`max_msg_fds`); QEMU refuses to hear of more.
+/// Most descriptors with one message (`max_msg_fds`). QEMU does not accept a higher limit.
 pub const MOST_FDS: usize = 16;
-/// What is received of further messages at once: hundreds of posted writes. QEMU sends each message in one go of its own.
+/// Bytes of further messages that one receive may return: hundreds of posted writes. QEMU sends each message in a call
+/// of its own.
 const AHEAD_BYTES: usize = 16 << 10;
 /// Bytes of one write in a WRITE_MULTI.
 const ONE_WRITE: usize = 24;
@@ -35,68 +36,68 @@ const REPLY: u32 = 1;
 const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
-/// A message that is none. The text is for users.
+/// A malformed message. The text is for users.
 #[derive(Debug, thiserror::Error)]
 pub enum MessageError {
-    /// Replies are ours to make.
+    /// A message that is not a command: this side has asked nothing, so there are no replies.
     #[error("message {command} is of type {kind}: only commands (0) are right, as nothing was asked")]
     Type {
-        /// Its number.
+        /// Number of the message.
         command: u16,
-        /// What it says to be.
+        /// The type in its header.
         kind: u32,
     },
-    /// Shorter than its header, or longer than any message.
+    /// A message shorter than its header or longer than any message.
     #[error("message {command} says it has {size} bytes: {HEADER_BYTES} to {most} are right", most = HEADER_BYTES + MOST_BODY_BYTES)]
     Length {
-        /// Its number.
+        /// Number of the message.
         command: u16,
-        /// What it says.
+        /// Length in bytes, as the header states it.
         size: u32,
     },
-    /// Not the bytes this message has.
+    /// A body of the wrong length.
     #[error("{name} has a body of {size} bytes where {right} are right")]
     Size {
-        /// The message.
+        /// Name of the message.
         name: &'static str,
-        /// Bytes it has.
+        /// Length of the body in bytes.
         size: usize,
-        /// Bytes it should have.
+        /// The correct length in bytes.
         right: usize,
     },
-    /// Not the descriptors this message has.
+    /// A wrong number of descriptors.
     #[error("{name} comes with {given} file descriptors where {right} are right")]
     Descriptors {
-        /// The message.
+        /// Name of the message.
         name: &'static str,
-        /// How many it has.
+        /// Number of descriptors.
         given: usize,
-        /// How many it may have.
+        /// The correct number.
         right: &'static str,
     },
-    /// Not a proposal of a version.
+    /// An invalid VERSION.
     #[error(transparent)]
     Version(#[from] BadVersion),
 }
 
-/// The header of a message, checked.
+/// The header of a message, decoded and checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The front end's number for it, which the answer repeats.
+    /// The front end's id of the message. The answer repeats it.
     pub id: u16,
-    /// The command.
+    /// Number of the command.
     pub command: u16,
-    /// Bytes of the body; no more than [`MOST_BODY_BYTES`].
+    /// Length of the body in bytes, at most [`MOST_BODY_BYTES`].
     pub size: usize,
-    /// Nobody waits for an answer.
+    /// True if the front end expects no answer.
     pub no_reply: bool,
 }
 
 impl Header {
-    /// Looks at a header before anything of the body is read.
+    /// Decodes and checks a header, before the body is received.
     ///
     /// # Errors
-    /// It is not the header of a command that could be followed.
+    /// The header is not that of a command that the device could follow.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, MessageError> {
         let mut fields = Fields(bytes);
         let (id, command, size, flags) = (fields.u16(), fields.u16(), fields.u32(), fields.u32());
@@ -112,7 +113,7 @@ impl Header {
         }
     }
 
-    /// The header of the answer, with `size` bytes to follow, or of the answer that says what went wrong.
+    /// Returns the header of an answer with a body of `size` bytes, or of an answer that reports `error`.
     pub(super) fn answer(&self, size: usize, error: Option<u32>) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..2].copy_from_slice(&self.id.to_ne_bytes());
@@ -125,7 +126,7 @@ impl Header {
     }
 }
 
-/// How messages are told apart.
+/// The framing of vfio-user messages.
 pub struct Messages;
 
 impl Framing for Messages {
@@ -142,90 +143,90 @@ impl Framing for Messages {
     }
 }
 
-/// Memory for the device (VFIO_USER_DMA_MAP).
+/// Memory that the device may use (VFIO_USER_DMA_MAP).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapAt {
-    /// Bit 0: to be read, bit 1: to be written.
+    /// Bit 0: readable. Bit 1: writable.
     pub flags: u32,
-    /// Where it begins in its file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Where the device has it.
+    /// First DMA address.
     pub address: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// Memory that is to go (VFIO_USER_DMA_UNMAP).
+/// Memory to be unmapped (VFIO_USER_DMA_UNMAP).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnmapAt {
-    /// The size of the answer that is expected.
+    /// Size in bytes that the answer may have.
     pub argsz: u32,
-    /// Bit 0: with a bitmap of what was written, bit 1: all there is.
+    /// Bit 0: with a bitmap of dirty pages. Bit 1: all memory.
     pub flags: u32,
-    /// Where the device has it.
+    /// First DMA address.
     pub address: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// What information is wanted.
+/// A request for information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The size of the answer that is expected.
+    /// Size in bytes that the answer may have.
     pub argsz: u32,
-    /// The region, or the kind of interrupt.
+    /// Index of the region, or of the kind of interrupt.
     pub index: u32,
 }
 
-/// What is to become of interrupts (VFIO_USER_DEVICE_SET_IRQS).
+/// A change of interrupts (VFIO_USER_DEVICE_SET_IRQS).
 #[derive(Debug)]
 pub struct SetIrqs<'a> {
-    /// What the data is, and what is to be done.
+    /// The kind of data and the action.
     pub flags: u32,
-    /// The kind of interrupt.
+    /// Index of the kind of interrupt.
     pub index: u32,
-    /// The first.
+    /// The first interrupt.
     pub start: u32,
-    /// How many.
+    /// Number of interrupts.
     pub count: u32,
-    /// One byte each (DATA_BOOL), or nothing.
+    /// One byte for each interrupt (DATA_BOOL), otherwise empty.
     pub bools: &'a [u8],
-    /// One each (DATA_EVENTFD), or none at all.
+    /// One eventfd for each interrupt (DATA_EVENTFD), or none.
     pub fds: Vec<OwnedFd>,
 }
 
 impl SetIrqs<'_> {
-    /// No data.
+    /// DATA_NONE: the action applies to all interrupts of the range.
     pub const NONE: u32 = 1 << 0;
-    /// Which of them.
+    /// DATA_BOOL: a byte for each interrupt tells whether the action applies.
     pub const BOOL: u32 = 1 << 1;
-    /// Descriptors.
+    /// DATA_EVENTFD: an eventfd for each interrupt.
     pub const EVENTFD: u32 = 1 << 2;
-    /// Keep back.
+    /// ACTION_MASK.
     pub const MASK: u32 = 1 << 3;
-    /// Let through.
+    /// ACTION_UNMASK.
     pub const UNMASK: u32 = 1 << 4;
-    /// Trigger, or what to trigger.
+    /// ACTION_TRIGGER: triggers the interrupts, or with DATA_EVENTFD sets the eventfds to trigger.
     pub const TRIGGER: u32 = 1 << 5;
 }
 
-/// A part of a region.
+/// An access to a part of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// From the region's first byte.
+    /// Offset in the region.
     pub offset: u64,
-    /// The region.
+    /// Index of the region.
     pub region: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub count: u32,
 }
 
-/// Writes that came in one message.
+/// The writes of one REGION_WRITE_MULTI.
 #[derive(Clone, Copy, Debug)]
 pub struct Writes<'a>(&'a [u8]);
 
 impl<'a> Writes<'a> {
-    /// The writes; of one that says it has more than 8 bytes, no data.
+    /// Iterates over the writes and their data. A write that states more than 8 bytes has no data.
     pub fn iter(self) -> impl Iterator<Item = (Access, &'a [u8])> {
         self.0.chunks_exact(ONE_WRITE).map(|one| {
             let mut fields = Fields(one);
@@ -253,15 +254,15 @@ pub enum Request<'a> {
     Reset,
     RegionWriteMulti(Writes<'a>),
     DeviceFeature,
-    /// A message that we never said we understand.
+    /// A message that is not supported.
     Unknown(u16),
 }
 
 impl<'a> Request<'a> {
-    /// The message that `header` begins. Descriptors that are not part of a right message are closed.
+    /// Decodes the message with this header. Closes the descriptors of a malformed message.
     ///
     /// # Errors
-    /// The body or the descriptors are not those of this message.
+    /// The body or the number of descriptors is wrong for this message.
     pub fn decode(header: Header, body: &'a [u8], fds: Vec<OwnedFd>) -> Result<Request<'a>, MessageError> {
         let mut parts = Parts { name: name(header.command), body, fds };
         if !matches!(header.command, 2 | 8) {
@@ -281,7 +282,7 @@ impl<'a> Request<'a> {
                 Request::DmaMap(at, parts.fds.pop())
             }
             3 => {
-                // With a bitmap wanted, what it is to be like follows.
+                // If a bitmap is requested, its description follows.
                 let mut fields = parts.at_least(24)?;
                 let (argsz, flags) = (fields.u32(), fields.u32());
                 Request::DmaUnmap(UnmapAt { argsz, flags, address: fields.u64(), size: fields.u64() })
@@ -316,7 +317,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A message's name in the specification, for texts.
+/// Returns a message's name in the specification, for texts.
 pub fn name(command: u16) -> &'static str {
     const NAMES: [&str; 19] = [
         "NONE",
@@ -342,7 +343,7 @@ pub fn name(command: u16) -> &'static str {
     NAMES.get(usize::from(command)).copied().unwrap_or("a message of unknown number")
 }
 
-/// A body that is being taken apart, and its descriptors.
+/// A body that is being decoded, and its descriptors.
 struct Parts<'a> {
     name: &'static str,
     body: &'a [u8],
@@ -354,12 +355,12 @@ impl<'a> Parts<'a> {
         MessageError::Size { name: self.name, size: self.body.len(), right }
     }
 
-    /// The fields of a body of exactly `right` bytes.
+    /// Returns the fields of a body, which must have exactly `right` bytes.
     fn exactly(&self, right: usize) -> Result<Fields<'a>, MessageError> {
         if self.body.len() == right { Ok(Fields(self.body)) } else { Err(self.wrong_size(right)) }
     }
 
-    /// The fields of a body of `right` bytes, or of more that mean nothing to us.
+    /// Returns the fields of a body, which must have at least `right` bytes. Further bytes are ignored.
     fn at_least(&self, right: usize) -> Result<Fields<'a>, MessageError> {
         if self.body.len() >= right { Ok(Fields(self.body)) } else { Err(self.wrong_size(right)) }
     }

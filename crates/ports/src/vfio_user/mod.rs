@@ -23,7 +23,8 @@ mod server;
 mod unmask;
 mod version;
 
-// Front ends choose the numbers here: release builds of this crate have no overflow checks, and no arithmetic here may wrap.
+// Front ends choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in these
+// modules may wrap.
 #[deny(clippy::arithmetic_side_effects)]
 mod dma;
 #[deny(clippy::arithmetic_side_effects)]

@@ -17,14 +17,14 @@
 
 use std::time::{Duration, Instant};
 
-/// How long the connection is left alone.
+/// Length of one sleep.
 const SPAN: Duration = Duration::from_micros(100);
-/// Messages that come in this time each, or less, come soon.
+/// Messages count as closely spaced if their average distance is below this time.
 const SOON: Duration = Duration::from_micros(40);
-/// After an interrupt or an answer there may be further questions for so long.
+/// How long after an answer or an interrupt the thread stays awake for further questions.
 const ATTENTIVE: Duration = Duration::from_micros(300);
 
-/// What the thread knows of its connection's last moments.
+/// Decides when the thread sleeps, from the recent traffic of its connection.
 #[derive(Debug, Default)]
 pub struct Nap {
     heard: Option<Instant>,
@@ -32,8 +32,9 @@ pub struct Nap {
 }
 
 impl Nap {
-    /// All messages that had come were followed: how many, and whether one of them was answered; `read_soon`: whether the guest
-    /// will read registers. Until when to sleep, if at all.
+    /// Decides after all messages that had arrived are handled: `messages` of them, at least one of them with an answer
+    /// if `answered`. `read_soon` tells whether the guest will probably read registers soon. Returns until when to
+    /// sleep, or `None` to stay awake.
     pub fn after(
         &mut self,
         now: Instant,
@@ -50,7 +51,7 @@ impl Nap {
         (soon && self.asked.is_none()).then(|| now + SPAN)
     }
 
-    /// There was an interrupt.
+    /// Notes that there was an interrupt.
     pub fn interrupted(&mut self, now: Instant) {
         self.asked = Some(now);
     }

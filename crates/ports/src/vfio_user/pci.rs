@@ -5,7 +5,7 @@
 
 use super::BadAccess;
 
-/// Bytes of a conventional configuration space.
+/// Bytes of a conventional PCI configuration space.
 pub const CONFIG_BYTES: usize = 256;
 
 const COMMAND: usize = 0x04;
@@ -14,43 +14,43 @@ const BARS: usize = 0x10;
 const CAPABILITIES: usize = 0x34;
 const LINE: usize = 0x3c;
 const PIN: usize = 0x3d;
-/// Of the status: there is a list of capabilities; the function has an interrupt pending.
+/// Bits of the status register: a capability list is present; an interrupt is pending.
 const HAS_LIST: u8 = 1 << 4;
 const INTERRUPT: u8 = 1 << 3;
-/// Of the command: no interrupt by the pin.
+/// Bit of the command register: interrupt pin disabled.
 const PIN_DISABLED: u16 = 1 << 10;
 
-/// What a function says it is.
+/// Identification of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PciIds {
-    /// Who made it.
+    /// Vendor ID.
     pub vendor: u16,
-    /// What it is.
+    /// Device ID.
     pub device: u16,
-    /// Which version of it.
+    /// Revision ID.
     pub revision: u8,
     /// Base class, sub-class and programming interface, from the highest of 24 bits.
     pub class: u32,
-    /// Who made the card.
+    /// Subsystem vendor ID.
     pub subsystem_vendor: u16,
-    /// What card it is.
+    /// Subsystem ID.
     pub subsystem: u16,
 }
 
-/// A base address: of a size that is a power of two.
+/// A base address register. Sizes are powers of two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bar {
-    /// None.
+    /// Not implemented.
     #[default]
     None,
-    /// 32-bit memory, of so many bytes (16 at least).
+    /// 32-bit memory of this many bytes (at least 16).
     Memory(u32),
-    /// I/O ports, of so many bytes (4 at least).
+    /// I/O ports, this many bytes (at least 4).
     Io(u32),
 }
 
-/// An entry of the list of capabilities: what its bytes are, and which bits of them can be written. The first is its number,
-/// the second is set when it is listed.
+/// A capability: its bytes, and a mask of the bits that the guest can write. The first byte is the capability ID. The
+/// second, the pointer to the next capability, is set by [`ConfigSpace::new`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capability {
     at: u8,
@@ -59,22 +59,22 @@ pub struct Capability {
 }
 
 impl Capability {
-    /// MSI with 64-bit addresses and `1 << log2` messages, at `at`.
+    /// MSI with 64-bit addresses and `1 << log2` messages, at offset `at`.
     #[must_use]
     pub fn msi(at: u8, log2: u8) -> Capability {
         const WIDE: u8 = 1 << 7;
         let mut bytes = vec![0; 14];
         (bytes[0], bytes[2]) = (0x05, WIDE | log2 << 1);
         let mut writable = vec![0; 14];
-        // Enable, and how many messages are in use.
+        // Writable: the enable bit, and the number of messages in use.
         writable[2] = 0x71;
         writable[4..].fill(0xff);
         writable[4] = 0xfc;
         Capability { at, bytes, writable }
     }
 
-    /// MSI-X with `vectors` entries, at `at`. Table and pending bits are in a memory base address, at offsets that are multiples
-    /// of 8.
+    /// MSI-X with `vectors` entries, at offset `at`. `table` and `pending` are the BAR and the offset (a multiple of 8)
+    /// of the table and of the pending bits.
     #[must_use]
     pub fn msi_x(at: u8, vectors: u16, table: (u8, u32), pending: (u8, u32)) -> Capability {
         let mut bytes = vec![0; 12];
@@ -84,16 +84,16 @@ impl Capability {
         bytes[4..8].copy_from_slice(&place(table));
         bytes[8..].copy_from_slice(&place(pending));
         let mut writable = vec![0; 12];
-        // Enable, and mask for all.
+        // Writable: the enable bit, and the function mask.
         writable[3] = 0xc0;
         Capability { at, bytes, writable }
     }
 
-    /// Power management with the states D0 and D3, without wake-up, at `at`.
+    /// Power management with the states D0 and D3, without wake-up, at offset `at`.
     #[must_use]
     pub fn power(at: u8) -> Capability {
         const VERSION: u8 = 2;
-        // Leaving D3 keeps the configuration.
+        // The configuration survives a return from D3.
         const NO_SOFT_RESET: u8 = 1 << 3;
         Capability { at, bytes: vec![1, 0, VERSION, 0, NO_SOFT_RESET, 0, 0, 0], writable: vec![0, 0, 0, 0, 3, 0, 0, 0] }
     }
@@ -104,12 +104,12 @@ impl Capability {
 pub struct ConfigSpace {
     bytes: [u8; CONFIG_BYTES],
     writable: [u8; CONFIG_BYTES],
-    /// As after power on.
+    /// The contents after power-on.
     reset: [u8; CONFIG_BYTES],
 }
 
 impl ConfigSpace {
-    /// As after power on, with an interrupt pin (INTA#).
+    /// Makes a configuration space in the state after power-on, with interrupt pin INTA#.
     #[must_use]
     pub fn new(ids: &PciIds, bars: &[Bar], capabilities: &[Capability]) -> ConfigSpace {
         let mut bytes = [0; CONFIG_BYTES];
@@ -120,7 +120,8 @@ impl ConfigSpace {
         bytes[9..12].copy_from_slice(&ids.class.to_le_bytes()[..3]);
         bytes[0x2c..0x2e].copy_from_slice(&ids.subsystem_vendor.to_le_bytes());
         bytes[0x2e..0x30].copy_from_slice(&ids.subsystem.to_le_bytes());
-        // I/O, memory, bus master, invalidate, parity; system errors, pin disabled.
+        // Writable bits of the command register: I/O, memory, bus master, memory write and invalidate, parity error
+        // response; SERR#, interrupt disable.
         (writable[COMMAND], writable[COMMAND + 1]) = (0x57, 0x05);
         writable[0x0c] = 0xff;
         (writable[LINE], bytes[PIN]) = (0xff, 1);
@@ -147,10 +148,10 @@ impl ConfigSpace {
         ConfigSpace { bytes, writable, reset: bytes }
     }
 
-    /// Reads from `offset` on.
+    /// Reads the bytes at `offset`.
     ///
     /// # Errors
-    /// There are fewer bytes.
+    /// The range is not inside the configuration space.
     pub fn read(&self, offset: u64, data: &mut [u8]) -> Result<(), BadAccess> {
         let start = usize::try_from(offset).map_err(|_| BadAccess)?;
         let end = start.checked_add(data.len()).ok_or(BadAccess)?;
@@ -158,10 +159,10 @@ impl ConfigSpace {
         Ok(())
     }
 
-    /// Writes what can be written of the bytes from `offset` on.
+    /// Writes the writable bits of the bytes at `offset`.
     ///
     /// # Errors
-    /// There are fewer bytes.
+    /// The range is not inside the configuration space.
     pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), BadAccess> {
         let start = usize::try_from(offset).map_err(|_| BadAccess)?;
         let end = start.checked_add(data.len()).ok_or(BadAccess)?;
@@ -172,23 +173,24 @@ impl ConfigSpace {
         Ok(())
     }
 
-    /// Whether the status says that an interrupt is pending, disabled or not (PCI 3.0, 6.2.3).
+    /// Sets the interrupt bit of the status register, which shows a pending interrupt even if the pin is disabled (PCI
+    /// 3.0, 6.2.3).
     pub fn set_interrupt(&mut self, pending: bool) {
         self.bytes[STATUS] = self.bytes[STATUS] & !INTERRUPT | if pending { INTERRUPT } else { 0 };
     }
 
-    /// Whether the guest has no interrupt by the pin.
+    /// Returns true if the guest has disabled the interrupt pin.
     #[must_use]
     pub fn has_pin_disabled(&self) -> bool {
         self.command() & PIN_DISABLED != 0
     }
 
-    /// As after power on.
+    /// Restores the state after power-on.
     pub fn reset(&mut self) {
         self.bytes = self.reset;
     }
 
-    /// The command register.
+    /// Returns the command register.
     #[must_use]
     pub fn command(&self) -> u16 {
         u16::from_le_bytes([self.bytes[COMMAND], self.bytes[COMMAND + 1]])

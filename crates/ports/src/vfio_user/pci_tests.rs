@@ -11,7 +11,7 @@ fn word(space: &ConfigSpace, offset: u64) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Writes all ones, as whoever wants to know a size does; what reads back.
+/// Writes all ones to a register, as software does to find a BAR's size. Returns what the register reads then.
 fn probe(space: &mut ConfigSpace, offset: u64) -> u32 {
     assert!(space.write(offset, &[0xff; 4]).is_ok());
     word(space, offset)
@@ -55,16 +55,16 @@ fn capabilities_are_found_one_after_another() {
         at = u64::from(head >> 8 & 0xff);
     }
     assert_eq!(found, [(1, 0xc8), (5, 0xd0), (0x11, 0xa0)]);
-    // MSI: 4 messages, 64-bit addresses; enabled, with as many in use, by the guest.
+    // MSI: 4 messages and 64-bit addresses. The guest can enable it and choose how many messages it uses.
     assert_eq!(word(&space, 0xd0) >> 16, 0x84);
     assert_eq!(probe(&mut space, 0xd0) >> 16, 0x84 | 0x71);
     assert_eq!((probe(&mut space, 0xd4), probe(&mut space, 0xd8)), (!3, !0));
     assert_eq!(probe(&mut space, 0xdc) & 0xffff, 0xffff);
-    // MSI-X: 5 vectors, table and pending bits in the first base address.
+    // MSI-X: 5 vectors, with table and pending bits in BAR 0.
     assert_eq!((word(&space, 0xa0) >> 16, word(&space, 0xa4), word(&space, 0xa8)), (4, 0x3000, 0x3800));
     assert_eq!(probe(&mut space, 0xa0) >> 16, 4 | 0xc000);
     assert_eq!(probe(&mut space, 0xa4), 0x3000);
-    // Power: D0 and D3.
+    // Power management: D0 and D3.
     assert_eq!(word(&space, 0xc8) >> 16, 2);
     assert_eq!(probe(&mut space, 0xcc) & 0xffff, 0x0b);
 }
@@ -77,7 +77,7 @@ fn a_capability_that_does_not_fit_is_cut() {
 }
 
 proptest! {
-    /// Whatever is written in whatever pieces: what cannot be written stays, and what can be reads back.
+    /// Writes of any bytes at any offset: read-only bits do not change, and writable bits read back.
     #[test]
     fn only_what_can_be_written_changes(writes in prop::collection::vec((0u64..300, prop::collection::vec(any::<u8>(), 0..9)), 0..40)) {
         let mut space = config();
@@ -91,7 +91,7 @@ proptest! {
             prop_assert_eq!(space.write(offset, &data).is_ok(), fits);
             for (at, byte) in data.iter().enumerate().filter(|_| fits) {
                 let at = offset as usize + at;
-                // What reads as one after ones were written, and as zero before, can be written.
+                // Bits that read as zero first, and as one after ones were written, are writable.
                 let mask = all[at] & !first[at];
                 expected[at] = expected[at] & !mask | byte & mask;
             }

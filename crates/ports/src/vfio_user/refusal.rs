@@ -8,114 +8,114 @@ use super::BadAccess;
 use super::message;
 use crate::guest::RegionError;
 
-/// What a front end asked for that cannot be had. It is told by errno, and may go on. The text is for users.
+/// Why a request is refused. The front end is told by errno and may continue. The text is for users.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// VERSION once more.
+    /// A second VERSION.
     #[error("VERSION comes once, at the beginning")]
     Again,
-    /// A message that belongs to what was never said to be understood.
+    /// A message that is not supported.
     #[error("message {0} ({name}) is not understood", name = message::name(*.0))]
     Unsupported(u16),
-    /// Features of devices that can migrate.
+    /// A feature of devices that can migrate.
     #[error("the device has none of the features of DEVICE_FEATURE: it cannot migrate")]
     NoFeature,
-    /// A region or an interrupt that no PCI function has.
+    /// An index of a region or interrupt that PCI functions do not have.
     #[error("{name} with index {index}: there is none")]
     NoIndex {
-        /// The message.
+        /// Name of the message.
         name: &'static str,
-        /// What it names.
+        /// The index.
         index: u32,
     },
-    /// No room for even the shortest answer.
+    /// `argsz` is too small for the shortest answer.
     #[error("{name} with room for {argsz} bytes of answer: {right} are needed")]
     Argsz {
-        /// The message.
+        /// Name of the message.
         name: &'static str,
-        /// What it says.
+        /// The stated size in bytes.
         argsz: u32,
-        /// What would do.
+        /// The required size in bytes.
         right: u32,
     },
-    /// Not in the region, or of a region that cannot be read and written.
+    /// An access outside a region, or to a region that messages cannot access.
     #[error("an access of {count} bytes at {offset:#x} of region {region}, which is not there")]
     Access {
-        /// The region.
+        /// Index of the region.
         region: u32,
-        /// Where.
+        /// Offset in the region.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         count: u32,
     },
-    /// The function has no answer: the guest's mistake, not the front end's.
+    /// An access that the function does not support: a mistake of the guest, not of the front end.
     #[error("the device has nothing that can be accessed so")]
     Function,
-    /// Memory neither to be read nor written, or something else.
+    /// DMA_MAP with flags other than readable and writable, or with none.
     #[error("DMA_MAP with flags {0:#x}: 1 (readable), 2 (writable) and 3 are right")]
     MapFlags(u32),
-    /// Nothing, or beyond the end of the address space.
+    /// An empty range, or one that wraps.
     #[error("memory of {size:#x} bytes at {address:#x}: no such range")]
     MapRange {
-        /// Where.
+        /// First address.
         address: u64,
-        /// Bytes.
+        /// Size in bytes.
         size: u64,
     },
-    /// Two pieces in one place.
+    /// DMA_MAP of addresses that are mapped already.
     #[error("DMA_MAP at {0:#x}, where something is mapped already")]
     Overlap(u64),
-    /// More pieces than were offered.
+    /// More mappings than were offered.
     #[error("more than {most} pieces of memory: max_dma_maps says how many there may be", most = super::dma::MOST_MAPS)]
     TooManyMaps,
-    /// A piece that cannot be had.
+    /// Memory that cannot be mapped.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// What was written is not noted.
+    /// A request for dirty pages, which the device does not track.
     #[error("DMA_UNMAP wants a bitmap of what was written: it is not noted")]
     NoBitmap,
-    /// Something else than all.
+    /// DMA_UNMAP with invalid flags.
     #[error("DMA_UNMAP with flags {0:#x}: 0, or 2 (all) with address and size 0 are right")]
     UnmapFlags(u32),
-    /// A part of a piece.
+    /// DMA_UNMAP of a part of a mapping.
     #[error("DMA_UNMAP at {0:#x} would leave a part of what was mapped")]
     Bisects(u64),
-    /// Nothing there.
+    /// DMA_UNMAP where nothing is mapped.
     #[error("DMA_UNMAP at {0:#x}, where nothing is mapped")]
     NotMapped(u64),
-    /// The guest's memory cannot be shared.
+    /// The guest's memory is not in a file, so it cannot be shared.
     #[error(
         "the guest's memory came without a file, so that the device cannot use it (QEMU: -object \
          memory-backend-memfd,id=mem,size=SIZE,share=on -machine ...,memory-backend=mem)"
     )]
     NotShared,
-    /// Interrupts that the device has not, or that another kind is in use.
+    /// SET_IRQS for interrupts that the device does not have, or while another kind is in use.
     #[error("SET_IRQS for interrupts {start} to {last} of kind {index}: the device has {has}, or uses another kind now", last = u64::from(*.start).saturating_add((*.count).into()))]
     NoIrq {
-        /// The kind.
+        /// Index of the kind.
         index: u32,
-        /// The first.
+        /// The first interrupt.
         start: u32,
-        /// How many.
+        /// Number of interrupts.
         count: u32,
-        /// How many there are.
+        /// How many interrupts of this kind the device has.
         has: u32,
     },
-    /// Flags that say nothing, or two things.
+    /// SET_IRQS without exactly one kind of data and one action.
     #[error("SET_IRQS with flags {0:#x}: one kind of data and one action are right")]
     IrqFlags(u32),
-    /// What cannot be done with this kind of interrupt.
+    /// An action that this kind of interrupt does not support.
     #[error("SET_IRQS with flags {flags:#x} is nothing that interrupts of kind {index} can do")]
     IrqAction {
-        /// The kind.
+        /// Index of the kind.
         index: u32,
-        /// What was to be done.
+        /// The flags of the request.
         flags: u32,
     },
-    /// Something else where an eventfd is right.
+    /// A descriptor that is not an eventfd.
     #[error("SET_IRQS comes with a descriptor that is not an eventfd")]
     NotEventfd,
-    /// We have no descriptors or memory left.
+    /// This process has no descriptors or memory left.
     #[error("out of resources: {0}")]
     System(#[from] io::Error),
 }
@@ -127,7 +127,7 @@ impl From<BadAccess> for Refusal {
 }
 
 impl Refusal {
-    /// What the front end is told.
+    /// Returns the errno for the front end.
     #[must_use]
     pub fn errno(&self) -> u32 {
         let errno = match self {
@@ -143,7 +143,8 @@ impl Refusal {
         errno.raw_os_error().unsigned_abs()
     }
 
-    /// The reason's name in status and metrics; nothing for what front ends may try, and for what guests do.
+    /// Returns the reason's name in status and metrics. Returns `None` for requests by which a front end may probe for
+    /// support, and for mistakes of the guest.
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
         Some(match self {

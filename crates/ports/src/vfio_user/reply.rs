@@ -6,15 +6,16 @@ use super::message::{Access, HEADER_BYTES, Header, Query, UnmapAt};
 use super::session::Outgoing;
 use super::{Irqs, REGIONS, RegionInfo};
 
-/// VFIO's numbers of interrupts: pin, MSI, MSI-X. Errors and requests, which follow, there are none of.
+/// Number of supported kinds of interrupt in VFIO's numbering: pin, MSI, MSI-X. The further kinds, error and request,
+/// are not supported.
 pub const IRQ_KINDS: u32 = 3;
-/// Bytes of the shortest answer about a region, and where its capabilities begin.
+/// Length in bytes of the shortest answer about a region, and offset of the capabilities in a longer one.
 pub const REGION_INFO_BYTES: usize = 32;
-/// Bytes of a capability that says which areas may be mapped, and of one area.
+/// Length in bytes of a sparse mmap capability without its areas, and of one area.
 const SPARSE_BYTES: usize = 16;
 const AREA_BYTES: usize = 16;
 
-/// What there is to answer: room for the header, bytes behind it, and the descriptor beside them.
+/// An answer: room for the header, the body, and the descriptor to send with it.
 #[derive(Debug)]
 pub struct Reply(Outgoing);
 
@@ -40,29 +41,30 @@ impl Reply {
         self
     }
 
-    /// Done, and nothing to say.
+    /// An answer without a body: success.
     pub fn empty() -> Reply {
         Reply::new()
     }
 
-    /// The version that is spoken, and its capabilities.
+    /// The negotiated version and its capabilities.
     pub fn version(answer: &[u8]) -> Reply {
         Reply::new().raw(answer)
     }
 
-    /// The entry that is gone.
+    /// The mapping that was removed.
     pub fn unmapped(at: UnmapAt) -> Reply {
         Reply::new().u32s(&[at.argsz, at.flags]).u64s(&[at.address, at.size])
     }
 
-    /// A PCI function that can be reset.
+    /// Information about the device: a PCI function with reset.
     pub fn info() -> Reply {
         const RESET: u32 = 1 << 0;
         const PCI: u32 = 1 << 1;
         Reply::new().u32s(&[16, RESET | PCI, REGIONS as u32, IRQ_KINDS])
     }
 
-    /// A region. Where the front end has no room for what can be mapped, it is told how much it takes, and nothing of it.
+    /// Information about a region. If `argsz` leaves no room for the mappable areas, the answer states the size that it
+    /// would need, and lists none.
     ///
     /// # Errors
     /// The kernel has no descriptors left.
@@ -90,12 +92,12 @@ impl Reply {
         Ok(reply)
     }
 
-    /// No descriptors that tell of accesses.
+    /// Information about I/O eventfds: there are none.
     pub fn no_io_fds(query: Query) -> Reply {
         Reply::new().u32s(&[16, 0, query.index, 0])
     }
 
-    /// Interrupts of a kind.
+    /// Information about a kind of interrupt.
     pub fn irq(query: Query, irqs: Irqs) -> Reply {
         const EVENTFD: u32 = 1 << 0;
         const MASKABLE: u32 = 1 << 1;
@@ -109,10 +111,10 @@ impl Reply {
         Reply::new().u32s(&[16, flags, query.index, count(irqs, query.index)])
     }
 
-    /// What was read: `read` fills it.
+    /// An answer with data: `read` fills them.
     ///
     /// # Errors
-    /// What `read` says.
+    /// Those of `read`.
     pub fn read<E>(access: Access, read: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Reply, E> {
         let mut reply = Reply::written(access);
         let start = reply.0.bytes.len();
@@ -121,17 +123,17 @@ impl Reply {
         Ok(reply)
     }
 
-    /// What was written.
+    /// The range that was written.
     pub fn written(access: Access) -> Reply {
         Reply::new().u64s(&[access.offset]).u32s(&[access.region, access.count])
     }
 
-    /// How many writes were done.
+    /// The number of writes that were done.
     pub fn all_written(count: u64) -> Reply {
         Reply::new().u64s(&[count])
     }
 
-    /// The answer, whole.
+    /// Returns the answer, with its header, to the message with header `to`.
     pub fn encode(mut self, to: Header) -> Outgoing {
         let header = to.answer(self.0.bytes.len().saturating_sub(HEADER_BYTES), None);
         self.0.bytes[..HEADER_BYTES].copy_from_slice(&header);
@@ -139,7 +141,7 @@ impl Reply {
     }
 }
 
-/// How many interrupts of a kind there are.
+/// Returns the number of interrupts of a kind.
 pub fn count(irqs: Irqs, index: u32) -> u32 {
     match index {
         0 => irqs.intx,

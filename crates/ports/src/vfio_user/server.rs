@@ -24,34 +24,34 @@ use crate::front_end::{
     Stop, Thread, too_slow, unread, wait,
 };
 
-/// Between a connection and the next, so that one that ends at once costs nobody a core.
+/// Pause between two connections, so that front ends that disconnect at once do not occupy a core.
 const BETWEEN: Duration = Duration::from_millis(10);
-/// The same after a fault, at first.
+/// Pause after the first faults; it grows later.
 const AFTER_FAULT: Duration = Duration::from_millis(100);
-/// Without a further message for so long, what was unmapped is not replaced.
+/// After this time without a further message, unmapped memory counts as not replaced.
 const SETTLED_AFTER: Duration = Duration::from_millis(2);
-/// Messages that are followed before anything else is looked at.
+/// Most messages handled before the other descriptors are polled again.
 const AT_A_TIME: usize = 64;
 
-/// What a server is made with.
+/// Settings of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerSettings {
     /// `SWITCH:PORT`, for the thread's name.
     pub label: String,
-    /// The socket's path.
+    /// Path of the socket.
     pub socket: PathBuf,
 }
 
-/// The running thread. Ends when dropped, and its connection and socket with it.
+/// The running thread of a port. Dropping it ends the thread, its connection and its socket.
 pub struct Server {
     _thread: Thread,
 }
 
 impl Server {
-    /// Listens, and serves `function` to whoever connects.
+    /// Listens, and serves `function` to the front ends that connect.
     ///
     /// # Errors
-    /// The socket cannot be had, or the kernel has no descriptors or threads left.
+    /// The socket cannot be opened, or the kernel has no descriptors or threads left.
     pub fn start(
         settings: &ServerSettings,
         function: Arc<dyn Function>,
@@ -71,13 +71,13 @@ impl Server {
     }
 }
 
-/// What ended a connection.
+/// Why a connection ended.
 enum Ended {
-    /// The port is to go.
+    /// The port is being removed.
     Stop,
-    /// The front end went.
+    /// The front end disconnected.
     Gone,
-    /// It broke the rules: the reason's name and its text.
+    /// The front end broke the protocol: the name of the reason and its text.
     Fault(&'static str, String),
 }
 
@@ -99,19 +99,19 @@ struct PortThread {
     interrupts: Arc<Interrupts>,
     observer: Arc<dyn Observer>,
     stop: Stop,
-    /// Readable when signalling an interrupt lasted.
+    /// Becomes readable when signalling an interrupt took too long.
     blocked: OwnedFd,
-    /// Readable when there was an interrupt while this thread did not look at its connection.
+    /// Becomes readable when an interrupt was triggered while this thread did not poll its connection.
     interrupted: OwnedFd,
 }
 
-/// How far the messages have been followed.
+/// The result of [`PortThread::hear`].
 enum Heard {
-    /// There may be more: some may have been received already, so that the socket would not tell.
+    /// There may be further messages. Some may have been received already, so that the socket need not be readable.
     Some,
-    /// To the last.
+    /// All messages were handled.
     All,
-    /// The same, and the connection may be left alone until then.
+    /// All messages were handled, and the thread may sleep until this time.
     Enough(Instant),
 }
 
@@ -150,8 +150,8 @@ impl PortThread {
         let (mut receiver, mut nap) = (Receiver::new(), Nap::default());
         let ended = self.talk(socket, &mut session, &mut receiver, &mut nap);
         if matches!(ended, Ended::Stop) {
-            // QEMU (11.1) waits for every answer, and the whole guest with it, also when the connection has ended. What it
-            // has said is all that there will be, and is followed.
+            // QEMU (11.1) waits for every answer, also after the connection has ended, and with it the whole guest. No
+            // further messages arrive after the shutdown; those that have arrived are handled and answered.
             let _ = shutdown(socket, Shutdown::Read);
             while let Ok(Heard::Some) = self.hear(socket, &mut session, &mut receiver, &mut nap) {}
             let _ = self.settle(socket, &mut session);
@@ -159,7 +159,7 @@ impl PortThread {
         ended
     }
 
-    /// Hears and answers until something ends that.
+    /// Handles messages until the connection has to end.
     fn talk(
         &self,
         socket: &Connection,
@@ -195,7 +195,7 @@ impl PortThread {
             }
             if heard || more {
                 let heard = self.hear(socket, session, receiver, nap);
-                // Also when the connection ended behind the request that was refused.
+                // Also if the connection ended with a request after the refused one.
                 if let Some(refusal) = session.take_refusal().filter(|_| !refusal_told) {
                     refusal_told = true;
                     self.observer.refused(refusal.name().unwrap_or("refused"), refusal.to_string());
@@ -228,7 +228,7 @@ impl PortThread {
         }
     }
 
-    /// Sleeps while messages come that nobody has to answer. An interrupt ends that, and the port's end.
+    /// Sleeps while only messages arrive that expect no answer. An interrupt and the end of the port wake the thread.
     fn sleep(&self, until: Instant, nap: &mut Nap) {
         self.interrupts.look_away(true);
         let mut fds = [PollFd::new(&self.stop, PollFlags::IN), PollFd::new(&self.interrupted, PollFlags::IN)];
@@ -242,7 +242,7 @@ impl PortThread {
         }
     }
 
-    /// Follows the messages that have come, for a while.
+    /// Handles the messages that have arrived, at most [`AT_A_TIME`].
     fn hear(
         &self,
         socket: &OwnedFd,
@@ -271,7 +271,7 @@ impl PortThread {
         Ok(Heard::Some)
     }
 
-    /// The memory is what has been said. What was kept back meanwhile is answered.
+    /// Treats the memory mappings as complete, and sends the answers that were withheld meanwhile.
     fn settle(&self, socket: &OwnedFd, session: &mut Session) -> Result<(), Ended> {
         let mut out = Vec::new();
         session.settle(&mut out);

@@ -137,7 +137,7 @@ fn regions_say_what_can_be_mapped_to_whom_has_room_for_it() {
     assert_eq!(front.ask(7, &words(&[16, 0, 0, 0])).words(), [16, 7, 0, 1]);
     assert_eq!(front.ask(7, &words(&[16, 0, 1, 0])).words(), [16, 9, 1, 4]);
     assert_eq!(front.ask(7, &words(&[16, 0, 2, 0])).words(), [16, 1, 2, 5]);
-    // QEMU warns of devices that have errors to report and none of them.
+    // QEMU warns of devices that list error interrupts but have none.
     assert_eq!(front.ask(7, &words(&[16, 0, 3, 0])).error, errno(Errno::INVAL));
     assert_eq!(front.ask(7, &words(&[16, 0, u32::MAX, 0])).error, errno(Errno::INVAL));
     assert_eq!(front.ask(16, &words(&[8, 1 << 16 | 1])).error, errno(Errno::NOTTY), "QEMU asks whether it can migrate");
@@ -183,10 +183,10 @@ fn accesses_stay_in_their_region() {
             assert_eq!(write.error, errno(Errno::INVAL), "{count} bytes at {offset:#x} of {region}");
         }
     }
-    // Told when no message is left for now.
+    // The refusal is reported when no message is left.
     served.card.wait_for(|event| matches!(event, Happened::Refused(..)));
     served.card.happened();
-    // Posted writes, alone and several in a message: nothing is answered, and order is kept.
+    // Posted writes, alone and several in a message: they get no answer, and their order is kept.
     front.tell(10, NO_REPLY, &access(0, 0x20, 2, b"12"), &[]);
     front.tell(10, NO_REPLY, &access(0, BAR, 2, b"no"), &[]);
     let one = |offset, count, data: &[u8; 8]| access(0, offset, count, data);
@@ -215,7 +215,8 @@ fn memory_is_mapped_as_qemu_does_while_a_machine_boots() {
     let mut front = served.attach();
     let ram = memfd(0x40_0000);
     let files = &[ram.as_fd()][..];
-    // RAM in two pieces, a ROM between them that has no file, and RAM above 4 GiB: sent without waiting for answers.
+    // RAM in two parts, between them a ROM without a file, and RAM above 4 GiB. The front end does not wait for
+    // answers.
     let pieces = [
         (map(3, 0, 0, 0xc_0000), files),
         (map(1, 0, 0xc_0000, 0x2_0000), &[]),
@@ -234,7 +235,7 @@ fn memory_is_mapped_as_qemu_does_while_a_machine_boots() {
     let mut readable = writable.clone();
     readable.insert(1, (0xe_0000, 0x2_0000));
     served.card.wait_for(|event| *event == Happened::Memory(readable.clone(), writable.clone()));
-    // A BAR of another device, and one that is in the way.
+    // A BAR of another device, and a mapping that overlaps one.
     served.card.happened();
     assert_eq!(front.ask(2, &map(3, 0, 0xfe00_0000, 0x1000)).error, None);
     assert_eq!(front.ask(3, &unmap(0, 0xfe00_0000, 0x1000)).error, None);
@@ -242,7 +243,7 @@ fn memory_is_mapped_as_qemu_does_while_a_machine_boots() {
     for (address, size) in [(0, 0x1000), (0xb_ffff, 1), (0xf_ffff, 2), (0xfffd_0000, 1), (0, 1 << 40)] {
         assert_eq!(front.ask_with(2, &map(3, 0, address, size), files).error, errno(Errno::EXIST), "{address:#x}");
     }
-    // Unmapping names what was mapped.
+    // The answer to an unmap repeats its range.
     let gone = front.ask(3, &unmap(0, 0xe_0000, 0x2_0000));
     assert_eq!((gone.error, gone.words()), (None, vec![24, 0, 0xe_0000, 0, 0x2_0000, 0]));
     readable.remove(1);
@@ -278,7 +279,7 @@ fn memory_that_is_divided_otherwise_is_never_missing() {
     let files = [ram.as_fd()];
     assert_eq!(front.ask_with(2, &map(3, 0, 0, 0x10_0000), &files).error, None);
     served.card.wait_for(|event| matches!(event, Happened::Memory(..)));
-    // All is there before the first is followed.
+    // All messages have arrived before the first is handled.
     let held = served.card.hold();
     front.tell(10, NO_REPLY, &access(0, 0x20, 2, b"12"), &[]);
     let ids = [
@@ -293,7 +294,7 @@ fn memory_that_is_divided_otherwise_is_never_missing() {
     let (all, writable) = (vec![(0, 0x8_0000), (0x8_0000, 0x8_0000)], vec![(0, 0x8_0000)]);
     let changes = [Happened::Wrote(0x20, b"12".into()), Happened::Memory(all, writable)];
     assert_eq!(served.card.happened(), changes, "one change, before the first answer");
-    // However much comes and goes, answers come.
+    // However many mappings are removed and added, answers arrive.
     for _ in 0..20 {
         for _ in 0..50 {
             front.tell(3, 0, &unmap(0, 0, 0x8_0000), &[]);
@@ -416,7 +417,7 @@ fn messages_go_where_the_front_end_wants_them() {
     assert_eq!(front.ask(8, &irqs(NONE | TRIGGER, 2, 0, 0)).error, None, "what is off may be switched off");
     assert_eq!(card.interrupts.mode(), super::Mode::Msi);
     assert_eq!(front.ask(8, &irqs(NONE | TRIGGER, 1, 0, 0)).error, None);
-    // MSI-X: vectors come and go one by one.
+    // MSI-X: vectors are set and removed one at a time.
     assert_eq!(front.ask_with(8, &irqs(EVENTFD | TRIGGER, 2, 4, 1), &fds[4..]).error, None);
     assert!(card.interrupts.trigger(4) && !card.interrupts.trigger(0));
     assert_eq!(front.ask_with(8, &irqs(EVENTFD | TRIGGER, 2, 1, 2), &fds[1..3]).error, None);
@@ -493,7 +494,8 @@ fn a_port_that_ends_answers_what_it_was_asked_before() {
     for round in 0..50 {
         let mut served = Served::new();
         let mut front = served.attach();
-        // In one go, so that most of it is unread when the port ends. Fewer than the socket has room for answers.
+        // Sent in one call, so that most of it is unread when the port ends. The answers still fit into the socket's
+        // buffer.
         let read = access(0, 0x20, 2, &[]);
         let asked: Vec<u8> = (0..ASKED).flat_map(|id| message(id, 9, 0, &read)).collect();
         front.send(&asked, &[]);
@@ -568,7 +570,7 @@ fn descriptors_where_none_are_right_end_the_connection_and_are_closed() {
     }
     drop(flood);
     drop(writer);
-    // When the last is closed, reading ends.
+    // When the last write end is closed, the read returns 0.
     assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0));
 }
 
@@ -593,7 +595,7 @@ fn messages_arrive_in_whatever_pieces_they_were_sent() {
     let read = front.answer().expect("an answer");
     assert_eq!((read.id, &read.body[16..]), (9, &b"abcd"[..]));
     assert_eq!(served.card.memory().readable.regions().len(), 1, "the file came with its message");
-    // Many at once.
+    // Many messages in one send.
     let bytes: Vec<u8> = (0..500).flat_map(|id| message(id, 9, 0, &access(0, 0, 4, &[]))).collect();
     front.send(&bytes, &[]);
     assert!((0..500).all(|id| front.answer().is_some_and(|answer| answer.id == id)));
@@ -604,7 +606,7 @@ fn descriptors_come_with_their_own_message_however_much_is_received_at_once() {
     let served = Served::new();
     let mut front = served.attach();
     let ram = memfd(0x2000);
-    // The port rests in between, so that it finds all of them waiting.
+    // The port pauses in between, and then finds all of these messages.
     let posted = message(1, 10, NO_REPLY, &access(0, 0, 4, b"abcd"));
     for page in [0, 1] {
         front.send(&posted.repeat(300), &[]);
@@ -628,7 +630,7 @@ fn an_interrupt_whose_eventfd_is_blocking_and_full_is_signalled_without_waiting(
     let mut front = served.attach();
     let call = new_eventfd();
     assert_eq!(front.ask_with(8, &irqs(EVENTFD | TRIGGER, 0, 0, 1), &[call.as_fd()]).error, None);
-    // Whoever writes it next waits for somebody to read it.
+    // The counter is full and the eventfd blocking, so the next write blocks.
     rustix::io::write(&call, &(u64::MAX - 1).to_ne_bytes()).expect("a write");
     rustix::fs::fcntl_setfl(&call, rustix::fs::OFlags::empty()).expect("flags");
     for _ in 0..3 {

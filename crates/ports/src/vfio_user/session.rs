@@ -18,19 +18,19 @@ use super::{Dma, Function, Interrupts, Irqs, Mode, REGIONS, RegionInfo};
 use crate::front_end::is_eventfd;
 use crate::guest::RegionError;
 
-/// What a front end did that ends its connection. The text is for users.
+/// Why a session ends. The text is for users.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionEnd {
-    /// Not a message of this protocol.
+    /// A malformed message.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// Something else than a version at first.
+    /// A message before VERSION.
     #[error("{0} before VERSION: the version is agreed on first")]
     NoVersion(&'static str),
 }
 
 impl SessionEnd {
-    /// The reason's name in status and metrics.
+    /// The name of the reason in status and metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Message(_) => "bad_message",
@@ -39,19 +39,19 @@ impl SessionEnd {
     }
 }
 
-/// Most answers that are kept back.
+/// Most answers that are withheld.
 const MOST_WITHHELD: usize = 2 * MOST_MAPS;
 
-/// An answer on its way out.
+/// An answer to be sent.
 #[derive(Debug)]
 pub struct Outgoing {
-    /// From the header on.
+    /// Header and body.
     pub bytes: Vec<u8>,
-    /// The descriptor beside them.
+    /// The descriptor to send with them.
     pub file: Option<OwnedFd>,
 }
 
-/// One connection. Its memory and interrupts go when it is dropped.
+/// The state of one connection. Dropping it removes its memory and interrupts from the function.
 pub struct Session {
     function: Arc<dyn Function>,
     interrupts: Arc<Interrupts>,
@@ -59,14 +59,14 @@ pub struct Session {
     irqs: Irqs,
     dma: DmaTable,
     agreed: bool,
-    /// What was unmapped is still in use; it is told when it is not.
+    /// Answers withheld because the device still uses memory that was unmapped. They are sent when it does not.
     withheld: Vec<Outgoing>,
     unmask: Unmask,
     refused: Option<Refusal>,
 }
 
 impl Session {
-    /// A new connection.
+    /// A session for a new connection.
     ///
     /// # Errors
     /// The kernel has no descriptors left.
@@ -79,10 +79,10 @@ impl Session {
         Ok(Session { function, interrupts, regions, irqs, dma, agreed: false, withheld, unmask, refused: None })
     }
 
-    /// Follows a message. Its answer, and those kept back before it, come behind `out`.
+    /// Handles a message. Appends to `out` its answer, and the answers withheld before it, unless they must wait.
     ///
     /// # Errors
-    /// The connection must end, and why.
+    /// The reason why the connection has to end.
     pub fn handle(
         &mut self,
         header: Header,
@@ -123,13 +123,13 @@ impl Session {
         }
     }
 
-    /// The first request of which its front end should know that it was refused, once.
+    /// Returns the first refusal that users should know of, once.
     pub fn take_refusal(&mut self) -> Option<Refusal> {
         self.refused.take()
     }
 
-    /// Adds a piece of memory. Pieces that were unmapped count until the device lets go of them, which it does now if there is
-    /// not enough left for the new one.
+    /// Adds memory. Unmapped memory counts against the limit until the device stops using it. If the limit has no room,
+    /// the device stops using it now.
     fn map(&mut self, at: MapAt, file: Option<&OwnedFd>) -> Result<(), Refusal> {
         let result = self.dma.map(at, file);
         if !matches!(result, Err(Refusal::Region(RegionError::Limit(_)))) || !self.is_unsettled() {
@@ -141,13 +141,15 @@ impl Session {
         self.dma.map(at, file)
     }
 
-    /// Whether memory was unmapped and others may come in its place. A front end that divides its memory otherwise unmaps it
-    /// first and maps the parts then, without waiting for answers: meanwhile the device would find its rings nowhere.
+    /// Returns true if memory was unmapped and its replacement may follow. A front end that splits memory first unmaps
+    /// the whole and then maps the parts, without waiting for answers. If the device applied the first change at once,
+    /// it would not find its rings.
     pub fn is_unsettled(&self) -> bool {
         self.dma.has_gap()
     }
 
-    /// No further message is there now: the memory is what has been said.
+    /// Called when no further message is there: gives the function the memory tables, and appends the withheld answers
+    /// to `out`.
     pub fn settle(&mut self, out: &mut Vec<Outgoing>) {
         if let Some(dma) = self.dma.take_change() {
             self.function.set_memory(dma);
@@ -155,12 +157,12 @@ impl Session {
         out.append(&mut self.withheld);
     }
 
-    /// Readable when the pin may have been unmasked by eventfd.
+    /// Returns the set that becomes readable when the pin may have been unmasked by eventfd.
     pub fn unmask(&self) -> &Unmask {
         &self.unmask
     }
 
-    /// Finds out.
+    /// Unmasks the pin if the eventfd was written.
     pub fn look_at_unmask(&self) {
         if self.unmask.take() {
             self.unmasked();
@@ -224,7 +226,7 @@ impl Session {
         })
     }
 
-    /// The region of an access that is inside it.
+    /// Returns the region of an access, if the access is inside the region.
     fn place(&self, access: Access) -> Result<usize, Refusal> {
         let Access { offset, region, count } = access;
         let nowhere = Refusal::Access { region, offset, count };
@@ -241,7 +243,7 @@ impl Session {
         Ok(self.function.write(region, access.offset, data)?)
     }
 
-    /// Does the writes that can be done, as if each had come by itself. How many those were.
+    /// Executes the valid ones of the writes, as if each were a separate message. Returns how many were executed.
     fn write_all(&mut self, writes: Writes<'_>) -> u64 {
         let mut done = 0u64;
         for (access, data) in writes.iter() {
@@ -310,14 +312,14 @@ impl Session {
         Ok(())
     }
 
-    /// Takes over what to write for a range of interrupts; nothing, where nothing was given.
+    /// Sets the eventfds of a range of interrupts; without eventfds, removes those of the range.
     fn set_calls(&mut self, mode: Mode, has: u32, set: SetIrqs<'_>) -> Result<(), Refusal> {
         set.fds.iter().try_for_each(eventfd)?;
         let (start, count, given) = (set.start as usize, set.count as usize, !set.fds.is_empty());
         let calls = set.fds.into_iter().map(Some).chain(std::iter::repeat_with(|| None));
         self.interrupts.set(mode, has as usize, start, calls.take(count));
         if given {
-            // What happened while nobody could be told.
+            // Triggers interrupts that became pending before there was an eventfd.
             self.function.unmasked();
         }
         Ok(())
@@ -327,13 +329,13 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.interrupts.clear();
-        // Rings first: a poller should not find one that has lost its memory.
+        // Disconnects first, so that no poller finds a ring without its memory.
         self.function.connected(false);
         self.function.set_memory(Dma::default());
     }
 }
 
-/// The interrupts that a request without descriptors means.
+/// Returns the interrupts that a request without eventfds applies to.
 fn chosen<'a>(set: &SetIrqs<'a>) -> impl Iterator<Item = usize> + use<'a> {
     let (bools, all) = (set.bools, set.flags & SetIrqs::NONE != 0);
     let (start, count) = (set.start as usize, set.count as usize);
@@ -341,7 +343,7 @@ fn chosen<'a>(set: &SetIrqs<'a>) -> impl Iterator<Item = usize> + use<'a> {
     range.enumerate().filter(move |(at, _)| all || bools.get(*at).is_some_and(|&on| on != 0)).map(|(_, vector)| vector)
 }
 
-/// Checks that an index is one of `indices`, and that there is room for an answer of `right` bytes.
+/// Checks that an index is below `indices`, and that `argsz` leaves room for an answer of `right` bytes.
 fn index(name: &'static str, query: Query, indices: u32, right: u32) -> Result<(), Refusal> {
     let Query { argsz, index } = query;
     if index >= indices {

@@ -1,6 +1,6 @@
 //! A function for tests, whose registers are memory, and the messages that a front end may send to it.
 
-// Tests and the fuzzer each use their part.
+// Tests and the fuzzer each use a part of this module.
 #![allow(dead_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,18 +19,18 @@ use crate::guest::GuestMemory;
 
 /// Bytes of the card's registers.
 pub const BAR: u64 = 0x4000;
-/// What of them can be mapped.
+/// The part of the registers that can be mapped.
 pub const AREA: MapArea = MapArea { offset: 0x1000, size: 0x2000 };
-/// An offset where nothing can be accessed.
+/// An offset that cannot be accessed.
 pub const HOLE: u64 = 0x3ff0;
 /// Interrupts of the card.
 pub const IRQS: Irqs = Irqs { intx: 1, msi: 4, msi_x: 5 };
 
-/// What happened to a card.
+/// An event at a card.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
     Connected(bool),
-    /// Pieces that can be read and written: address and size.
+    /// Readable and writable memory: address and size of each piece.
     Memory(Vec<(u64, u64)>, Vec<(u64, u64)>),
     Wrote(u64, Vec<u8>),
     Unmasked,
@@ -48,13 +48,13 @@ struct State {
     happened: Vec<Happened>,
 }
 
-/// A card of which everything is known.
+/// A card that records all events.
 pub struct Card {
     state: Mutex<State>,
     news: Condvar,
     pub area: OwnedFd,
     pub interrupts: Arc<Interrupts>,
-    /// Scheduling policy of the thread that served it last.
+    /// Scheduling policy of the thread that served the card last.
     pub policy: AtomicI32,
 }
 
@@ -83,12 +83,12 @@ impl Card {
         self.news.notify_all();
     }
 
-    /// While this is held, an access to the registers takes its time.
+    /// While the result is held, accesses to the registers block.
     pub fn hold(&self) -> impl Sized + '_ {
         self.state.lock()
     }
 
-    /// What happened since this was asked last.
+    /// Returns the events since the last call.
     pub fn happened(&self) -> Vec<Happened> {
         std::mem::take(&mut self.state.lock().happened)
     }
@@ -97,7 +97,7 @@ impl Card {
         self.state.lock().memory.clone()
     }
 
-    /// Waits for an event that `wanted` wants; those before it are forgotten.
+    /// Waits for an event for which `wanted` returns true, and discards those before it.
     pub fn wait_for(&self, wanted: impl Fn(&Happened) -> bool) -> Happened {
         let mut state = self.state.lock();
         let until = Instant::now() + Duration::from_secs(30);
@@ -110,7 +110,7 @@ impl Card {
         }
     }
 
-    /// Waits until the front end has lost its connection; why.
+    /// Waits until the front end has lost its connection. Returns the reason.
     pub fn wait_for_fault(&self) -> (&'static str, String) {
         let fault = self.wait_for(|event| matches!(event, Happened::Fault(..)));
         let Happened::Fault(name, text) = fault else { unreachable!() };
@@ -188,7 +188,7 @@ impl Function for Card {
     }
 
     fn connected(&self, on: bool) {
-        // SAFETY: asks for the calling thread.
+        // SAFETY: the call only asks for the policy of the calling thread.
         self.policy.store(unsafe { libc::sched_getscheduler(0) }, Ordering::Relaxed);
         self.note(Happened::Connected(on));
     }
@@ -215,7 +215,7 @@ pub fn version(text: &str) -> Vec<u8> {
     [&[0; 4], text.as_bytes(), &[0]].concat()
 }
 
-/// Words of 32 bits.
+/// Words of 32 bits in the machine's byte order.
 pub fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
@@ -231,7 +231,7 @@ pub fn unmap(flags: u32, address: u64, size: u64) -> Vec<u8> {
     [words(&[24, flags]), [address, size].map(u64::to_ne_bytes).concat()].concat()
 }
 
-/// The body of REGION_READ, and with data of REGION_WRITE.
+/// The body of REGION_READ or, with data, of REGION_WRITE.
 pub fn access(region: u32, offset: u64, count: u32, data: &[u8]) -> Vec<u8> {
     [&offset.to_ne_bytes()[..], &words(&[region, count]), data].concat()
 }

@@ -8,15 +8,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-/// Readable after the eventfd was written. Edges are waited for, so that the eventfd itself need not be read: a read could
-/// last as long as the front end likes.
+/// An epoll set that becomes readable when the unmask eventfd is written. It is edge-triggered, so that the eventfd
+/// need not be read: the front end could make a read block.
 pub struct Unmask {
     epoll: OwnedFd,
     eventfd: Option<OwnedFd>,
 }
 
 impl Unmask {
-    /// Without an eventfd.
+    /// Starts without an eventfd.
     ///
     /// # Errors
     /// The kernel has no descriptors left.
@@ -24,13 +24,13 @@ impl Unmask {
         Ok(Unmask { epoll: epoll::create(CreateFlags::CLOEXEC)?, eventfd: None })
     }
 
-    /// From now on waits for this one instead.
+    /// Replaces the eventfd.
     ///
     /// # Errors
-    /// The kernel cannot wait for it; there is none then.
+    /// The kernel cannot wait for the new one. Then there is none.
     pub fn set(&mut self, eventfd: Option<OwnedFd>) -> io::Result<()> {
         if let Some(before) = self.eventfd.take() {
-            // Others may have it still, so that closing it is not enough.
+            // Closing the eventfd does not remove it from the set while another process has it open.
             let _ = epoll::delete(&self.epoll, &before);
         }
         if let Some(eventfd) = eventfd {
@@ -40,7 +40,7 @@ impl Unmask {
         Ok(())
     }
 
-    /// Whether it was written since this was asked last.
+    /// Returns true if the eventfd was written since the last call.
     pub fn take(&self) -> bool {
         let mut events = Vec::with_capacity(1);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };

@@ -5,25 +5,25 @@ use serde_json::{Map, Value, json};
 use super::dma::MOST_MAPS;
 use super::message::{MOST_DATA, MOST_FDS};
 
-/// The version that is spoken: 0.1.
+/// The supported version of the protocol: 0.1.
 const MAJOR: u16 = 0;
 const MINOR: u16 = 1;
 
-/// Not a proposal that can be answered. The text is for users.
+/// Why a VERSION is invalid. The text is for users.
 #[derive(Debug, thiserror::Error)]
 pub enum BadVersion {
-    /// Another protocol.
+    /// Another major version.
     #[error("VERSION {0}.{1}: versions {MAJOR}.x are spoken here")]
     Other(u16, u16),
-    /// Not what it should be made of.
+    /// The capabilities are not valid JSON.
     #[error("VERSION with capabilities that are not as the specification has them: {0}")]
     Json(#[from] serde_json::Error),
-    /// The same.
+    /// The capabilities are not an object.
     #[error("VERSION with capabilities that are not an object")]
     NotObject,
 }
 
-/// What the front end proposes.
+/// A proposal of the front end.
 #[derive(Debug)]
 pub struct Version {
     minor: u16,
@@ -31,10 +31,10 @@ pub struct Version {
 }
 
 impl Version {
-    /// From the numbers and the text behind them, which ends in a NUL.
+    /// Decodes the two numbers of a version and the JSON text after them, which ends with a NUL.
     ///
     /// # Errors
-    /// Another version, or a text that is none of capabilities.
+    /// Another major version, or an invalid text.
     pub fn decode(major: u16, minor: u16, text: &[u8]) -> Result<Version, BadVersion> {
         if major != MAJOR {
             return Err(BadVersion::Other(major, minor));
@@ -48,7 +48,7 @@ impl Version {
         }
     }
 
-    /// The answer: of what was proposed, what there is here.
+    /// Returns the answer: those of the proposed capabilities that this device has.
     #[must_use]
     pub fn answer(&self) -> Vec<u8> {
         let ours = [

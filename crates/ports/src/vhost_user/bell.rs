@@ -11,7 +11,7 @@ pub(super) struct VhostBell {
 }
 
 impl Bell for VhostBell {
-    /// The lock may be with another poller that delivers, or with the port's own thread: the driver is asked later then.
+    /// Another poller that delivers, or the port's own thread, may hold the lock: then the bell is rung again later.
     #[inline]
     fn ring(&self, news: News) -> Asked {
         if self.device.calls_blocked() {

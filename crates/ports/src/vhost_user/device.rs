@@ -27,26 +27,27 @@ use super::{Settings, State, Status};
 use crate::guest::{DirtyLog, GuestMemory};
 use crate::virtqueue::{Addresses, Bounce, F_MRG_RXBUF, F_RING_PACKED, Packed, Receive, RingFault, Split, Transmit};
 
-/// Ethernet header and two VLAN tags.
+/// Bytes of a frame beyond the MTU: an Ethernet header and two VLAN tags.
 const FRAME_OVERHEAD: usize = 22;
-/// What a queue is told without MTU: any frame that fits.
+/// Frame limit of a queue without MTU.
 const ANY_FRAME: usize = usize::MAX;
 
-/// What a session has learned of a queue when it starts it. Addresses are the front end's own.
+/// What a session knows of a queue when it starts the queue. Addresses are those of the front end.
 #[derive(Debug)]
 pub(crate) struct QueueSetup {
     pub(crate) size: u16,
     pub(crate) descriptors: u64,
     pub(crate) available: u64,
     pub(crate) used: u64,
-    /// As SET_VRING_BASE states it.
+    /// In the format of SET_VRING_BASE.
     pub(crate) base: u32,
     pub(crate) kick: Option<OwnedFd>,
     pub(crate) call: Option<OwnedFd>,
     pub(crate) enabled: bool,
-    /// Where to note which pages are written.
+    /// Dirty log to mark written pages in.
     pub(crate) log: Option<Arc<DirtyLog>>,
-    /// Where to note what was taken from the guest; what a predecessor took is given back unsent.
+    /// Where to note which chains are in flight. Chains that a predecessor took are marked used, without sending their
+    /// frames.
     pub(crate) taken: Option<Taken>,
 }
 
@@ -65,26 +66,26 @@ pub(crate) enum StartError {
     Kick(u16, io::Error),
 }
 
-/// Frames from the guest.
+/// State of the input: frames from the guest.
 #[derive(Default)]
 pub(super) struct InputSide {
     pub(super) queues: Vec<Option<TransmitQueue>>,
-    /// What the guest kicks; a started queue without is polled ("VHOST_USER_SET_VRING_KICK").
+    /// The kick eventfd of each queue. A started queue without one is polled (VHOST_USER_SET_VRING_KICK).
     pub(super) kicks: Vec<Option<OwnedFd>>,
-    /// The queue to begin the next batch with.
+    /// The queue that the next batch begins with.
     pub(super) next: usize,
-    /// The queue that the last batch began with, and whether an announcement was before its frames.
+    /// `first`: the queue that the last batch began with. `announced`: true if an announcement preceded its frames.
     pub(super) first: usize,
     pub(super) announced: bool,
-    /// A kick is wanted.
+    /// True if kicks are enabled.
     pub(super) armed: bool,
     pub(super) bounce: Bounce,
-    /// Stations that are to be announced, for a guest that has moved here.
+    /// The address of a guest that has migrated to this host, until it is announced.
     pub(super) announce: Option<[u8; 6]>,
     pub(super) fault: Option<Fault>,
 }
 
-/// Frames to the guest.
+/// State of the output: frames to the guest.
 #[derive(Default)]
 pub(super) struct OutputSide {
     pub(super) queues: Vec<Option<ReceiveQueue>>,
@@ -93,7 +94,7 @@ pub(super) struct OutputSide {
     pub(super) longest: usize,
 }
 
-/// What a guest did, and in which queue.
+/// A guest's violation, and the queue that it happened in.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("queue {queue}: {what}")]
 pub(crate) struct Fault {
@@ -101,7 +102,8 @@ pub(crate) struct Fault {
     pub(super) what: RingFault,
 }
 
-/// See the module's description. Queue 0 is the first pair's receive queue (switch to guest), 1 its transmit queue, and so on.
+/// The device: see the description of the module. Queue 0 is the receive queue (switch to guest) of the first pair,
+/// queue 1 its transmit queue, and so on.
 pub(crate) struct Device {
     offered: u64,
     pairs: u16,
@@ -110,11 +112,11 @@ pub(crate) struct Device {
     pub(super) output: Mutex<OutputSide>,
     pub(super) kicks: Kicks,
     broken: OwnedFd,
-    /// A call lasted: the connection ends, and no queue is called until then.
+    /// True after a call blocked: the connection has to end, and no queue is called until then.
     calls_blocked: AtomicBool,
-    /// How much memory the front end may give.
+    /// Limits and use of the memory that the front end shares.
     quota: Arc<Quota>,
-    /// Where to note what is in flight, for front ends that keep nothing for us.
+    /// Where to note which chains are in flight, for front ends without INFLIGHT_SHMFD.
     record: Option<Record>,
     connection: Mutex<Connection>,
 }
@@ -149,27 +151,27 @@ impl Device {
         })
     }
 
-    /// The feature bits offered.
+    /// Returns the offered feature bits.
     pub(crate) fn offered(&self) -> u64 {
         self.offered
     }
 
-    /// How much memory the front end may give, and how much it has given.
+    /// Returns limits and use of the memory that the front end shares.
     pub(crate) fn quota(&self) -> &Arc<Quota> {
         &self.quota
     }
 
-    /// Most queues, two per pair.
+    /// Returns the most queues, two for each pair.
     pub(crate) fn queues(&self) -> u16 {
         2 * self.pairs
     }
 
-    /// Where to note what is in flight if the front end says nothing of it.
+    /// Returns where to note which chains are in flight, for front ends without INFLIGHT_SHMFD.
     pub(crate) fn record(&self) -> Option<&Arc<Inflight>> {
         self.record.as_ref().map(|record| &record.memory)
     }
 
-    /// Starts a queue. One that was started is stopped first.
+    /// Starts a queue. Stops it first if it runs.
     pub(crate) fn start(
         &self,
         queue: u16,
@@ -184,7 +186,8 @@ impl Device {
         let addresses = addresses(queue, &setup, memory, features)?;
         let header = features::header_bytes(features);
         let ring = make_ring(queue, &setup, memory, addresses, features)?;
-        // Last of what may fail: a descriptor that the front end keeps open stays added until it is removed.
+        // The last step that may fail: if the front end keeps the eventfd open, it stays in the epoll set until it is
+        // removed.
         if let Some(kick) = &setup.kick
             && !queue.is_multiple_of(2)
         {
@@ -203,7 +206,8 @@ impl Device {
             started.set_taken(setup.taken);
             started.set_enabled(setup.enabled);
             started.disarm();
-            // A guest whose buffers were there before we were is told that somebody looks at them now.
+            // The guest may have made buffers available before. Call it, so that it knows that the device now processes
+            // them.
             let _ = started.call_if_wanted();
             let mut side = self.output.lock();
             side.accepts = features::accepts(features);
@@ -222,7 +226,7 @@ impl Device {
             started.set_log(setup.log);
             started.set_taken(setup.taken);
             started.set_discard(!setup.enabled);
-            // This writes to the guest's memory, which may take long: not while a poller may wait for the lock.
+            // This writes to guest memory, which may block. Do so without the lock: a poller may wait for it.
             started.disarm();
             let mut side = self.input.lock();
             if side.armed {
@@ -230,7 +234,8 @@ impl Device {
                 started.arm();
                 side = self.input.lock();
             }
-            // Disarmed meanwhile: a kick more is no harm. Armed meanwhile: the poller is woken below, and asks again.
+            // If the poller disabled kicks meanwhile, an extra kick is harmless. If it enabled them meanwhile, the
+            // wake-up below makes it enable kicks again.
             side.queues[place] = Some(started);
             side.kicks[place] = setup.kick;
             drop(side);
@@ -239,8 +244,8 @@ impl Device {
         Ok(())
     }
 
-    /// Stops a queue when the data path has let go of it. Returns where it can go on, as GET_VRING_BASE states it; `None`
-    /// when it was stopped already.
+    /// Stops a queue, once no poller uses it. Returns the position at which it can continue, in the format of
+    /// GET_VRING_BASE, or `None` if the queue was stopped already.
     pub(crate) fn stop(&self, queue: u16) -> Option<u32> {
         let place = usize::from(queue / 2);
         if queue.is_multiple_of(2) {
@@ -272,7 +277,7 @@ impl Device {
         }
     }
 
-    /// Changes what wakes the guest.
+    /// Replaces the call eventfd of a queue.
     pub(crate) fn set_call(&self, queue: u16, call: Option<OwnedFd>) {
         let place = usize::from(queue / 2);
         let old = if queue.is_multiple_of(2) {
@@ -286,11 +291,11 @@ impl Device {
                 _ => call,
             }
         };
-        // Closed without holding a lock.
+        // Closed here, without the lock.
         drop(old);
     }
 
-    /// From now on, notes which pages are written, or no longer.
+    /// Sets the dirty log that all queues mark written pages in; `None`: no log.
     pub(crate) fn set_log(&self, log: Option<&Arc<DirtyLog>>) {
         for queue in self.output.lock().queues.iter_mut().flatten() {
             queue.set_log(log.cloned());
@@ -300,13 +305,14 @@ impl Device {
         }
     }
 
-    /// Broadcasts a reverse ARP request in the guest's name, so that every switch learns where it is now.
+    /// Has the input broadcast a reverse ARP request in the guest's name, so that all switches learn the guest's new
+    /// place.
     pub(crate) fn announce(&self, mac: [u8; 6]) {
         self.input.lock().announce = Some(mac);
         self.kicks.wake();
     }
 
-    /// Sets the longest frame; false when the port's own MTU is less.
+    /// Sets the MTU. Returns false, without effect, if the port's own MTU is smaller.
     pub(crate) fn set_mtu(&self, mtu: u16) -> bool {
         let longest = usize::from(mtu) + FRAME_OVERHEAD;
         let fits = longest <= self.longest;
@@ -318,7 +324,7 @@ impl Device {
         fits
     }
 
-    /// Stops and forgets everything.
+    /// Stops all queues and resets all state.
     pub(crate) fn reset(&self) {
         for queue in 0..self.queues() {
             self.stop(queue);
@@ -334,41 +340,43 @@ impl Device {
         let _ = rustix::io::read(&self.broken, &mut count);
     }
 
-    /// Whether a call lasted, so that none is made any more.
+    /// Returns true after a call blocked: the device makes no more calls.
     #[inline]
     pub(super) fn calls_blocked(&self) -> bool {
         self.calls_blocked.load(Ordering::Relaxed)
     }
 
-    /// A call lasted. No queue is called until [`Device::reset`].
+    /// Notes that a call blocked. No queue is called until [`Device::reset`].
     #[cold]
     pub(super) fn block_calls(&self) {
         self.calls_blocked.store(true, Ordering::Relaxed);
     }
 
-    /// Becomes readable when a ring broke.
+    /// An eventfd that becomes readable when a ring has a fault.
     pub(crate) fn broken(&self) -> BorrowedFd<'_> {
         self.broken.as_fd()
     }
 
-    /// Tells the session that a ring broke. The side that broke rests until [`Device::reset`].
+    /// Signals to the session that a ring has a fault. The input or output with the fault stays idle until
+    /// [`Device::reset`].
     pub(super) fn report_broken(&self) {
-        // Only this process has the descriptor; a full counter is as good as a write.
+        // The eventfd belongs to this process alone. If its counter is full, it is readable already.
         let _ = rustix::io::write(&self.broken, &1u64.to_ne_bytes());
     }
 
-    /// What broke, and in which queue.
+    /// Returns the fault and its queue.
     pub(crate) fn fault(&self) -> Option<Fault> {
         let fault = self.input.lock().fault;
         fault.or(self.output.lock().fault)
     }
 
-    /// Notes what the session has come to, for [`Device::status`].
+    /// Sets the state of the connection, for [`Device::status`].
     pub(crate) fn note_connection(&self, connected: bool, features: u64) {
         *self.connection.lock() = Connection { connected, features };
     }
 
-    /// What there is to know; `None` when a poller has a queue for longer than `until`, as its guest can make it do.
+    /// Returns the state of the front end, or `None` if a poller holds a queue until `until` is past: the guest can
+    /// make that last.
     pub(super) fn status(&self, until: Instant) -> Option<Status> {
         let Connection { connected, features } = *self.connection.lock();
         let (mut queues, mut ring_size, mut up) = (0, 0, false);
@@ -387,7 +395,7 @@ impl Device {
     }
 }
 
-/// Where the parts of a ring are for the guest.
+/// Translates the addresses of a ring to guest physical addresses.
 fn addresses(queue: u16, setup: &QueueSetup, memory: &GuestMemory, features: u64) -> Result<Addresses, StartError> {
     let size = usize::from(setup.size);
     let packed = features & F_RING_PACKED != 0;

@@ -9,63 +9,64 @@ use super::inflight::InflightError;
 use super::message::{self, MOST_REGIONS, MessageError};
 use crate::guest::{LogError, RegionError};
 
-/// What a front end did that cannot be followed. The text is for users: what was wrong, and what would be right.
+/// Why a session ends: a request that cannot be followed. The text is for users: what was wrong, and what would be
+/// right.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionEnd {
-    /// Not a message of this protocol.
+    /// A malformed message.
     #[error(transparent)]
     Message(#[from] MessageError),
-    /// A message that belongs to features that were never offered.
+    /// A message that belongs to a feature that was not offered.
     #[error("message {0} ({name}) is not understood: no feature that it belongs to was offered", name = message::name(*.0))]
     Unsupported(u32),
     /// A queue that the port does not have.
     #[error("{name} names queue {queue}: the port has {queues}, numbered from 0")]
     NoQueue {
-        /// The message.
+        /// Name of the message.
         name: &'static str,
-        /// The number it gives.
+        /// Number of the queue.
         queue: u32,
-        /// How many there are.
+        /// How many queues the port has.
         queues: u16,
     },
-    /// A ring of a size that no ring has.
+    /// A ring size out of range.
     #[error("queue {queue} is to have {size} descriptors: 1 to 32768 are right, without RING_PACKED a power of two")]
     RingSize {
-        /// The queue.
+        /// Number of the queue.
         queue: u16,
-        /// Its size.
+        /// Size in descriptors.
         size: u32,
     },
     /// Features that were not offered.
     #[error("features {0:#x} were not offered")]
     Features(u64),
-    /// Features change under a running queue.
+    /// Features change while a queue runs.
     #[error("features change from {from:#x} to {to:#x} while a queue runs: only VHOST_F_LOG_ALL may")]
     FeaturesChange {
-        /// Those in use.
+        /// Features in use.
         from: u64,
-        /// Those that are to be.
+        /// Requested features.
         to: u64,
     },
     /// Protocol features that were not offered.
     #[error("protocol features {0:#x} were not offered")]
     ProtocolFeatures(u64),
-    /// Neither on nor off.
+    /// SET_VRING_ENABLE with a number other than 0 and 1.
     #[error("SET_VRING_ENABLE with {0}: 0 or 1 is right")]
     Enable(u32),
-    /// A region that cannot be had.
+    /// A region that cannot be mapped.
     #[error(transparent)]
     Region(#[from] RegionError),
-    /// More memory than the port may have, and what there was has gone.
+    /// The new memory table exceeds the port's memory limit, and the old regions are unmapped already.
     #[error("{0}")]
     MemoryLimit(OverQuota),
-    /// Two regions in one place.
+    /// Two regions share addresses.
     #[error("the memory region at guest address {0:#x} shares addresses with another")]
     Overlap(u64),
     /// More regions than were offered.
     #[error("more than {MOST_REGIONS} memory regions: GET_MAX_MEM_SLOTS says how many there may be")]
     TooManyRegions,
-    /// A dirty log that cannot be had.
+    /// A dirty log that cannot be mapped.
     #[error(transparent)]
     Log(#[from] LogError),
     /// A dirty log without a file.
@@ -74,36 +75,36 @@ pub enum SessionEnd {
     /// A dirty log that does not cover the guest's memory.
     #[error("a dirty log of {size} bytes: {right} are needed to cover the guest's memory")]
     LogSize {
-        /// Its bytes.
+        /// Size in bytes.
         size: u64,
-        /// Bytes that would do.
+        /// The required size in bytes.
         right: u64,
     },
-    /// Inflight memory that cannot be had.
+    /// In-flight memory that cannot be mapped.
     #[error(transparent)]
     Inflight(#[from] InflightError),
-    /// Something else where an eventfd is right.
+    /// A descriptor that is not an eventfd.
     #[error("{0} comes with a descriptor that is not an eventfd")]
     NotEventfd(&'static str),
     /// An MTU out of range.
     #[error("an MTU of {0}: 68 to the port's own is right")]
     Mtu(u64),
-    /// An address that no station has.
+    /// SEND_RARP for a group address or for zero.
     #[error("SEND_RARP for an address that no station has")]
     Rarp,
-    /// More than a byte of status.
+    /// A device status of more than one byte.
     #[error("a device status of {0:#x}: it is one byte")]
     Status(u64),
-    /// A queue cannot be started as it was described.
+    /// A queue that cannot be started as it was described.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// We have no descriptors or memory left.
+    /// This process has no descriptors or memory left.
     #[error("out of resources: {0}")]
     System(#[from] io::Error),
 }
 
 impl SessionEnd {
-    /// The reason's name in status and metrics.
+    /// The name of the reason in status and metrics.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -129,7 +130,7 @@ impl SessionEnd {
         }
     }
 
-    /// Whether everything is as it was before, so that the front end can be told and go on.
+    /// Returns true if the request had no effect, so that the front end can be told of the failure and go on.
     pub(super) fn changed_nothing(&self) -> bool {
         !matches!(self, Self::Message(_) | Self::Start(_) | Self::System(_) | Self::MemoryLimit(_))
     }

@@ -25,9 +25,9 @@ const NET_MQ: u64 = 1 << 22;
 const NET_GUEST_USO4: u64 = 1 << 54;
 const NET_GUEST_USO6: u64 = 1 << 55;
 const NET_HOST_USO: u64 = 1 << 56;
-/// VHOST_F_LOG_ALL.
+/// `VHOST_F_LOG_ALL`.
 pub const LOG_ALL: u64 = 1 << 26;
-/// VHOST_USER_F_PROTOCOL_FEATURES.
+/// `VHOST_USER_F_PROTOCOL_FEATURES`.
 pub const PROTOCOL_FEATURES: u64 = 1 << 30;
 
 const OFFLOADS: u64 = NET_CSUM
@@ -44,9 +44,10 @@ const OFFLOADS: u64 = NET_CSUM
     | NET_GUEST_USO6
     | NET_HOST_USO;
 
-/// What a port offers.
+/// Returns the features that a port offers.
 pub fn offered(settings: &super::Settings) -> u64 {
-    // The control queue, status and announcements are the front end's own work; it asks us whether they may be.
+    // The control queue, the link status and announcements are work of the front end, which offers them only if the
+    // back end does.
     let mut features = F_RING_PACKED
         | F_IN_ORDER
         | F_VERSION_1
@@ -72,12 +73,12 @@ pub fn offered(settings: &super::Settings) -> u64 {
     features
 }
 
-/// Bytes of the header before each frame (5.1.6.1).
+/// Returns the bytes of the header before each frame (virtio 1.3, 5.1.6.1).
 pub fn header_bytes(features: u64) -> usize {
     if features & (F_VERSION_1 | F_MRG_RXBUF) != 0 { 12 } else { 10 }
 }
 
-/// Which offload requests the guest takes.
+/// Returns the offloads that the guest accepts in received frames.
 pub fn accepts(features: u64) -> Accepts {
     chosen(
         features,
@@ -92,7 +93,7 @@ pub fn accepts(features: u64) -> Accepts {
     )
 }
 
-/// Which offload requests the guest may make.
+/// Returns the offloads that the guest may request for transmitted frames.
 pub fn leaves(features: u64) -> Accepts {
     chosen(
         features,
@@ -107,7 +108,7 @@ pub fn leaves(features: u64) -> Accepts {
     )
 }
 
-/// Segmentation without checksum is not possible (5.1.3.1).
+/// Converts feature bits. Segmentation offload without checksum offload is not possible (virtio 1.3, 5.1.3.1).
 fn chosen(features: u64, csum: u64, segmentation: [(u64, Accepts); 5]) -> Accepts {
     if features & csum == 0 {
         return Accepts::NOTHING;

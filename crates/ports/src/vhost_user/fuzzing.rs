@@ -8,7 +8,7 @@ use super::reply::Reply;
 use super::testing::{Front, GUEST, MEMORY, USER, memfd, new_eventfd};
 use crate::front_end::fuzzing::descriptors;
 
-/// Bytes of the input, zeroes after its end.
+/// The bytes of the input, then zeroes.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -22,7 +22,7 @@ impl Bytes<'_> {
         (0..len).map(|_| self.next()).collect()
     }
 
-    /// A number that may mean something somewhere in a message.
+    /// Returns a number that is likely to have a meaning in some message.
     fn number(&mut self) -> u64 {
         let kind = self.next();
         let small = u64::from(self.next());
@@ -50,7 +50,7 @@ impl Bytes<'_> {
     }
 }
 
-/// How many 64-bit words and descriptors a message has when it is right.
+/// Returns how many 64-bit words and descriptors a valid message has.
 fn shape(request: u32, regions: usize) -> (usize, usize) {
     match request {
         1 | 3 | 4 | 15 | 17 | 34 | 36 | 40 => (0, 0),
@@ -67,7 +67,7 @@ fn shape(request: u32, regions: usize) -> (usize, usize) {
     }
 }
 
-/// One message. False when the connection would have ended.
+/// Sends one message. Returns false if the connection would have ended.
 fn say(front: &mut Front, bytes: &mut Bytes<'_>) -> bool {
     let odd = bytes.next();
     let request = u32::from(bytes.next() % 43);
@@ -117,10 +117,10 @@ fn say(front: &mut Front, bytes: &mut Bytes<'_>) -> bool {
     }
 }
 
-/// Connections one after another to one device, until the input is used up.
+/// Makes connections to one device, one after another, until the input is used up.
 ///
 /// # Panics
-/// An invariant does not hold, or a descriptor is lost.
+/// An invariant does not hold, or a descriptor leaks.
 pub fn connections(data: &[u8]) {
     let before = descriptors();
     let mut bytes = Bytes(data);

@@ -50,35 +50,36 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
 
 use super::message::Area;
 
-/// One cache line for each queue's number, since each is written by its own poller.
+/// Bytes for each queue: a cache line, as another poller may write each.
 const STRIDE: usize = 64;
 const PAGE: u64 = 4096;
-/// Words of a line: two places, as halves; which ring they are of, 0 for none; what is written at the first place last.
+/// Indices of the words in a queue's line. `RANGE`: the range in flight, two positions of 32 bits. `WHOSE`: the hash of
+/// the ring, 0 for none. `HELD`: the word that is written last, at the first position.
 const RANGE: usize = 0;
 const WHOSE: usize = 1;
 const HELD: usize = 2;
-/// What the ring is called in memory that belongs to one guest only.
+/// The hash of any ring, for memory that belongs to one guest only.
 pub const ANY_RING: u64 = 0x5257_4e4f;
 
 /// Why the memory cannot be used. The text is for users.
 #[derive(Debug, thiserror::Error)]
 pub enum InflightError {
-    /// Size and place do not fit the file or the queues.
+    /// Size or offset do not fit the file or the number of queues.
     #[error("inflight memory of {size} bytes at offset {offset} of a file of {file} bytes for {queues} queues")]
     Place {
-        /// Its bytes.
+        /// Size in bytes.
         size: u64,
-        /// Where it begins.
+        /// Offset in the file.
         offset: u64,
-        /// Bytes of the file.
+        /// Length of the file in bytes.
         file: u64,
-        /// Queues it is for.
+        /// Number of queues.
         queues: u16,
     },
-    /// It would be more memory than the port, or all ports, may have.
+    /// The memory would exceed the limit of the port or of all ports together.
     #[error("{0}")]
     Limit(OverQuota),
-    /// The kernel refuses.
+    /// The kernel refuses the mapping.
     #[error("inflight memory cannot be had: {0}")]
     Map(#[from] io::Error),
 }
@@ -92,14 +93,15 @@ impl From<GiveError> for InflightError {
     }
 }
 
-/// The memory, for all queues of a device.
+/// In-flight memory for all queues of a device.
 #[derive(Debug)]
 pub struct Inflight {
     mapping: Mapping,
 }
 
 impl Inflight {
-    /// Makes memory for `queues` queues, for the front end to keep. It can neither shrink nor grow.
+    /// Makes in-flight memory for `queues` queues, which the front end will keep. The file is sealed: it can neither
+    /// shrink nor grow.
     ///
     /// # Errors
     /// The kernel has no memory or descriptors left.
@@ -111,10 +113,11 @@ impl Inflight {
         Ok((Area { size, offset: 0 }, file))
     }
 
-    /// Maps what the front end has kept.
+    /// Maps in-flight memory that the front end has kept.
     ///
     /// # Errors
-    /// It is too small or not where it can be mapped, the port has more memory than it may, or the kernel refuses.
+    /// The area is too small, not aligned or outside the file, the port would exceed its memory limit, or the kernel
+    /// refuses.
     pub fn map(quota: &Arc<Quota>, file: &OwnedFd, area: Area, queues: u16) -> Result<Inflight, InflightError> {
         let Area { size, offset } = area;
         crate::guest::check_backing(file)?;
@@ -127,8 +130,9 @@ impl Inflight {
     }
 }
 
-/// A file with the same, for a port whose front end keeps nothing for us. When it is dropped it stays only, set aside, if it says
-/// where a packed ring is: the guest goes on, and nobody else knows.
+/// In-flight memory in a file, for a port whose front end has no INFLIGHT_SHMFD. When it is dropped, the file is
+/// removed, unless a line holds the position of a packed ring: then the file is renamed and kept, because the guest may
+/// continue and nothing else holds that position.
 #[derive(Debug)]
 pub struct Record {
     path: PathBuf,
@@ -136,12 +140,12 @@ pub struct Record {
 }
 
 impl Record {
-    /// Makes the file, or finds what a predecessor has left.
+    /// Makes the file, or opens the one that a predecessor has left.
     ///
     /// # Errors
-    /// It cannot be made there.
+    /// The file cannot be made at `path`.
     pub fn open(path: &Path, queues: u16) -> io::Result<Record> {
-        // Nothing to do where none was set aside.
+        // Fails if no file was kept aside, which is the normal case.
         let _ = std::fs::rename(aside(path), path);
         let memory = Self::map(path, bytes(queues));
         let memory = memory.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
@@ -152,7 +156,7 @@ impl Record {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)?;
         if rustix::fs::fstat(&file)?.st_size != size as i64 {
-            // Written, so that its pages are there.
+            // Writes zeroes, so that the pages exist.
             rustix::fs::ftruncate(&file, 0)?;
             rustix::io::pwrite(&file, &vec![0; size as usize], 0)?;
         }
@@ -167,7 +171,7 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        // One that stays, as it cannot be removed, does no harm.
+        // If the file cannot be removed, it is harmless.
         if self.says_something() {
             let _ = std::fs::rename(&self.path, aside(&self.path));
             forget_old(&self.path);
@@ -177,9 +181,9 @@ impl Drop for Record {
     }
 }
 
-/// Before the names of files that are set aside.
+/// Prefix of the names of files that are kept aside.
 const ASIDE: &str = ".left";
-/// So many are kept aside in one directory, those of the ports that went last.
+/// Most files kept aside in one directory; the newest are kept.
 const MOST_ASIDE: usize = 1024;
 
 fn aside(path: &Path) -> PathBuf {
@@ -188,7 +192,7 @@ fn aside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// Removes of the files set aside beside `path` the oldest, if there are too many.
+/// Removes the oldest of the files kept aside next to `path`, if there are too many.
 fn forget_old(path: &Path) {
     let Some(Ok(entries)) = path.parent().map(std::fs::read_dir) else { return };
     let mut files: Vec<_> = entries
@@ -204,23 +208,24 @@ fn forget_old(path: &Path) {
     }
 }
 
-/// Bytes for `queues` queues.
+/// Returns the bytes of in-flight memory for `queues` queues.
 fn bytes(queues: u16) -> u64 {
     u64::from(queues).saturating_mul(STRIDE as u64).next_multiple_of(PAGE).max(PAGE)
 }
 
-/// What was found.
+/// What a predecessor noted for one queue. Positions are in the format of GET_VRING_BASE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noted {
-    /// The first place that was not given back, as GET_VRING_BASE states it.
+    /// Position of the first chain that is not marked used.
     pub from: u32,
-    /// Where what is in flight ends.
+    /// Position after the last chain in flight.
     pub until: u32,
-    /// The word that gives the first back, where others behind it may have been given back before; 0: there are none.
+    /// The word that marks the first chain used, if chains after it may have been marked used before; 0 if there is no
+    /// such word.
     pub held: u64,
 }
 
-/// What is noted of one queue: the range in flight, whose it is, and the word that is written last.
+/// The note of one queue: the range in flight, the hash of its ring, and the word that is written last.
 #[derive(Clone, Debug)]
 pub struct Taken {
     memory: Arc<Inflight>,
@@ -229,7 +234,8 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// That of `queue`, whose ring is called `ring` (not 0); `None` when the memory is for fewer queues.
+    /// Returns the note of `queue`, whose ring has the hash `ring` (not 0). Returns `None` if the memory is for fewer
+    /// queues.
     pub fn of(memory: &Arc<Inflight>, queue: u16, ring: u64) -> Option<Taken> {
         let offset = usize::from(queue) * STRIDE;
         memory.mapping.view(offset, STRIDE)?;
@@ -241,7 +247,7 @@ impl Taken {
         self.memory.mapping.view(self.offset, STRIDE)?.words64()?.get(number)
     }
 
-    /// Nothing is in flight, and what comes is of this ring, which is at `base`.
+    /// Starts the note of this ring at position `base`, with no chain in flight.
     pub fn begin(&self, base: u32) {
         self.clear();
         self.hold(0);
@@ -251,8 +257,8 @@ impl Taken {
         }
     }
 
-    /// Notes that what begins at `from` and ends before `until`, as GET_VRING_BASE states them, is taken. Before any of it
-    /// is delivered.
+    /// Notes that the chains from position `from` up to `until` are in flight (format of GET_VRING_BASE). Called before
+    /// any of their frames is delivered.
     #[inline]
     pub fn note(&self, from: u32, until: u32) {
         if let Some(word) = self.word(RANGE) {
@@ -260,7 +266,7 @@ impl Taken {
         }
     }
 
-    /// Notes what will be written at the first place when everything behind it is.
+    /// Notes the word that will be written at the first position once everything after it is written.
     #[inline]
     pub fn hold(&self, word: u64) {
         if let Some(held) = self.word(HELD) {
@@ -268,7 +274,7 @@ impl Taken {
         }
     }
 
-    /// What was noted last, if anything was of this ring.
+    /// Returns the last note, if it belongs to this ring.
     pub fn noted(&self) -> Option<Noted> {
         let word = |number| self.word(number).map(|word| word.load(Ordering::Acquire));
         let range = word(RANGE)?;
@@ -276,7 +282,7 @@ impl Taken {
         (word(WHOSE)? == self.ring).then_some(noted)
     }
 
-    /// Nothing is in flight.
+    /// Notes that no chain is in flight.
     pub fn clear(&self) {
         if let Some(word) = self.word(WHOSE) {
             word.store(0, Ordering::Release);

@@ -23,7 +23,8 @@ fn inflight(front: &mut Front) -> (InflightAt, OwnedFd) {
     }
 }
 
-/// A front end whose back end took `taken` of `sent` frames and died; the memory it kept.
+/// A front end whose back end took `taken` of `sent` frames and died. Returns the guest and the in-flight memory that
+/// the front end kept.
 fn died_with(taken: u16, sent: u16) -> (Guest, InflightAt, OwnedFd) {
     let mut front = Front::ready();
     let (at, memory) = inflight(&mut front);
@@ -96,13 +97,14 @@ fn inflight_memory_that_cannot_be_is_refused() {
     );
 }
 
-/// A device that notes in this file what is in flight.
+/// A device that records the chains in flight in this file.
 fn recording(record: &Path) -> Arc<Device> {
     let settings = Settings { record: Some(record.to_owned()), ..settings() };
     Arc::new(Device::new(&settings).expect("a device"))
 }
 
-/// A guest whose back end, which noted that in a file, took 5 of 8 frames and was killed; the file is at `record` then.
+/// A guest whose back end, with a record in a file, took 5 of 8 frames and was killed. The file is at `record`
+/// afterwards.
 fn killed(record: &Path) -> Guest {
     let mut front = Front::of(recording(record), Guest::new());
     front.negotiate(0);
@@ -112,7 +114,7 @@ fn killed(record: &Path) -> Guest {
     front.guest.send(TX, 3, 5);
     assert_eq!((front.poll_and_die(), front.guest.used(TX)), (2, 3));
     front.guest.send(TX, 5, 8);
-    // Who is killed leaves the file as it is.
+    // A killed process leaves the file as it is.
     let left = fs::read(record).expect("the file");
     let guest = front.end();
     assert!(!record.exists(), "who ends otherwise removes it");
@@ -154,7 +156,7 @@ fn a_file_that_speaks_of_another_guest_or_of_another_place_means_nothing() {
 
     let mut front = {
         let guest = killed(&record);
-        // What was taken had been given back, and only then came the end.
+        // The chains had been marked used before the process was killed.
         guest.write((usize::from(TX) << 16) + 0x8002, &5u16.to_le_bytes());
         successor(&record, guest, 5)
     };
@@ -177,7 +179,7 @@ fn a_file_of_any_content_is_taken_over() {
     assert!(error.contains(&record.display().to_string()), "{error}");
 }
 
-/// What a record says of queue 1, whose ring is called 7.
+/// Returns the record's note of queue 1, whose ring has the hash 7.
 fn line(record: &Record) -> Taken {
     Taken::of(&record.memory, TX, 7).expect("a line")
 }

@@ -11,13 +11,14 @@ use super::device::{Device, Fault, InputSide};
 use super::queue::TransmitQueue;
 use crate::virtqueue::RingFault;
 
-/// A reverse ARP request, without padding (RFC 903): what a back end broadcasts for a guest that cannot announce itself.
+/// Length in bytes of a reverse ARP request without padding (RFC 903). A back end broadcasts it for a guest that cannot
+/// announce itself.
 const RARP_BYTES: usize = 42;
 
 pub(super) struct VhostInput {
     device: Arc<Device>,
     side: Arc<Mutex<InputSide>>,
-    /// From a collect to its release: the session waits meanwhile.
+    /// The lock, held from a collect to its release. The session waits meanwhile.
     held: Option<ArcMutexGuard<RawMutex, InputSide>>,
     announcement: Mapping,
 }
@@ -31,8 +32,9 @@ impl VhostInput {
 
 impl Drop for VhostInput {
     fn drop(&mut self) {
-        // Only after a panic between a collect and its release: what the poller had is not given back, and nobody goes on with
-        // queues that may be half done. The session, which waits for the lock, finds none.
+        // Only after a panic between a collect and its release. The frames that the poller had are not released. No
+        // thread may continue with queues in an unknown state, so the session, which waits for the lock, finds no
+        // queue.
         if let Some(mut side) = self.held.take() {
             side.queues.iter_mut().for_each(|queue| *queue = None);
         }
@@ -42,7 +44,7 @@ impl Drop for VhostInput {
 impl Input for VhostInput {
     #[inline]
     fn collect<'m>(&'m mut self, batch: &mut Batch<'m>) -> Result<(), PortFault> {
-        // The session has the lock: it says when it is done.
+        // The session has the lock. It wakes the poller when it is done.
         let Some(guard) = self.side.try_lock_arc() else { return Ok(()) };
         let side: &'m mut InputSide = self.held.insert(guard);
         if side.fault.is_some() {
@@ -83,7 +85,7 @@ impl Input for VhostInput {
 
     fn keep(&mut self, frames: usize) {
         let Some(side) = &mut self.held else { return };
-        // An announcement that has to wait is lost: the guest's own frames tell where it is, too.
+        // An announcement that would have to wait is dropped: the guest's own frames announce it, too.
         let mut left = frames.saturating_sub(side.announced.into());
         let (before, from) = {
             let first = side.first;
@@ -129,7 +131,7 @@ impl Input for VhostInput {
         let Some(mut side) = self.side.try_lock() else { return true };
         side.armed = true;
         side.queues.iter_mut().flatten().for_each(|queue| queue.arm());
-        // Memory that was lost is zeroes: nothing else would be seen in it ever again.
+        // Lost memory reads as zeroes, so no further event would ever be seen in it.
         if side.fault.is_none()
             && let Some(number) =
                 side.queues.iter().position(|queue| queue.as_ref().is_some_and(|q| q.memory.is_lost()))
@@ -141,21 +143,21 @@ impl Input for VhostInput {
     }
 
     fn disarm(&mut self) {
-        // A kick more is no harm: the session has the lock for a moment only.
+        // If the session has the lock, for a moment only, an extra kick is harmless.
         let Some(mut side) = self.side.try_lock() else { return };
         side.armed = false;
         side.queues.iter_mut().flatten().for_each(|queue| queue.disarm());
     }
 
     fn needs_looks(&mut self) -> bool {
-        // Nobody waits for the session, which may be held up by its guest's memory: looks more are no harm.
+        // The session may be blocked by its guest's memory, so do not wait for its lock. Extra polling is harmless.
         let Some(side) = self.side.try_lock() else { return true };
         side.queues.iter().zip(&side.kicks).any(|(queue, kick)| queue.is_some() && kick.is_none())
     }
 }
 
 impl VhostInput {
-    /// Has each queue in turn discard frames, and gives them back.
+    /// Calls `discard` for each queue in turn, and marks the chains used.
     fn discard_by(
         &mut self,
         mut discard: impl FnMut(&mut TransmitQueue, &mut Discarded) -> Result<(), RingFault>,
@@ -164,7 +166,7 @@ impl VhostInput {
         let Some(guard) = self.side.try_lock_arc() else { return discarded };
         let side = self.held.insert(guard);
         let count = if side.fault.is_none() { side.queues.len() } else { 0 };
-        // An announcement is ours, and waits.
+        // An announcement is not the guest's frame, and waits.
         for number in (side.next..count).chain(0..side.next.min(count)) {
             let Some(queue) = &mut side.queues[number] else { continue };
             if let Err(what) = discard(queue, &mut discarded) {
@@ -183,7 +185,7 @@ fn rarp(mac: [u8; 6]) -> [u8; RARP_BYTES] {
     let mut frame = [0; RARP_BYTES];
     frame[..6].fill(0xff);
     frame[6..12].copy_from_slice(&mac);
-    // Ethernet type; Ethernet, IPv4, their lengths; request reverse.
+    // EtherType; hardware type Ethernet, protocol IPv4, their address lengths; operation "request reverse".
     frame[12..22].copy_from_slice(&[0x80, 0x35, 0, 1, 0x08, 0, 6, 4, 0, 3]);
     frame[22..28].copy_from_slice(&mac);
     frame[32..38].copy_from_slice(&mac);

@@ -9,15 +9,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// The descriptors that wake a port's poller.
+/// The eventfds that wake a port's poller.
 #[derive(Debug)]
 pub(super) struct Kicks {
     epoll: OwnedFd,
-    /// Our own: the device has changed.
+    /// The device's own eventfd, written when the device has changed.
     wake: OwnedFd,
 }
 
-/// Edges, so that nothing needs to be read: each write to an eventfd is one.
+/// Edge-triggered, so that no eventfd has to be read: each write is an edge.
 fn edges() -> EventFlags {
     EventFlags::IN | EventFlags::ET
 }
@@ -30,7 +30,7 @@ impl Kicks {
         Ok(Kicks { epoll, wake })
     }
 
-    /// What a poller waits for.
+    /// Returns the descriptor that a poller waits for.
     pub(super) fn signal(&self) -> io::Result<OwnedFd> {
         self.epoll.as_fd().try_clone_to_owned()
     }
@@ -40,13 +40,13 @@ impl Kicks {
     }
 
     pub(super) fn remove(&self, kick: &OwnedFd) {
-        // A descriptor that is not there is as good as one removed.
+        // Fails if the eventfd is not in the set, which is as good.
         let _ = epoll::delete(&self.epoll, kick);
     }
 
-    /// Makes the poller look.
+    /// Wakes the poller.
     pub(super) fn wake(&self) {
-        // Only this process has the descriptor; a full counter is as good as a write.
+        // The eventfd belongs to this process alone. If its counter is full, it is readable already.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }

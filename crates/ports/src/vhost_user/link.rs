@@ -24,27 +24,27 @@ use crate::front_end::{
 };
 use crate::virtqueue::RingFault;
 
-/// Between a connection and the next, so that one that ends at once costs nobody a core.
+/// Pause between two connections, so that front ends that disconnect at once do not occupy a core.
 const BETWEEN: Duration = Duration::from_millis(10);
-/// The same after a fault, for a server, and for a client, at first.
+/// Pauses after a fault: of a listening port, of a connecting port at first, and of a connecting port at most.
 const AFTER_FAULT_SERVER: Duration = Duration::from_millis(100);
 const AFTER_FAULT_CLIENT: Duration = Duration::from_secs(1);
 const LONGEST_AFTER_FAULT: Duration = Duration::from_secs(10);
-/// Without a further message for so long, the memory table is whole.
+/// After this time without a further message, the memory table counts as complete.
 const SETTLED_AFTER: Duration = Duration::from_millis(20);
-/// Requests that are followed before anything else is looked at.
+/// Most requests handled before the other descriptors are polled again.
 const AT_A_TIME: usize = 64;
 
-/// The running thread. Ends when dropped, and its connection and socket with it.
+/// The running thread of a port. Dropping it ends the thread, its connection and its socket.
 pub struct Link {
     _thread: Thread,
 }
 
 impl Link {
-    /// Listens, or begins to try to connect.
+    /// Starts to listen, or to try to connect.
     ///
     /// # Errors
-    /// The socket cannot be had, or the kernel has no descriptors or threads left.
+    /// The socket cannot be opened, or the kernel has no descriptors or threads left.
     pub fn start(settings: &Settings, device: Arc<Device>, observer: Arc<dyn Observer>) -> io::Result<Link> {
         let way = match settings.role {
             Role::Server => Way::Listen(Listener::bind(&settings.socket, Files::Taken)?),
@@ -61,19 +61,19 @@ impl Link {
     }
 }
 
-/// How a connection is made.
+/// How connections are made.
 enum Way {
     Listen(Listener),
     Connect(PathBuf),
 }
 
-/// What ended a connection.
+/// Why a connection ended.
 enum Ended {
-    /// The port is to go.
+    /// The port is being removed.
     Stop,
-    /// The front end went.
+    /// The front end disconnected.
     Gone,
-    /// It broke the rules: the reason's name and its text.
+    /// The front end broke the protocol: the name of the reason and its text.
     Fault(&'static str, String),
 }
 
@@ -131,7 +131,7 @@ impl PortThread {
         }
     }
 
-    /// The next front end; `None` when the port is to go.
+    /// Waits for the next front end. Returns `None` when the port is being removed.
     fn next_connection(&self) -> Option<Connection> {
         match &self.way {
             Way::Connect(path) => self.stop.or_connect(path, Files::Taken),
@@ -173,7 +173,7 @@ impl PortThread {
             }
             if ready(2) {
                 let heard = self.hear(socket, session, &mut receiver);
-                // Also when the connection ended behind the request that was refused.
+                // Also if the connection ended with a request after the refused one.
                 if let Some(refusal) = session.take_refusal().filter(|_| !refusal_told) {
                     refusal_told = true;
                     self.observer.refused(refusal.name(), refusal.to_string());
@@ -200,7 +200,7 @@ impl PortThread {
         }
     }
 
-    /// Follows the requests that have come.
+    /// Handles the requests that have arrived.
     fn hear(&self, socket: &OwnedFd, session: &mut Session, receiver: &mut Receiver<Messages>) -> Result<(), Ended> {
         for _ in 0..AT_A_TIME {
             let header: Header = match receiver.receive(socket)? {
@@ -217,7 +217,7 @@ impl PortThread {
         Ok(())
     }
 
-    /// Sends an answer, to a front end that may have to read earlier ones first.
+    /// Sends an answer. Waits for a front end that has to read earlier answers first.
     fn answer(&self, socket: &OwnedFd, request: u32, reply: &Reply) -> Result<(), Ended> {
         let (bytes, file) = reply.encode(request);
         match self.stop.or_send(socket, &bytes, file.map(AsFd::as_fd)) {

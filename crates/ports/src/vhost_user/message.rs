@@ -9,13 +9,13 @@ use std::os::fd::OwnedFd;
 
 use crate::front_end::{Fields, Framing};
 
-/// Bytes of a message's header.
+/// Length of a message's header in bytes.
 pub const HEADER_BYTES: usize = 12;
-/// Most memory regions of a front end: what GET_MAX_MEM_SLOTS says, and the longest memory table.
+/// Most memory regions of a front end: the answer to GET_MAX_MEM_SLOTS, and the limit of a memory table.
 pub const MOST_REGIONS: usize = 64;
-/// Bytes of the longest body, a memory table.
+/// Length of the longest body in bytes: that of a memory table.
 pub const MOST_BODY_BYTES: usize = TABLE_START + MOST_REGIONS * REGION_BYTES;
-/// Most descriptors beside a message.
+/// Most descriptors with one message.
 pub const MOST_FDS: usize = MOST_REGIONS;
 
 const VERSION_MASK: u32 = 3;
@@ -28,72 +28,72 @@ const REGION_BYTES: usize = 32;
 const QUEUE_MASK: u64 = 0xff;
 const NO_FD: u64 = 1 << 8;
 
-/// A message that is none. The text is for users.
+/// A malformed message. The text is for users.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
-    /// Another protocol, or bytes out of step.
+    /// Another protocol, or a stream that is out of step.
     #[error("a message of version {0}: this is version 1 of vhost-user")]
     Version(u32),
-    /// Replies are ours to make.
+    /// A request with the reply flag, which belongs to answers.
     #[error("message {0} has the reply flag, which only answers have")]
     Reply(u32),
-    /// Longer than any message.
+    /// A body longer than that of any message.
     #[error("message {request} says it has {size} bytes: no message has more than {MOST_BODY_BYTES}")]
     TooLong {
-        /// Its number.
+        /// Number of the message.
         request: u32,
-        /// What it says.
+        /// Length of the body, as the header states it.
         size: u32,
     },
-    /// Not the bytes this message has.
+    /// A body of the wrong length.
     #[error("{name} has {size} bytes where {right} are right")]
     Size {
-        /// The message.
+        /// Name of the message.
         name: &'static str,
-        /// Bytes it has.
+        /// Length of the body in bytes.
         size: usize,
-        /// Bytes it should have.
+        /// The correct length in bytes.
         right: usize,
     },
-    /// Not the descriptors this message has.
+    /// A wrong number of descriptors.
     #[error("{name} comes with {given} file descriptors where {right} is right")]
     Descriptors {
-        /// The message.
+        /// Name of the message.
         name: &'static str,
-        /// How many it has.
+        /// Number of descriptors.
         given: usize,
-        /// How many it should have.
+        /// The correct number.
         right: usize,
     },
-    /// Bits that mean nothing beside a queue's number.
+    /// Undefined bits next to a queue's number.
     #[error("{name} with {word:#x}: bits 0 to 7 name the queue, bit 8 says that there is no descriptor, others are 0")]
     VringFile {
-        /// The message.
+        /// Name of the message.
         name: &'static str,
-        /// All of its bits.
+        /// The whole word.
         word: u64,
     },
-    /// More regions than are offered.
+    /// More regions than the back end offers.
     #[error("SET_MEM_TABLE has {0} regions: no more than {MOST_REGIONS} are offered")]
     Regions(u32),
 }
 
-/// The header of a message, checked.
+/// The header of a message, decoded and checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The message's number.
+    /// Number of the message.
     pub request: u32,
-    /// Bytes that follow; no more than [`MOST_BODY_BYTES`].
+    /// Length of the body in bytes, at most [`MOST_BODY_BYTES`].
     pub size: usize,
-    /// The front end waits for an answer (with REPLY_ACK).
+    /// True if the front end waits for an answer (with REPLY_ACK).
     pub need_reply: bool,
 }
 
 impl Header {
-    /// Looks at a header before anything of the body is read.
+    /// Decodes and checks a header, before the body is received.
     ///
     /// # Errors
-    /// It is not the header of a request that could be followed.
+    /// The header is not that of a request that the back end could follow.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, MessageError> {
         let mut fields = Fields(bytes);
         let (request, flags, size) = (fields.u32(), fields.u32(), fields.u32());
@@ -111,7 +111,7 @@ impl Header {
         }
     }
 
-    /// The header of the answer, with `size` bytes to follow.
+    /// Returns the header of an answer to `request` with a body of `size` bytes.
     pub(super) fn of_reply(request: u32, size: usize) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&request.to_ne_bytes());
@@ -121,7 +121,7 @@ impl Header {
     }
 }
 
-/// How messages are told apart.
+/// The framing of vhost-user messages.
 pub struct Messages;
 
 impl Framing for Messages {
@@ -137,73 +137,73 @@ impl Framing for Messages {
     }
 }
 
-/// One memory region, as the front end states it.
+/// A memory region, as the front end describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionAt {
-    /// Guest physical address.
+    /// First guest physical address.
     pub guest: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Address in the front end.
+    /// First address in the front end's address space.
     pub user: u64,
-    /// Where it begins in its file.
+    /// Offset in the file.
     pub offset: u64,
 }
 
-/// A number for a queue.
+/// A queue and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VringState {
     /// The queue.
     pub queue: u32,
-    /// Its size, its base, or whether it is enabled.
+    /// The size, the base, or whether the queue is enabled, depending on the message.
     pub number: u32,
 }
 
-/// Where the parts of a queue are: addresses in the front end.
+/// The addresses of a queue's parts, in the front end's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VringAddress {
     /// The queue.
     pub queue: u32,
-    /// Bit 0: what is written to the used ring is noted in the log.
+    /// Bit 0: writes to the used ring are marked in the dirty log.
     pub flags: u32,
-    /// Descriptor table, or descriptor ring.
+    /// Descriptor table (split) or descriptor ring (packed).
     pub descriptors: u64,
-    /// Used ring, or the device's event suppression.
+    /// Used ring (split) or device event suppression (packed).
     pub used: u64,
-    /// Available ring, or the driver's event suppression.
+    /// Available ring (split) or driver event suppression (packed).
     pub available: u64,
-    /// Guest physical address of the used ring, for the log.
+    /// Guest physical address of the used ring, for the dirty log.
     pub log: u64,
 }
 
-/// A descriptor for a queue; none says that the queue is polled instead.
+/// An eventfd for a queue. Without one the queue is polled.
 #[derive(Debug)]
 pub struct VringFile {
     /// The queue.
     pub queue: u32,
-    /// It.
+    /// The eventfd.
     pub file: Option<OwnedFd>,
 }
 
-/// A piece of the file beside the message.
+/// An area of the file that comes with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Where it begins.
+    /// Offset in the file.
     pub offset: u64,
 }
 
-/// Where a back end notes what it has taken, for its successor.
+/// Memory in which a back end notes the chains in flight, for its successor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InflightAt {
-    /// Where in its file.
+    /// The area of the file.
     pub area: Area,
-    /// Queues it is for.
+    /// Number of queues.
     pub queues: u16,
-    /// Descriptors of each.
+    /// Descriptors of each queue.
     pub queue_size: u16,
-    /// Whether the front end's structure ends in four bytes of padding, as a C compiler makes it.
+    /// True if the front end's structure ends with four bytes of padding, as a C compiler adds them.
     pub padded: bool,
 }
 
@@ -239,15 +239,15 @@ pub enum Request {
     RemMemReg(RegionAt),
     SetStatus(u64),
     GetStatus,
-    /// A message that we never said we understand.
+    /// A message that belongs to no offered feature.
     Unknown(u32),
 }
 
 impl Request {
-    /// The message that `header` begins. Descriptors that are not part of a right message are closed.
+    /// Decodes the message with this header. Closes the descriptors of a malformed message.
     ///
     /// # Errors
-    /// The body or the descriptors are not those of this message.
+    /// The body or the number of descriptors is wrong for this message.
     pub fn decode(header: Header, body: &[u8], fds: Vec<OwnedFd>) -> Result<Request, MessageError> {
         let mut parts = Parts { name: name(header.request), body, fds };
         Ok(match header.request {
@@ -288,7 +288,7 @@ impl Request {
                 let region = parts.region()?;
                 Request::AddMemReg(region, parts.one_descriptor()?)
             }
-            // Some front ends send a descriptor, which must be closed unused ("VHOST_USER_REM_MEM_REG").
+            // Some front ends send a descriptor, which must be closed unused (vhost-user, VHOST_USER_REM_MEM_REG).
             38 => match parts.fds.len() {
                 0 | 1 => Request::RemMemReg(parts.region()?),
                 _ => return Err(parts.wrong_descriptors(0)),
@@ -300,7 +300,7 @@ impl Request {
     }
 }
 
-/// A message's name in the specification, for texts.
+/// Returns a message's name in the specification, for texts.
 pub fn name(request: u32) -> &'static str {
     const NAMES: [&str; 41] = [
         "NONE",
@@ -348,7 +348,7 @@ pub fn name(request: u32) -> &'static str {
     usize::try_from(request).ok().and_then(|at| NAMES.get(at)).copied().unwrap_or("a message of unknown number")
 }
 
-/// A body that is being taken apart, and its descriptors.
+/// A body that is being decoded, and its descriptors.
 struct Parts<'a> {
     name: &'static str,
     body: &'a [u8],
@@ -356,7 +356,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// The fields of a body of exactly `right` bytes.
+    /// Returns the fields of a body, which must have exactly `right` bytes.
     fn fields(&self, right: usize) -> Result<Fields<'a>, MessageError> {
         match self.body.len() {
             size if size == right => Ok(Fields(self.body)),
@@ -441,7 +441,7 @@ impl<'a> Parts<'a> {
         Ok(std::mem::take(&mut self.fds).into_iter().map(|file| (fields.region(), file)).collect())
     }
 
-    /// With the area and its file, or (without LOG_SHMFD) with an address that means nothing to us.
+    /// Decodes SET_LOG_BASE: an area and its file, or, without LOG_SHMFD, an address that this back end cannot use.
     fn log(&mut self) -> Result<Option<(Area, OwnedFd)>, MessageError> {
         if self.fds.is_empty() {
             return match self.body.len() {

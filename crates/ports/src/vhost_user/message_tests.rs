@@ -37,7 +37,7 @@ fn table(regions: u32) -> Vec<u8> {
     words32(&[regions, 0]).into_iter().chain(words64(&numbers.collect::<Vec<_>>())).collect()
 }
 
-/// Every message: its number, a right body, and its descriptors.
+/// Every message: its number, a valid body, and its number of descriptors.
 fn right() -> Vec<(u32, Vec<u8>, usize)> {
     let (number, state) = (words64(&[1]), words32(&[1, 2]));
     let address = [words32(&[1, 1]), words64(&[2, 3, 4, 5])].concat();
@@ -81,7 +81,7 @@ fn every_message_is_understood_and_nothing_nearly_like_it() {
             assert!(matches!(error, MessageError::Size { .. }), "{what} of {} bytes: {error}", wrong.len());
             assert!(error.to_string().contains(what) || wrong.len() > MOST_BODY_BYTES, "{error}");
         }
-        // REM_MEM_REG may come with a descriptor, and SET_LOG_BASE without.
+        // REM_MEM_REG may come with a descriptor, and SET_LOG_BASE without one.
         let more = if request == 38 { 2 } else { count + 1 };
         let fewer = (count > 0 && request != 6).then(|| count - 1);
         for wrong in [Some(more), Some(MOST_FDS), fewer].into_iter().flatten() {

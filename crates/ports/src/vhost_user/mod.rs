@@ -28,7 +28,8 @@ mod link;
 mod output;
 mod queue;
 
-// Front ends choose the numbers here: release builds of this crate have no overflow checks, and no arithmetic here may wrap.
+// Front ends choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in these
+// modules may wrap.
 #[deny(clippy::arithmetic_side_effects)]
 mod inflight;
 #[deny(clippy::arithmetic_side_effects)]
@@ -70,79 +71,79 @@ use input::VhostInput;
 use link::Link;
 use output::VhostOutput;
 
-/// Which side listens.
+/// Which side listens on the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// The port listens, the hypervisor connects.
     #[default]
     Server,
-    /// The hypervisor listens, the port connects and connects again.
+    /// The hypervisor listens. The port connects, and reconnects after each disconnect.
     Client,
 }
 
-/// What a port is made with.
+/// Settings of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// `SWITCH:PORT`, for thread names and messages.
     pub label: String,
-    /// The socket's path.
+    /// Path of the socket.
     pub socket: PathBuf,
     /// Which side listens.
     pub role: Role,
     /// Most queue pairs, 1 to 8.
     pub queues: u16,
-    /// The MTU that is told to the guest, and enforced.
+    /// The MTU in bytes that the guest is told and that the port enforces. `None`: no MTU.
     pub mtu: Option<u16>,
-    /// Whether checksum and segmentation are offered.
+    /// Whether the port offers checksum and segmentation offloads.
     pub offload: bool,
-    /// The file that tells a successor what was in flight when we were killed, so that nothing is delivered twice. Gone when
-    /// the port goes.
+    /// File that records which chains are in flight, so that a successor of a killed process delivers no frame twice.
+    /// Removed when the port is removed.
     pub record: Option<PathBuf>,
-    /// How much memory the front end may give.
+    /// Limits for the memory that the front end may share.
     pub memory: Limits,
 }
 
-/// Most queue pairs of a port.
+/// Most queue pairs of one port.
 pub const MOST_QUEUES: u16 = 8;
 
-/// How far a port's front end has come.
+/// State of a port's front end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// There is none.
+    /// No front end is connected.
     Waiting,
-    /// It has connected; no queue pair works yet.
+    /// A front end is connected, and no queue pair works yet.
     Connected,
     /// Frames flow.
     Up,
 }
 
-/// What is known of a port's front end.
+/// What a port knows of its front end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// How far it has come.
+    /// State of the front end.
     pub state: State,
-    /// The virtio features that both sides use.
+    /// The virtio features in use.
     pub features: u64,
-    /// Queues that are started.
+    /// Number of started queues.
     pub queues: u16,
-    /// Descriptors of the first started queue; 0 when there is none.
+    /// Size of a started queue in descriptors; 0 if no queue is started.
     pub ring_size: u16,
 }
 
-/// A running port's control side. Ends the port's thread and removes its socket when dropped.
+/// The control side of a running port. Dropping it stops the port's thread and removes its socket.
 pub struct VhostUser {
     device: Arc<Device>,
     _link: Link,
 }
 
 impl VhostUser {
-    /// How much memory the front end has given.
+    /// Returns how much memory the front end has shared.
     #[must_use]
     pub fn memory(&self) -> Limits {
         self.device.quota().used()
     }
 
-    /// How the front end is doing.
+    /// Returns the state of the front end.
     #[must_use]
     pub fn status(&self) -> Status {
         loop {
@@ -152,17 +153,18 @@ impl VhostUser {
         }
     }
 
-    /// The same; `None` when that cannot be told until then, as the guest keeps the port's threads waiting.
+    /// Returns the state of the front end, or `None` if a poller holds a queue until `until` is past: the guest can
+    /// make that last.
     #[must_use]
     pub fn status_until(&self, until: Instant) -> Option<Status> {
         self.device.status(until)
     }
 }
 
-/// Makes a port. Its front end may come and go from now on; `observer` is told.
+/// Opens a port. From now on front ends may connect and disconnect; `observer` is told of each event.
 ///
 /// # Errors
-/// The socket cannot be had, or the kernel has no descriptors, memory or threads left.
+/// The socket cannot be opened, or the kernel has no descriptors, memory or threads left.
 pub fn open(settings: &Settings, observer: Arc<dyn Observer>) -> io::Result<(Sides, VhostUser)> {
     let device = Arc::new(Device::new(settings)?);
     let sides = Sides {

@@ -13,7 +13,8 @@ use crate::virtqueue::Tally;
 pub(super) struct VhostOutput {
     device: Arc<Device>,
     picks: Picks,
-    /// What was said to be accepted since the last delivery. The session may have changed it meanwhile.
+    /// The offloads that [`Output::accepts`] returned since the last delivery. The session may have changed them
+    /// meanwhile.
     said: Cell<Accepts>,
 }
 
@@ -23,7 +24,7 @@ impl VhostOutput {
     }
 }
 
-/// The queues that the driver wants frames in.
+/// Returns the enabled queues.
 fn enabled(queues: &mut [Option<ReceiveQueue>]) -> impl Iterator<Item = &mut ReceiveQueue> {
     queues.iter_mut().flatten().filter(|queue| queue.is_enabled())
 }

@@ -11,7 +11,7 @@ use super::inflight::Taken;
 use crate::guest::{DirtyLog, GuestMemory};
 use crate::virtqueue::{Bounce, Packed, Receive, Ring, RingFault, Split, Tally, Transmit};
 
-/// Calls the same method of whichever format it is.
+/// Calls the same method on either ring format.
 macro_rules! either {
     ($on:expr, $queue:ident => $do:expr) => {
         match $on {
@@ -21,24 +21,24 @@ macro_rules! either {
     };
 }
 
-/// One of the two formats.
+/// One of the two ring formats.
 pub(super) enum Either<S, P> {
     Split(S),
     Packed(P),
 }
 
-/// What both directions have.
+/// A started queue, in either direction.
 pub(super) struct Started<Q> {
     pub(super) memory: Arc<GuestMemory>,
     pub(super) queue: Q,
-    /// Written to wake the guest; none: it polls.
+    /// The call eventfd; `None` if the guest polls.
     pub(super) call: Option<OwnedFd>,
 }
 
 pub(super) type TransmitQueue = Started<Either<Transmit<Split>, Transmit<Packed>>>;
 pub(super) type ReceiveQueue = Started<Either<Receive<Split>, Receive<Packed>>>;
 
-/// Wakes the guest.
+/// Calls the guest. Returns true if there is an eventfd to call by.
 fn call(fd: Option<&OwnedFd>) -> Result<bool, RingFault> {
     match fd.map(|fd| ringway_engine::call(fd.as_fd())) {
         None => Ok(false),
@@ -47,13 +47,14 @@ fn call(fd: Option<&OwnedFd>) -> Result<bool, RingFault> {
     }
 }
 
-/// Whether the driver wants a call, and makes it.
+/// Calls the guest if the driver wants a call. Returns true if a call was made.
 #[inline]
 fn call_if_wanted<R: Ring>(ring: &mut R, fd: Option<&OwnedFd>) -> Result<bool, RingFault> {
     if ring.call_wanted() { call(fd) } else { Ok(false) }
 }
 
-/// What is lost reads as zeroes, which may look like any other mistake.
+/// Replaces any fault by [`RingFault::MemoryLost`] if memory was lost: lost pages read as zeroes, which can look like
+/// any other fault.
 #[inline]
 fn or_lost(result: Result<(), RingFault>, memory: &GuestMemory) -> Result<(), RingFault> {
     match result {
@@ -94,7 +95,7 @@ impl TransmitQueue {
         let (released, discards) = either!(&mut self.queue, queue => (queue.release(memory), queue.discard));
         or_lost(released, memory)?;
         if discards {
-            // No frame goes on that would make anybody ask the driver later.
+            // A discarded frame reaches no output, so nothing would later ask whether the driver wants a call.
             fence(Ordering::SeqCst);
             self.call_if_wanted()?;
         }
@@ -130,16 +131,17 @@ impl TransmitQueue {
         either!(&mut self.queue, queue => queue.set_log(log));
     }
 
-    /// Where to note what is taken; what a predecessor took is given back unsent, and the guest told.
+    /// Notes the chains in flight in `taken` from now on. Chains that a predecessor took are marked used, without
+    /// sending their frames, and the guest is called.
     pub(super) fn set_taken(&mut self, taken: Option<Taken>) {
         let memory = &*self.memory;
         if either!(&mut self.queue, queue => queue.set_noted(memory, taken)) {
-            // A descriptor that blocks is met again by the next call.
+            // The next call reports an eventfd that blocks.
             let _ = self.call_if_wanted();
         }
     }
 
-    /// Nothing is in flight. Returns where it can go on.
+    /// Notes that no chain is in flight. Returns the position at which the queue can continue.
     pub(super) fn end(self) -> u32 {
         either!(&self.queue, queue => queue.note_end());
         self.base()
@@ -180,7 +182,7 @@ impl ReceiveQueue {
         either!(&self.queue, queue => queue.enabled)
     }
 
-    /// Longer frames, segmented ones apart, are not given.
+    /// Sets the longest frame in bytes to deliver. Segmented frames may be longer.
     pub(super) fn set_longest(&mut self, longest: usize) {
         either!(&mut self.queue, queue => queue.longest = longest);
     }
@@ -193,22 +195,22 @@ impl ReceiveQueue {
         either!(&mut self.queue, queue => queue.set_log(log));
     }
 
-    /// About how many chains the driver has put there, of at most so many.
+    /// Returns an estimate of the available chains, and the size of the ring.
     pub(super) fn room(&mut self) -> Option<(usize, usize)> {
         either!(&mut self.queue, queue => Some((queue.ring.room()?, queue.ring.size().into())))
     }
 
-    /// Where to note how far it is; it goes on where a predecessor was.
+    /// Notes the ring's position in `taken` from now on, and continues where a predecessor was.
     pub(super) fn set_taken(&mut self, taken: Option<Taken>) {
         let memory = &*self.memory;
         match &mut self.queue {
-            // A split ring says how far it is.
+            // The used index of a split ring holds its position.
             Either::Split(_) => {}
             Either::Packed(queue) => queue.set_noted(memory, taken),
         }
     }
 
-    /// The driver of a receive queue need not say when it has put buffers there.
+    /// Disables kicks: the driver of a receive queue need not tell when it makes buffers available.
     pub(super) fn disarm(&mut self) {
         either!(&mut self.queue, queue => {
             queue.ring.disarm();

@@ -7,18 +7,18 @@ use super::message::{Area, HEADER_BYTES, Header, InflightAt, VringState};
 /// The body of an answer.
 #[derive(Debug)]
 pub enum Reply {
-    /// A number; in answer to a message that has no answer of its own (REPLY_ACK), 0 for success.
+    /// A number. With REPLY_ACK, for a message without an answer of its own: 0 for success.
     Number(u64),
-    /// Where a queue can go on.
+    /// The position at which a queue can continue.
     State(VringState),
-    /// The log is in use.
+    /// The dirty log is in use.
     Log(Area),
-    /// A place to note what was taken, and its file.
+    /// In-flight memory and its file.
     Inflight(InflightAt, OwnedFd),
 }
 
 impl Reply {
-    /// The answer to message number `request`: its bytes, and the descriptor beside them.
+    /// Encodes the answer to message number `request`. Returns its bytes and the descriptor to send with them.
     #[must_use]
     pub fn encode(&self, request: u32) -> (Vec<u8>, Option<&OwnedFd>) {
         let (mut body, mut file) = (Vec::with_capacity(HEADER_BYTES + 24), None);

@@ -21,7 +21,7 @@ use crate::front_end::is_eventfd;
 use crate::guest::{DirtyLog, GuestMemory, Region, RegionError};
 use crate::virtqueue::F_RING_PACKED;
 
-/// Protocol features ("Protocol features").
+/// Protocol features (vhost-user, "Protocol features").
 pub mod protocol {
     pub const MQ: u64 = 1 << 0;
     pub const LOG_SHMFD: u64 = 1 << 1;
@@ -32,25 +32,25 @@ pub mod protocol {
     pub const RESET_DEVICE: u64 = 1 << 13;
     pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
     pub const STATUS: u64 = 1 << 16;
-    /// What we offer.
+    /// The protocol features that this back end offers.
     pub const OFFERED: u64 =
         MQ | LOG_SHMFD | RARP | REPLY_ACK | NET_MTU | INFLIGHT_SHMFD | RESET_DEVICE | CONFIGURE_MEM_SLOTS | STATUS;
 }
 
 const LARGEST_RING: u32 = 32_768;
-/// Least MTU (virtio 1.3, 5.1.4.1).
+/// Least MTU in bytes (virtio 1.3, 5.1.4.1).
 const LEAST_MTU: u64 = 68;
-/// FEATURES_OK (virtio 1.3, 2.1).
+/// `FEATURES_OK` (virtio 1.3, 2.1).
 const FEATURES_OK: u8 = 8;
-/// Guest memory that one byte of the log stands for.
+/// Bytes of guest memory that one byte of the dirty log covers.
 const LOGGED_BY_BYTE: u64 = 8 * 4096;
 
-/// One connection.
+/// The state of one connection.
 pub struct Session {
     device: Arc<Device>,
     /// Virtio features in use.
     features: u64,
-    /// The last SET_FEATURES was refused.
+    /// True if the last SET_FEATURES was refused.
     features_refused: bool,
     /// Protocol features in use.
     protocol: u64,
@@ -59,13 +59,14 @@ pub struct Session {
     log: Option<Arc<DirtyLog>>,
     inflight: Option<Arc<Inflight>>,
     vrings: Vec<Vring>,
-    /// Regions were removed, and others may come in their place: until then nothing runs.
+    /// True after a region was removed, while the front end may still add others in its place. No queue runs until
+    /// then.
     unsettled: bool,
     refused: Option<SessionEnd>,
 }
 
 impl Session {
-    /// A new connection to a device that was reset.
+    /// A new session. The device has been reset.
     pub fn new(device: Arc<Device>) -> Session {
         let vrings = (0..device.queues()).map(|_| Vring::default()).collect();
         Session {
@@ -83,15 +84,15 @@ impl Session {
         }
     }
 
-    /// Follows a request. The answer, if it has one.
+    /// Handles a request. Returns the answer, if the request has one.
     ///
     /// # Errors
-    /// The connection must end, and why.
+    /// The reason why the connection has to end.
     pub fn handle(&mut self, header: Header, request: Request) -> Result<Option<Reply>, SessionEnd> {
         if !matches!(request, Request::AddMemReg(..) | Request::RemMemReg(_)) {
             self.settle()?;
         }
-        // A failure can be told only where the answer is nothing but success or failure.
+        // Only an answer that says nothing but success or failure can report a failure.
         let answered = matches!(request, Request::GetVringBase(_) | Request::GetInflightFd(_) | Request::SetLogBase(_));
         let result = self.follow(request);
         let acknowledge = header.need_reply && self.protocol & protocol::REPLY_ACK != 0;
@@ -105,17 +106,17 @@ impl Session {
         }
     }
 
-    /// The first request that was answered with a failure, once.
+    /// Returns the first request that was answered with a failure, once.
     pub fn take_refusal(&mut self) -> Option<SessionEnd> {
         self.refused.take()
     }
 
-    /// Whether queues rest because memory may be on its way.
+    /// Returns true if queues are stopped until the memory table is complete.
     pub fn is_unsettled(&self) -> bool {
         self.unsettled
     }
 
-    /// The memory table is what it will be for now: what rested goes on.
+    /// Treats the memory table as complete: starts the queues that were stopped while it changed.
     ///
     /// # Errors
     /// A queue cannot be started.
@@ -126,7 +127,7 @@ impl Session {
         self.resume_where_possible()
     }
 
-    /// What tells the front end that this queue broke.
+    /// Returns the eventfd (SET_VRING_ERR) that reports an error of this queue to the front end.
     pub fn error_descriptor(&self, queue: u16) -> Option<&OwnedFd> {
         self.vrings.get(usize::from(queue))?.error.as_ref()
     }
@@ -135,8 +136,8 @@ impl Session {
         match request {
             Request::GetFeatures => return Ok(Some(Reply::Number(self.device.offered()))),
             Request::SetFeatures(features) => self.set_features(features)?,
-            // The first says that a session begins, which it has. The second is to be ignored, or to disable all rings; front
-            // ends that send it have stopped them before.
+            // SET_OWNER only marks the beginning of a session. RESET_OWNER may be ignored or may disable all rings (the
+            // specification allows both); front ends that send it have stopped their rings before.
             Request::SetOwner | Request::ResetOwner => {}
             Request::GetProtocolFeatures => return Ok(Some(Reply::Number(protocol::OFFERED))),
             Request::SetProtocolFeatures(features) => match features & !protocol::OFFERED {
@@ -149,7 +150,7 @@ impl Session {
             Request::AddMemReg(region, file) => self.add_region(region, &file)?,
             Request::RemMemReg(region) => self.remove_region(region)?,
             Request::SetLogBase(log) => return self.set_log(log).map(Some),
-            // We may tell there that pages were marked; nobody waits for it.
+            // A back end may signal this eventfd when it has marked pages. No front end waits for that.
             Request::SetLogFd(file) => drop(eventfd("SET_LOG_FD", file)?),
             Request::SetVringNum(state) => self.set_size(state)?,
             Request::SetVringAddr(address) => {
@@ -179,7 +180,7 @@ impl Session {
                 let vring = &mut self.vrings[usize::from(queue)];
                 if vring.running {
                     self.device.set_call(queue, file.as_ref().map(OwnedFd::try_clone).transpose()?);
-                    // Nobody may hear the last call by the old descriptor any more; one too many does no harm.
+                    // The guest may have missed the last call on the old eventfd. An extra call is harmless.
                     if let Some(file) = &file {
                         ringway_engine::call(file.as_fd());
                     }
@@ -224,7 +225,7 @@ impl Session {
         Ok(None)
     }
 
-    /// The number of a queue that there is.
+    /// Checks the number of a queue.
     fn queue(&self, name: &'static str, queue: u32) -> Result<u16, SessionEnd> {
         let queues = self.device.queues();
         u16::try_from(queue).ok().filter(|&queue| queue < queues).ok_or(SessionEnd::NoQueue { name, queue, queues })
@@ -237,7 +238,7 @@ impl Session {
         self.features = features;
         self.device.note_connection(true, features);
         self.device.set_log(self.log_in_use());
-        // "SET_FEATURES ... without VHOST_USER_F_PROTOCOL_FEATURES set": all rings are enabled at once.
+        // vhost-user, SET_FEATURES: without VHOST_USER_F_PROTOCOL_FEATURES all rings are enabled at once.
         if features & PROTOCOL_FEATURES == 0 {
             for queue in 0..self.device.queues() {
                 self.enable(queue, true)?;
@@ -265,12 +266,13 @@ impl Session {
                 self.stop(queue);
             }
         }
-        // FEATURES_OK stays away when the features are not (virtio 1.3, 3.1.1, step 6).
+        // FEATURES_OK stays clear if the features were refused (virtio 1.3, 3.1.1, step 6).
         self.status = if self.features_refused { status & !FEATURES_OK } else { status };
         Ok(())
     }
 
-    /// Everything as it was at first, but the memory, which the front end does not send again, and what wakes it.
+    /// Resets all state except for the memory table and the call and error eventfds: the front end does not send those
+    /// again.
     fn reset(&mut self) {
         for queue in 0..self.device.queues() {
             self.stop(queue);
@@ -300,7 +302,7 @@ impl Session {
         self.start(queue)
     }
 
-    /// Stops a queue for good. Returns where it can go on.
+    /// Stops a queue until the front end starts it again. Returns the base at which the queue can continue.
     fn stop(&mut self, queue: u16) -> u32 {
         self.pause(queue);
         if let Some(taken) = self.taken(queue) {
@@ -311,7 +313,7 @@ impl Session {
         vring.base
     }
 
-    /// Changes what is known of a queue; one that runs stops meanwhile, and goes on where it was.
+    /// Changes the state of a queue. Stops a running queue meanwhile, and restarts it at the same base.
     fn change(&mut self, queue: u16, change: impl FnOnce(&mut Vring)) -> Result<(), SessionEnd> {
         self.pause(queue);
         change(&mut self.vrings[usize::from(queue)]);
@@ -327,7 +329,7 @@ impl Session {
         }
     }
 
-    /// Starts a queue that the front end has started, if all is known of it and it does not run yet.
+    /// Starts a queue that the front end has started, unless it runs already or something is still unknown.
     fn start(&mut self, queue: u16) -> Result<(), SessionEnd> {
         let log = self.log_in_use().cloned();
         let taken = self.taken(queue);
@@ -347,7 +349,7 @@ impl Session {
         (0..self.device.queues()).try_for_each(|queue| self.start(queue))
     }
 
-    /// As `resume`, but a queue that is not in memory waits for it.
+    /// Starts all queues that can run. A queue whose ring is in no region waits for further regions.
     fn resume_where_possible(&mut self) -> Result<(), SessionEnd> {
         (0..self.device.queues()).try_for_each(|queue| match self.start(queue) {
             Err(SessionEnd::Start(StartError::NotInMemory { .. })) => Ok(()),
@@ -362,7 +364,8 @@ impl Session {
         }
     }
 
-    /// A number that hardly any other ring has: of the file its memory is in, its addresses and its size.
+    /// A hash that identifies a ring across processes: of the file that holds the ring's memory, of the ring's
+    /// addresses and of its size.
     fn ring_name(&self, queue: u16) -> u64 {
         let vring = &self.vrings[usize::from(queue)];
         let Some(VringAddress { descriptors, available, used, .. }) = vring.address else { return ANY_RING };
@@ -371,7 +374,7 @@ impl Session {
         let (device, inode, offset) = self.memory.regions().iter().find(is_there).map_or((0, 0, 0), |at| at.file());
         let packed = u64::from(self.features & F_RING_PACKED != 0);
         let words = [device, inode, offset, descriptors, available, used, vring.size.into(), packed];
-        // FNV-1a: the same in every build, as a successor may be another.
+        // FNV-1a: a hash that is the same in every build, as a successor may be another build.
         let bytes = words.iter().flat_map(|word| word.to_le_bytes());
         bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)).max(1)
     }
@@ -380,7 +383,8 @@ impl Session {
         let stays = |region: &&Arc<Region>| table.iter().any(|(at, file)| is_same(region, at, file));
         let old = self.memory.regions();
         let regions = match map_table(self.device.quota(), &table, old) {
-            // What there was counts until it goes. What will not be there any more goes first, if there is any.
+            // Old regions count against the limit until they are unmapped. If some old regions are not in the new
+            // table, unmap them first and try again.
             Err(SessionEnd::Region(RegionError::Limit(_))) if !old.iter().all(|region| stays(&region)) => {
                 let stay: Vec<_> = old.iter().filter(stays).cloned().collect();
                 self.replace_memory(stay);
@@ -396,7 +400,7 @@ impl Session {
         self.resume()
     }
 
-    /// QEMU 7.2 adds and removes a region once for each queue pair; all but the first time mean nothing.
+    /// QEMU 7.2 adds and removes a region once for each queue pair. All but the first message have no effect.
     fn add_region(&mut self, at: RegionAt, file: &OwnedFd) -> Result<(), SessionEnd> {
         let mut regions = self.memory.regions().to_vec();
         if regions.iter().any(|region| is_same(region, &at, file)) {
@@ -411,8 +415,9 @@ impl Session {
         self.resume_where_possible()
     }
 
-    /// A front end that changes its memory removes regions first and adds others then, one message each. Meanwhile
-    /// buffers may be nowhere, so that queues rest until the last of these messages has come ([`Session::settle`]).
+    /// A front end that changes its memory table first removes regions and then adds others, one message each.
+    /// Meanwhile no region may hold the buffers, so all queues stop until the last of these messages has arrived
+    /// ([`Session::settle`]).
     fn remove_region(&mut self, at: RegionAt) -> Result<(), SessionEnd> {
         let RegionAt { guest, size, user, .. } = at;
         let mut regions = self.memory.regions().to_vec();
@@ -424,7 +429,7 @@ impl Session {
         Ok(())
     }
 
-    /// Exchanges the guest's memory while nothing runs.
+    /// Replaces the memory table while no queue runs.
     fn replace_memory(&mut self, regions: Vec<Arc<Region>>) {
         for queue in 0..self.device.queues() {
             self.pause(queue);
@@ -432,7 +437,7 @@ impl Session {
         self.memory = Arc::new(GuestMemory::new(regions));
     }
 
-    /// The log, if pages are to be noted there.
+    /// Returns the dirty log, if VHOST_F_LOG_ALL is in use.
     fn log_in_use(&self) -> Option<&Arc<DirtyLog>> {
         self.log.as_ref().filter(|_| self.features & LOG_ALL != 0)
     }
@@ -448,9 +453,10 @@ impl Session {
             return Err(SessionEnd::LogSize { size: area.size, right });
         }
         let log = Arc::new(DirtyLog::map_within(self.device.quota(), &file, area.size, area.offset)?);
-        // Unmapped when no queue has it any more, and so by this thread while nobody waits for it: the file may be a large one.
+        // The old log is unmapped by the last queue that drops it, or here by the port's own thread. A poller must not
+        // wait for that: the file may be large.
         let _old = self.log.replace(log);
-        // From here on nothing is written to the log before it.
+        // From here on no queue writes to the old log.
         self.device.set_log(self.log_in_use());
         self.resume()?;
         Ok(Reply::Log(area))
@@ -465,7 +471,7 @@ fn is_same(region: &Region, at: &RegionAt, file: &OwnedFd) -> bool {
     region.is_same(file, at.guest, at.size, at.user, at.offset)
 }
 
-/// The regions of a table. Those that are among `old` stay as they are.
+/// Maps the regions of a table. Regions that are among `old` are kept.
 fn map_table(
     quota: &Arc<Quota>,
     table: &[(RegionAt, OwnedFd)],
@@ -492,7 +498,7 @@ fn map_region(
     apart(Arc::new(region), others)
 }
 
-/// The region, if it shares no addresses with others.
+/// Returns the region if it shares no addresses with `others`.
 fn apart(region: Arc<Region>, others: &[Arc<Region>]) -> Result<Arc<Region>, SessionEnd> {
     match others.iter().any(|other| other.overlaps(&region)) {
         false => Ok(region),

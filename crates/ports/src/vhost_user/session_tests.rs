@@ -192,7 +192,7 @@ fn rings_of_impossible_sizes_are_refused() {
     for size in [0, 32_769] {
         assert_eq!(front.ends(Request::SetVringNum(state(TX, size))), "ring_size", "{size}");
     }
-    // A size that only later features make impossible.
+    // A ring size that only the features negotiated later make invalid.
     let mut front = Front::new();
     front.does(Request::SetVringNum(state(TX, 3)));
     front.negotiate(0);
@@ -337,7 +337,7 @@ fn answers_are_given_where_they_were_asked_for_and_a_failure_changes_nothing() {
     let wrong = super::message::VringState { queue: 9, number: 0 };
     let header = super::message::Header { request: 11, size: 8, need_reply: true };
     assert!(front.session.handle(header, Request::GetVringBase(wrong)).is_err(), "an answer that cannot say no");
-    // Without the protocol feature nobody waits for an answer.
+    // Without REPLY_ACK the front end waits for no answer.
     let mut front = Front::new();
     assert!(matches!(front.session.handle(header, Request::SetOwner), Ok(None)));
     assert_eq!(front.asks(Request::SetProtocolFeatures(protocol::REPLY_ACK)), 0, "from this message on");
@@ -378,7 +378,7 @@ fn status_zero_stops_and_a_reset_forgets_all_but_the_memory() {
     assert_eq!(front.poll(), 1, "which is to be ignored");
 }
 
-/// Pages of the log that are marked, as the front end sees them.
+/// Returns the pages marked in the log, as the front end sees them.
 fn marked(log: &OwnedFd) -> Vec<u64> {
     let mut bytes = vec![0; 64 << 10];
     rustix::io::pread(log, &mut bytes, 0).expect("readable");

@@ -1,6 +1,6 @@
 //! A front end for tests, without a socket: a session over a real device, and a guest with split rings in a memfd.
 
-// Tests and the fuzzer each use their part.
+// Tests and the fuzzer each use a part of this module.
 #![allow(dead_code)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -46,7 +46,7 @@ pub fn settings() -> Settings {
     }
 }
 
-/// Memory with a split ring of [`RING`] descriptors for each queue, and buffers.
+/// Guest memory with a split ring of [`RING`] descriptors for each queue, and buffers.
 pub struct Guest {
     pub file: OwnedFd,
     pub mapping: Mapping,
@@ -74,7 +74,7 @@ impl Guest {
         u16::from_le_bytes(bytes)
     }
 
-    /// Makes frames number `from` to `to` of a queue available.
+    /// Makes the frames with numbers `from` to `to` available in a queue.
     pub fn send(&self, queue: u16, from: u16, to: u16) {
         let ring = usize::from(queue) << 16;
         for n in from..to {
@@ -86,18 +86,18 @@ impl Guest {
         self.put(ring + 0x4002, &to.to_le_bytes());
     }
 
-    /// Writes anywhere, as far as there is memory.
+    /// Writes at any offset, as far as there is memory.
     pub fn write(&self, at: usize, bytes: &[u8]) {
         let _ = self.mapping.view(at, bytes.len()).is_some_and(|view| view.write(bytes));
     }
 
-    /// The queue's used index.
+    /// Returns the queue's used index.
     pub fn used(&self, queue: u16) -> u16 {
         self.get16((usize::from(queue) << 16) + 0x8002)
     }
 }
 
-/// Where a queue of a [`Guest`] is.
+/// Returns the addresses of a queue of a [`Guest`].
 pub fn address(queue: u16) -> VringAddress {
     let start = USER + (u64::from(queue) << 16);
     let (descriptors, available, used) = (start, start + 0x4000, start + 0x8000);
@@ -132,7 +132,7 @@ impl Front {
         Front { session: Session::new(Arc::clone(&device)), device, guest, input }
     }
 
-    /// One that has negotiated and given its memory.
+    /// A connection that has negotiated features and shared its memory.
     pub fn ready() -> Front {
         let mut front = Front::new();
         front.negotiate(0);
@@ -150,7 +150,7 @@ impl Front {
         self.start_at(queue, 0);
     }
 
-    /// The same from `base` on.
+    /// Starts a queue at `base` as QEMU does, and enables it.
     pub fn start_at(&mut self, queue: u16, base: u32) {
         self.does(Request::SetVringNum(state(queue, RING.into())));
         self.does(Request::SetVringBase(state(queue, base)));
@@ -163,12 +163,12 @@ impl Front {
         self.session.handle(Header { request: 0, size: 0, need_reply: false }, request)
     }
 
-    /// The guest; its connection and the device are gone.
+    /// Ends the connection and the device. Returns the guest.
     pub fn end(self) -> Guest {
         self.guest
     }
 
-    /// The next connection to the same device, of the same guest.
+    /// The next connection of the same guest to the same device.
     pub fn again(self) -> Front {
         let Front { device, guest, session, input } = self;
         drop(session);
@@ -176,7 +176,7 @@ impl Front {
         Front { session: Session::new(Arc::clone(&device)), device, guest, input }
     }
 
-    /// Negotiates and starts as many queues as `what` says, none more often than not.
+    /// Negotiates, and starts the number of queues that `what` selects: none in half of the cases.
     pub fn start_if(&mut self, what: u8) {
         let packed = if what & 0x10 != 0 { F_RING_PACKED } else { 0 };
         match what % 4 {
@@ -189,14 +189,14 @@ impl Front {
         }
     }
 
-    /// Asks for what must succeed without an answer.
+    /// Sends a request that must succeed without an answer.
     #[track_caller]
     pub fn does(&mut self, request: Request) {
         let what = format!("{request:?}");
         assert!(matches!(self.ask(request), Ok(None)), "{what}");
     }
 
-    /// Asks with REPLY_ACK; the number of the answer.
+    /// Sends a request with REPLY_ACK. Returns the number in the answer.
     #[track_caller]
     pub fn asks(&mut self, request: Request) -> u64 {
         let what = format!("{request:?}");
@@ -206,7 +206,7 @@ impl Front {
         }
     }
 
-    /// Asks for what must end the connection; the reason's name.
+    /// Sends a request that must end the connection. Returns the name of the reason.
     #[track_caller]
     pub fn ends(&mut self, request: Request) -> &'static str {
         let what = format!("{request:?}");
@@ -215,7 +215,7 @@ impl Front {
         end.name()
     }
 
-    /// Stops a queue: where it can go on.
+    /// Stops a queue. Returns the position at which it can continue.
     #[track_caller]
     pub fn base(&mut self, queue: u16) -> u32 {
         match self.ask(Request::GetVringBase(state(queue, 0))) {
@@ -224,12 +224,12 @@ impl Front {
         }
     }
 
-    /// Whether a sleeping poller has to look at the guest's rings by itself.
+    /// Returns true if a sleeping poller has to poll the guest's rings.
     pub fn needs_looks(&mut self) -> bool {
         self.input.needs_looks()
     }
 
-    /// Takes what the guest has sent, and gives it back; how many frames.
+    /// Collects the frames that the guest has sent, and releases them. Returns their number.
     pub fn poll(&mut self) -> usize {
         let mut batch = BatchStorage::new(256).into_batch();
         self.input.collect(&mut batch).expect("no fault of the port");
@@ -239,7 +239,7 @@ impl Front {
         frames
     }
 
-    /// Takes what the guest has sent, and ends there and then.
+    /// Collects the frames that the guest has sent, and dies without a release. Returns their number.
     pub fn poll_and_die(&mut self) -> usize {
         let mut batch = BatchStorage::new(256).into_batch();
         self.input.collect(&mut batch).expect("no fault of the port");

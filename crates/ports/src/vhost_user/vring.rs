@@ -6,38 +6,38 @@ use std::os::fd::OwnedFd;
 use super::device::QueueSetup;
 use super::message::VringAddress;
 
-/// One queue, as the front end has described it so far. It runs when all is known; what would change it while it runs
+/// One queue, as far as the front end has described it. It runs when everything is known. A change to a running queue
 /// stops it first.
 #[derive(Debug, Default)]
 pub struct Vring {
-    /// Its descriptors; 0: not known yet.
+    /// Number of descriptors; 0 if not known yet.
     pub size: u16,
-    /// Where it is.
+    /// The addresses of its parts.
     pub address: Option<VringAddress>,
-    /// Where it begins, or was when it stopped.
+    /// The position at which it starts, or at which it stopped.
     pub base: u32,
-    /// The front end has started it (SET_VRING_KICK) and not stopped it (GET_VRING_BASE) since.
+    /// True after the front end has started it (SET_VRING_KICK), until it is stopped (GET_VRING_BASE).
     pub started: bool,
-    /// What the guest kicks; none: it does not, and the queue is looked at by time.
+    /// The kick eventfd. Without one the guest sends no kicks, and the queue is polled.
     pub kick: Option<OwnedFd>,
-    /// What wakes the guest; none: it polls.
+    /// The call eventfd. Without one the guest polls.
     pub call: Option<OwnedFd>,
-    /// What tells the front end that the queue broke.
+    /// The eventfd that reports an error of the queue to the front end.
     pub error: Option<OwnedFd>,
-    /// Whether frames flow when it runs ("Ring states").
+    /// True if frames flow while it runs (vhost-user, "Ring states").
     pub enabled: bool,
-    /// The device has it.
+    /// True while the device runs it.
     pub running: bool,
-    /// It is to be logged and there is no log yet: a front end that starts a queue during a migration says where the
-    /// log is after it has started the queue, and before it enables it.
+    /// True if its writes have to be logged and there is no log yet. A front end that starts a queue during a migration
+    /// sends the log after it has started the queue and before it enables it.
     pub waits_for_log: bool,
 }
 
 impl Vring {
-    /// All that the device needs, if all is known.
+    /// Returns all that the device needs to start the queue, or `None` if something is not known yet.
     ///
     /// # Errors
-    /// There are no descriptors left.
+    /// The process has no descriptors left.
     pub fn setup(&self) -> io::Result<Option<QueueSetup>> {
         let Some(VringAddress { descriptors, available, used, .. }) = self.address else { return Ok(None) };
         if !self.started || self.size == 0 {

@@ -32,7 +32,7 @@ fn frames_of_any_framing_are_skipped_in_order_and_the_next_arrives<D: Driver>() 
             queue.release(&guest.memory).expect("nothing is wrong");
             assert_eq!(discarded, Discarded { frames: 3, bytes: 220 }, "round {round}");
             assert_eq!(driver.all_used(&guest), ids[..3]);
-            // Others count towards the same turn.
+            // `most` limits the total count in `discarded`.
             queue.discard(&guest.memory, 4, &mut discarded).expect("nothing is wrong");
             queue.release(&guest.memory).expect("nothing is wrong");
             assert_eq!(discarded.frames, 4);
@@ -125,7 +125,7 @@ fn plain_frames_with_the_same_addresses_are_skipped_up_to_any_other<D: Driver>()
                 queue.release(&guest.memory).expect("nothing is wrong");
             }
             assert_eq!(driver.all_used(&guest), ids, "round {round}");
-            // What is wrong is met where frames are looked at.
+            // `discard` does not check what `collect` checks, so the fault appears in `collect`.
             if collect(&mut queue, &guest).is_err() {
                 queue = {
                     driver = D::new(&guest, 64, features);

@@ -1,65 +1,65 @@
 //! Mistakes of a driver in a ring's structure.
 
-/// A ring is not as the specification demands. The text is for users; the device cannot go on with the ring.
+/// A violation of the virtio specification in a ring. The text is for users. The device cannot continue with the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RingFault {
-    /// More chains than the ring has descriptors.
+    /// The available index is ahead of the device by more than the size of the ring.
     #[error("the available index jumped by {ahead}, the ring has {size} descriptors")]
     IndexJump {
-        /// By how much.
+        /// How far the index is ahead.
         ahead: u16,
-        /// What the ring has.
+        /// Size of the ring in descriptors.
         size: u16,
     },
-    /// A chain begins with a descriptor that is not there.
+    /// A chain begins with a descriptor that does not exist.
     #[error("a chain begins with descriptor {head} of a ring of {size}")]
     HeadOutOfRange {
-        /// Its number.
+        /// Index of the descriptor.
         head: u16,
-        /// What the ring has.
+        /// Size of the ring in descriptors.
         size: u16,
     },
-    /// A chain goes on with a descriptor that is not there.
+    /// A chain continues with a descriptor that does not exist.
     #[error("a chain goes on with descriptor {next} of a table of {size}")]
     NextOutOfRange {
-        /// Its number.
+        /// Index of the descriptor.
         next: u16,
-        /// What the table has.
+        /// Size of the table in descriptors.
         size: u32,
     },
-    /// A chain has no end.
+    /// A chain has too many descriptors: it probably loops.
     #[error("a chain of more than {0} descriptors")]
     Endless(u32),
-    /// Memory that is not the guest's.
+    /// A buffer or an indirect table is not in guest memory.
     #[error("a descriptor with {len} bytes at {address:#x}: not in the guest's memory")]
     BadAddress {
         /// Guest physical address.
         address: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u32,
     },
-    /// A transmit chain with a descriptor for the device to write.
+    /// A transmit chain has a device-writable descriptor.
     #[error("a transmit chain with a device-writable descriptor")]
     WritableInTransmit,
-    /// A receive chain with a descriptor that the device may not write.
+    /// A receive chain has a descriptor that is not device-writable.
     #[error("a receive chain with a descriptor that is not device-writable")]
     ReadableInReceive,
-    /// An indirect table of a size that is none.
+    /// The size of an indirect table is 0 or not a multiple of 16 bytes.
     #[error("an indirect table of {0} bytes")]
     IndirectSize(u32),
-    /// An indirect table in an indirect table.
+    /// An indirect table refers to another indirect table.
     #[error("an indirect descriptor within an indirect table")]
     IndirectNested,
-    /// An indirect table without VIRTIO_F_INDIRECT_DESC.
+    /// An indirect descriptor, though VIRTIO_F_INDIRECT_DESC was not negotiated.
     #[error("an indirect descriptor, which was not negotiated")]
     IndirectRefused,
-    /// A page cannot be had.
+    /// A page of guest memory was lost.
     #[error("guest memory was truncated or its pages cannot be had")]
     MemoryLost,
     /// A written page has no bit in the dirty log.
     #[error("the dirty log has no bit for guest address {0:#x}")]
     LogTooSmall(u64),
-    /// Waking the driver takes too long.
+    /// The write that signals the call eventfd took too long.
     #[error("signalling the call eventfd took too long")]
     CallBlocked,
 }

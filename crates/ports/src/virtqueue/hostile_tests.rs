@@ -21,7 +21,7 @@ both!(
 
 const END: u64 = LOW + LOW_BYTES;
 
-/// Addresses and lengths that are not in one region.
+/// Addresses and lengths that are not inside one region.
 const OUTSIDE: [(u64, usize); 14] = [
     (0, 100),
     (LOW - 1, 100),
@@ -61,7 +61,7 @@ fn addresses_outside_the_guest_end_the_ring<D: Driver>() {
             assert_eq!((result, tally.frames, tally.full), (fault, 0, 1));
             assert_eq!(driver.all_used(&guest), []);
         }
-        // An indirect table there.
+        // An indirect table at this address.
         let guest = Guest::new();
         let mut driver = D::new(&guest, 16, F_INDIRECT_DESC);
         let mut queue = transmit_queue(&guest, &driver);
@@ -77,7 +77,7 @@ fn addresses_outside_the_guest_end_the_ring<D: Driver>() {
     }
 }
 
-/// Rewrites the first descriptor of a ring that begins at position 0 with these flags.
+/// Rewrites the flags of the first descriptor of a ring whose chain begins at position 0.
 fn set_flags<D: Driver>(driver: &D, guest: &Guest, id: u16, piece: Piece, flags: u16) {
     let at = driver.addresses().descriptors;
     let (id, flags) = (u64::from(id), u64::from(flags | if piece.write { 2 } else { 0 }));
@@ -144,7 +144,7 @@ fn a_bad_chain_takes_nothing_from_those_before_it<D: Driver>() {
     let ids: Vec<_> = (0..40).map(|_| (driver.put(&guest, &[Piece::read(at, 100)], 1).expect("room"), 0)).collect();
     driver.put(&guest, &[Piece::read(0, 100)], 1).expect("room");
     driver.publish(&guest);
-    // The frames are in the batch, the fault is told, the buffers are given back.
+    // The frames before the fault are in the batch, the fault is reported, and the buffers are marked used.
     let bounce = super::Bounce::default();
     let mut batch = ringway_switch::BatchStorage::new(256).into_batch();
     let fault = queue.collect(&guest.memory, &bounce, &mut batch);
@@ -190,7 +190,7 @@ fn buffers_in_the_ring_itself_hurt_nobody_else<D: Driver>() {
                 }
                 queue.ring.arm();
                 let _ = (queue.ring.pending(), queue.ring.call_wanted());
-                // 512 bytes from some part of the ring on may be written, nothing else.
+                // The device may write 512 bytes, somewhere around the ring, and nothing else.
                 assert_eq!(guest.read(before, 4096), [0xa5; 4096]);
                 assert!(guest.read(after + 1024, 3072).iter().all(|&byte| byte == 0xa5));
 
@@ -230,7 +230,8 @@ fn the_longest_chain_allowed_is_taken<D: Driver>() {
     assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames[0].0.len(), 1012);
 }
 
-/// 32 chains of 1,020 empty descriptors and one that holds a header: the work per batch and per delivery is bounded.
+/// 32 chains of 1,020 empty descriptors, and a descriptor that holds a header: the work for each batch and for each
+/// delivery is bounded.
 fn long_chains_named_again_and_again_cost_a_bounded_walk<D: Driver>() {
     let guest = Guest::new();
     let at = guest.alloc(100, 1);

@@ -8,7 +8,7 @@ use ringway_switch::Accepts;
 
 both!(frames_go_round_in_rings_of_every_size, buffers_go_round_in_rings_of_every_size);
 
-/// Rings, and how many chains go through them.
+/// Ring sizes, and the number of chains that go through each.
 fn rings<D: Driver>() -> &'static [(u16, usize)] {
     if D::PACKED {
         &[(1, 300), (2, 300), (3, 1000), (5, 3000), (255, 70_000), (256, 70_000), (32_767, 70_000), (32_768, 70_000)]
@@ -17,14 +17,14 @@ fn rings<D: Driver>() -> &'static [(u16, usize)] {
     }
 }
 
-/// The number in a frame.
+/// Returns a frame that carries a number.
 fn numbered(number: usize) -> Vec<u8> {
     let mut bytes = vec![0; 60 + number % 5];
     bytes[20..28].copy_from_slice(&number.to_le_bytes());
     bytes
 }
 
-/// How many chains a driver makes available at a time.
+/// Returns how many chains the driver makes available at a time.
 fn burst(number: usize, size: u16) -> usize {
     1 + (number * 31) % usize::from(size).min(300)
 }
@@ -61,7 +61,7 @@ fn frames_go_round_in_rings_of_every_size<D: Driver>() {
             }
             driver.all_used(&guest);
             assert_eq!(queue.ring.base(), driver.base(driver.taken_back()));
-            // A successor goes on where this one stopped.
+            // A successor continues where this device stopped.
             rounds += 1;
             if rounds % 20 == 0 {
                 let device = driver.device_at(&guest, queue.ring.base()).expect("a ring");
@@ -89,7 +89,7 @@ fn buffers_go_round_in_rings_of_every_size<D: Driver>() {
                 }
             }
             driver.publish(&guest);
-            // Frames that take one buffer each, and a longer one that takes two where there are so many.
+            // Frames that take one buffer each, and a longer frame that takes two, if there are enough buffers.
             let mut frames: Vec<_> = (0..offered.len()).map(|step| (numbered(given + step), None)).collect();
             if frames.len() > 2 {
                 frames.truncate(frames.len() - 1);
@@ -140,9 +140,9 @@ fn a_packed_ring_begins_inside() {
             assert_eq!(driver.device_at(&guest, base).is_some(), slot < 5, "base {base:#x}");
         }
     }
-    // A front end that knows the available place only (DPDK's virtio-user).
+    // A front end that knows only the available position (DPDK's virtio-user).
     assert_eq!(driver.device_at(&guest, 0x8000).expect("a ring").base(), 0x8000_8000);
-    // What was taken and not given back is taken again.
+    // Chains that were taken and not marked used are taken again.
     assert_eq!(driver.device_at(&guest, 0x8001_8004).expect("a ring").base(), 0x8001_8001);
     for size in [0, 32_769, u16::MAX] {
         assert!(super::Packed::new(&guest.memory, driver.addresses(), size, 0x8000_8000, 0).is_none());

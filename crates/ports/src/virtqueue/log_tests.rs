@@ -23,7 +23,7 @@ struct Log {
 }
 
 impl Log {
-    /// A log of the first `pages` pages.
+    /// Returns a log for the first `pages` pages.
     fn of(pages: u64) -> Log {
         let bytes = pages.div_ceil(32) * 4;
         let file = memfd_create("log", MemfdFlags::CLOEXEC).expect("memory");
@@ -32,7 +32,7 @@ impl Log {
         Log { shared: Arc::new(DirtyLog::map(&file, bytes, 0).expect("a log")), own }
     }
 
-    /// The pages that were marked, and from now on none.
+    /// Returns the marked pages, and clears the log.
     fn take(&self) -> BTreeSet<u64> {
         let mut bytes = vec![0; self.own.bytes()];
         assert!(self.own.whole().read(&mut bytes) && self.own.whole().write(&vec![0; bytes.len()]));
@@ -44,14 +44,14 @@ fn pages(ranges: impl IntoIterator<Item = (u64, u64)>) -> BTreeSet<u64> {
     ranges.into_iter().filter(|(_, len)| *len > 0).flat_map(|(at, len)| at / PAGE..=(at + len - 1) / PAGE).collect()
 }
 
-/// Pages of the lower region whose content is not `before` any more.
+/// Returns the pages of the lower region whose contents differ from `before`.
 fn changed(guest: &Guest, before: &[u8]) -> BTreeSet<u64> {
     let now = guest.read(LOW, LOW_BYTES as usize);
     let both = before.chunks(PAGE as usize).zip(now.chunks(PAGE as usize));
     (LOW / PAGE..).zip(both).filter(|(_, (old, new))| old != new).map(|(page, _)| page).collect()
 }
 
-/// What the device may write of its ring: the table of a packed ring, the used ring of a split one.
+/// Returns the pages of the ring that the device may write: the table of a packed ring, the used ring of a split ring.
 fn ring_pages<D: Driver>(driver: &D, size: u64) -> BTreeSet<u64> {
     let all = driver.addresses();
     if D::PACKED { pages([(all.descriptors, 16 * size), (all.device, 4)]) } else { pages([(all.device, 6 + 8 * size)]) }
@@ -96,7 +96,7 @@ fn what_is_received_is_logged_with_the_ring<D: Driver>() {
             expected.extend(ring_pages(&driver, 256));
             assert_eq!(marked, expected, "buffers of {lens:?}, from {before:#x}");
             assert!(changed(&guest, &memory).is_subset(&marked));
-            // What is left is used up, so that the next round begins with its own.
+            // Uses up the remaining buffers, so that the next round starts with its own.
             let rest: Vec<_> = (0..6 - used.len()).map(|_| (vec![1; 14], None)).collect();
             assert_eq!(deliver(&mut queue, &guest, &rest, 1000).0, Ok(()));
             driver.all_used(&guest);
@@ -124,11 +124,11 @@ fn what_is_sent_logs_the_ring_only<D: Driver>() {
         assert_eq!(marked, ring_pages(&driver, 256));
         let changed = changed(&guest, &memory);
         assert!(!changed.is_empty() && changed.is_subset(&marked));
-        // Asking for kicks writes, too.
+        // Enabling kicks writes to the ring, too.
         queue.ring.arm();
         queue.note_ring();
         assert_eq!(log.take(), ring_pages(&driver, 256));
-        // Without a log nothing is noted.
+        // Without a log nothing is marked.
         queue.set_log(None);
         driver.send(&guest, &[Piece::read(at, 100)]);
         assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
@@ -138,7 +138,7 @@ fn what_is_sent_logs_the_ring_only<D: Driver>() {
 
 fn a_log_that_is_too_small_ends_the_ring<D: Driver>() {
     let guest = Guest::new();
-    // The ring is in the first pages, the buffer is not.
+    // The log covers the pages of the ring, but not the page of the buffer.
     let mut driver = D::new(&guest, 16, 0);
     let far = guest.alloc(64 * PAGE as usize, PAGE);
     let buffer = far + 63 * PAGE;
@@ -151,7 +151,7 @@ fn a_log_that_is_too_small_ends_the_ring<D: Driver>() {
         assert_eq!((result.is_err(), tally.frames, tally.full), (true, 0, 1));
         driver = D::new(&guest, 16, 0);
     }
-    // Not even the ring.
+    // The log does not even cover the ring.
     let log = Log::of(1);
     let high = guest.alloc(100, 1);
     let mut queue = transmit_queue(&guest, &driver);

@@ -6,7 +6,7 @@ use super::testing::{
 };
 use super::{F_INDIRECT_DESC, RingFault};
 
-/// Flags and next of an indirect table's entry.
+/// Flags and `next` of an indirect table's entry.
 type Entry = (u16, u16);
 
 fn frame() -> Vec<(Vec<u8>, Option<ringway_switch::Offload>)> {
@@ -111,7 +111,7 @@ fn a_chain_round_the_whole_packed_ring_ends_it() {
 
 #[test]
 fn malformed_indirect_tables_end_a_ring() {
-    // Bytes of the table, its entries as (flags, next), and the fault.
+    // Each case: bytes of the table, its entries as (flags, next), and the fault.
     let cases: [(u32, &[Entry], RingFault); 9] = [
         (0, &[(0, 0)], RingFault::IndirectSize(0)),
         (15, &[(0, 0)], RingFault::IndirectSize(15)),
@@ -136,7 +136,7 @@ fn malformed_indirect_tables_end_a_ring() {
         driver.write_descriptor(&guest, 0, descriptor(Piece { address: table, len: bytes, write: false }, INDIRECT, 0));
         assert_eq!(collect(&mut transmit_queue(&guest, &driver), &guest), Err(fault), "{bytes} bytes, {entries:?}");
     }
-    // The sizes are a packed ring's faults, too.
+    // The bad sizes are faults of a packed ring, too.
     for bytes in [0, 15, 17] {
         let guest = Guest::new();
         let at = guest.alloc(64, 1);

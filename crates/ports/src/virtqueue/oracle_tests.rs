@@ -15,7 +15,7 @@ use super::{F_EVENT_IDX, F_INDIRECT_DESC, Ring, Split};
 
 const SIZE: u16 = 16;
 
-/// The other side of the comparison, on the same memory.
+/// The reference implementation, on the same memory.
 fn oracle(guest: &Guest, driver: &SplitDriver, begin: u16) -> (GuestMemoryMmap, Queue) {
     let file = File::from(guest.file.try_clone().expect("a descriptor"));
     let region = (GuestAddress(LOW), LOW_BYTES as usize, Some(FileOffset::new(file, 0)));
@@ -40,14 +40,14 @@ fn oracle(guest: &Guest, driver: &SplitDriver, begin: u16) -> (GuestMemoryMmap, 
 
 /// Address, length, and whether the device writes there.
 type Pieces = Vec<(u64, u32, bool)>;
-/// A descriptor to be: its length, what it is, and its `next`.
+/// A descriptor to be made: its length, its kind, and its `next`.
 type Made = (u32, u8, u16);
 
 fn made(table: u16) -> impl Strategy<Value = Made> {
     (0..3000u32, 0..8u8, 0..table + 2)
 }
 
-/// Words of a descriptor. The address is one that only this descriptor has.
+/// Returns the words of a descriptor. No other descriptor has the same `address`.
 fn words((len, kind, next): Made, address: u64, indirect: Option<u64>) -> [u64; 2] {
     let (flags, write) = match kind {
         0 | 1 => (0, false),
@@ -121,7 +121,7 @@ proptest! {
                     whole += 1;
                     place = ring.after(place, chain.slots);
                 }
-                // The other side takes what there was until then, or goes round until it has had enough.
+                // On a fault, the reference either stops with the same pieces or goes around until its own limit.
                 Err(_) => {
                     let common = seen.len().min(pieces.len());
                     prop_assert_eq!(&seen[..common], &pieces[..common]);
@@ -130,7 +130,7 @@ proptest! {
             }
         }
 
-        // Given back, both write the same.
+        // When the chains are marked used, both devices write the same bytes.
         let heads = &heads[..whole];
         for (&id, &len) in heads.iter().zip(&lens) {
             ring.give_back(super::ring::Chain { id, slots: 1 }, len);
@@ -155,7 +155,7 @@ proptest! {
         driver.begin_at(&guest, begin.into());
         let (memory, mut queue) = oracle(&guest, &driver, begin);
         let mut ring: Split = driver.device_at(&guest, begin.into()).expect("a ring");
-        // Ours answers the first question with yes, whatever the event.
+        // Our device answers the first question with yes, whatever the event index is.
         prop_assert!(ring.call_wanted());
         let mut position = begin;
         for (count, moves, off) in steps {

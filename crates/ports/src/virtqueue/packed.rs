@@ -12,24 +12,25 @@ use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
 use crate::guest::{GuestMemory, Space};
 use crate::vhost_user::{Noted, Taken};
 
-/// VIRTQ_DESC_F_AVAIL.
+/// `VIRTQ_DESC_F_AVAIL`.
 const AVAIL: u16 = 1 << 7;
-/// VIRTQ_DESC_F_USED.
+/// `VIRTQ_DESC_F_USED`.
 const USED: u16 = 1 << 15;
-/// Words of the event suppression structures.
+/// Offsets of the words of an event suppression structure.
 const OFFSET: usize = 0;
 const FLAGS: usize = 1;
 const DESCRIPTORS_PER_LINE: usize = 4;
-/// The wrap counter in an event's offset word, and in GET_VRING_BASE's halves.
+/// The bit of the wrap counter, in the offset word of an event suppression structure and in both halves of
+/// GET_VRING_BASE.
 const WRAP: u16 = 1 << 15;
 
-/// A place in the ring: a slot, and in the top bit the lap's parity. It starts true. One word, so that no load of a part
-/// waits for a store of another (see `split::Index`).
+/// A position in the ring: the slot, and the wrap counter in the top bit. The wrap counter starts as true. Both are in
+/// one word, so that no load of one waits for a store of the other (see `split::Index`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(u32);
 
 impl Place {
-    /// From a half of GET_VRING_BASE.
+    /// Converts a half of GET_VRING_BASE.
     fn from_base(half: u16) -> Place {
         Place::new((half & !WRAP).into(), half & WRAP != 0)
     }
@@ -54,37 +55,40 @@ impl Place {
     }
 }
 
-/// A started packed ring.
+/// The device's side of a started packed ring.
 #[derive(Debug)]
 pub struct Packed {
     addresses: Addresses,
     descriptors: Kept<[[AtomicU64; 2]]>,
     /// The driver's event suppression: offset and flags.
     driver: Kept<[AtomicU16]>,
-    /// The device's.
+    /// The device's event suppression: offset and flags.
     device: Kept<[AtomicU16]>,
     size: u16,
     event_idx: bool,
     in_order: bool,
     indirect: bool,
-    /// The first chain that was not given back.
+    /// Position of the first chain that is not yet marked used.
     next: Place,
-    /// Whether it was ever considered whether to call, and the descriptors given back since.
+    /// `considered`: true after the first decision whether to call the driver. `untold`: descriptors marked used since
+    /// the last decision.
     considered: bool,
     untold: u32,
-    /// The first descriptor given back since the last publication, held back: where, and its second word.
+    /// The first descriptor marked used since the last publication, which is written last: its slot, and its second
+    /// word.
     held: Option<(usize, u64)>,
-    /// Where to note the place, and what is held back.
+    /// Where the device notes its position and the word in `held`.
     noted: Option<Taken>,
 }
 
 impl Packed {
-    /// A ring of `size` descriptors (1 to 32,768), continued at `base` (vhost-user, "Vring state": the available place
-    /// in the lower half, the used one in the upper). `None` when a part is not in guest memory or not aligned.
+    /// Starts a ring of `size` descriptors (1 to 32,768) at `base` (vhost-user, "Vring state": the available position
+    /// in the lower half, the used position in the upper). Returns `None` when a part of the ring is not in guest
+    /// memory or not aligned.
     #[must_use]
     pub fn new(guest: &GuestMemory, addresses: Addresses, size: u16, base: u32, features: u64) -> Option<Packed> {
-        // All that was taken was given back, by us; somebody else may have left chains between the two: they are sent
-        // again from the first on that was not given back.
+        // This device marks all chains that it has taken as used. Another device may have left chains between the two
+        // positions: the ring starts at the first of these, so that their frames are sent again.
         let (available, used) = (Place::from_base(base as u16), Place::from_base((base >> 16) as u16));
         let next = if base >> 16 == 0 { available } else { used };
         if size == 0 || size > 32_768 || next.slot() >= size.into() || !addresses.descriptors.is_multiple_of(16) {
@@ -108,14 +112,15 @@ impl Packed {
         })
     }
 
-    /// Flags of a used descriptor in a lap: both bits as the lap's parity (2.8.1).
+    /// Flags of a used descriptor: AVAIL and USED both equal the wrap counter (2.8.1). WRITE if `len` bytes were
+    /// written.
     #[inline(always)]
     fn used_flags(wrap: bool, len: u32) -> u16 {
         let lap = if wrap { AVAIL | USED } else { 0 };
         if len > 0 { lap | WRITE } else { lap }
     }
 
-    /// Flags of an available descriptor in a lap, of the two (2.8.1).
+    /// Flags of an available descriptor: AVAIL equals the wrap counter, USED its inverse (2.8.1).
     #[inline(always)]
     fn available_flags(wrap: bool) -> u16 {
         if wrap { AVAIL } else { USED }
@@ -139,7 +144,7 @@ impl Packed {
         self.untold = self.untold.saturating_add(slots.into());
     }
 
-    /// What one side asks for.
+    /// Returns the notification request in one side's event suppression structure.
     fn wish<'m>(&self, area: &'m [AtomicU16]) -> PackedWish<'m> {
         PackedWish { place: &area[OFFSET], flags: &area[FLAGS], event_idx: self.event_idx }
     }
@@ -149,7 +154,8 @@ impl Packed {
         (u64::from(len) | u64::from(id) << 32 | u64::from(Self::used_flags(wrap, len)) << 48).to_le()
     }
 
-    /// Holds back the first since the last publication.
+    /// Writes a used descriptor. Holds back the first since the last publication: only its word makes the others
+    /// visible.
     #[inline(always)]
     fn write_used(&mut self, id: u16, len: u32) {
         let word = Self::used_word(self.next.wrap(), id, len);
@@ -163,8 +169,9 @@ impl Packed {
         }
     }
 
-    /// Gives back `count` chains of one descriptor each, at most as many as the ring has, with bytes `written` to all or to none:
-    /// `chains` says what the used ring calls them and how many bytes were written.
+    /// Marks `count` chains of one descriptor each used; `count` is at most the size of the ring. The device has
+    /// written bytes to all of them (`written`) or to none. For a range of these chains, `chains` returns the id of
+    /// each and the bytes written to it.
     #[inline(always)]
     fn give_back_all<C: Iterator<Item = (u16, u32)>>(
         &mut self,
@@ -181,7 +188,7 @@ impl Packed {
             self.pass_by(1);
             done = 1;
         }
-        // In one piece up to the ring's end, the others from its beginning in the next lap.
+        // First the descriptors up to the ring's end, then those from its beginning, with the inverted wrap counter.
         while done < count {
             let piece = &self.descriptors[self.next.slot()..];
             let until = count.min(done + piece.len());
@@ -195,17 +202,17 @@ impl Packed {
     }
 }
 
-/// The flags of a descriptor.
+/// Returns the flags of a descriptor.
 fn flags_of(words: &[AtomicU64; 2]) -> u16 {
     (u64::from_le(words[1].load(Ordering::Acquire)) >> 48) as u16
 }
 
-/// Whether a descriptor was given back in a lap, and is not available again.
+/// Returns true if a descriptor was marked used in the lap of this wrap counter and is not available again.
 fn is_used(words: &[AtomicU64; 2], wrap: bool) -> bool {
     flags_of(words) & (AVAIL | USED) == Packed::used_flags(wrap, 0)
 }
 
-/// Going on where a predecessor was.
+/// Taking over from a predecessor.
 impl Packed {
     fn words(&self, at: Place) -> &[AtomicU64; 2] {
         &self.descriptors[at.slot()]
@@ -216,15 +223,17 @@ impl Packed {
         ring::walk(self, space, at, head, |_, _| Ok(())).ok()
     }
 
-    /// A chain that was given back in its lap, and of which the driver has not seen that. Its first descriptor no longer says
-    /// whether there are others: the last has the chain's id (2.8.6).
+    /// Returns the chain at `at`, which was marked used in this lap before the driver could see it. The first
+    /// descriptor of the chain no longer has its NEXT flag. If the chain has further descriptors, the last of them has
+    /// the chain's id (2.8.6).
     fn given_back_at(&self, space: &mut Space<'_>, at: Place) -> Chain {
         let id = (u64::from_le(self.words(at)[1].load(Ordering::Acquire)) >> 32) as u16;
         let others = self.chain_at(space, self.advance(at, 1)).filter(|others| others.id == id);
         Chain { id, slots: 1 + others.map_or(0, |others| others.slots) }
     }
 
-    /// Goes so many descriptors on, but no further than `end`: what is in the ring may say more than it has.
+    /// Advances `next` by `slots` descriptors, but not beyond `end`: the contents of the ring may claim more
+    /// descriptors than it has.
     fn go_on(&mut self, slots: u16, end: Place) {
         for _ in 0..slots {
             if self.next != end {
@@ -233,19 +242,19 @@ impl Packed {
         }
     }
 
-    /// Passes by what was given back where the ring goes on: not by us, so the driver may have seen it.
+    /// Skips used descriptors at `next`. Another device marked them used, so the driver may have seen them.
     fn pass_by_what_is_given_back(&mut self, space: &mut Space<'_>) {
         let end = self.advance(self.next, self.size);
         while self.next != end && is_used(self.words(self.next), self.next.wrap()) {
-            // An id is used again as soon as the driver has seen it; only where chains have several descriptors may they be this
-            // one's.
+            // A driver reuses an id as soon as it has seen the chain used. Only in a ring without indirect descriptors,
+            // where chains have several, can the following descriptors belong to this chain.
             let slots = if self.indirect { 1 } else { self.given_back_at(space, self.next).slots };
             self.go_on(slots, end);
         }
     }
 
-    /// The chains from the first up to `until`, and behind these as far as some were given back. Of none but the first has the
-    /// driver seen that.
+    /// Returns the chains from `next` up to `until`, and the chains after these as far as some are marked used. The
+    /// driver can have seen only the first of them as used.
     fn half_given_back(&self, space: &mut Space<'_>, until: Place) -> Vec<Chain> {
         let (mut at, mut chains, mut slots, mut last) = (self.next, Vec::new(), 0, None);
         loop {
@@ -265,7 +274,7 @@ impl Packed {
             }
             at = self.advance(at, chain.slots);
         }
-        // Where `until` is no place that chains end at, the note is not of this ring.
+        // If no chain ends at `until`, the note does not belong to this ring.
         chains.truncate(last.unwrap_or(0));
         chains
     }
@@ -280,16 +289,19 @@ impl Ring for Packed {
         Ok(())
     }
 
-    /// The driver sees what was given back when the first of it is. Until then `held` says what comes there, and once all
-    /// the others are there, `until` where they end.
+    /// The driver sees used descriptors only when the first of a batch is written, which happens last. Until then, the
+    /// note's `held` is the word that has to be written there. When the descriptors after the first are written, the
+    /// note's `until` becomes the position after them.
     ///
-    /// Meanwhile somebody else may have given back some, anywhere: QEMU (7.2) throws away what a driver sends while there is no
-    /// back end, from where it last knew the ring to be. What was not taken before that is thrown away, too.
+    /// Meanwhile another device may have marked chains used anywhere. QEMU (7.2) discards what a driver sends while
+    /// there is no back end, starting at the last ring position it knows. Chains that were not taken before then are
+    /// discarded, too.
     fn take_over(&mut self, space: &mut Space<'_>, noted: Noted) -> Vec<Chain> {
         let places = [noted.from, noted.until].map(|place| Place::from_base(place as u16));
         let [from, until] = places;
-        // A driver clears a ring before it uses it, and sets USED from its second lap on. What was given back in the second has
-        // neither flag, but an address.
+        // A driver clears a ring before it uses it. USED is set in descriptors that the device used in the first lap,
+        // and in those that the driver made available in the second. A descriptor used in the second lap has neither
+        // flag, but an address.
         let is_served = self.descriptors.iter().any(|words| match flags_of(words) & (AVAIL | USED) {
             0 => words[0].load(Ordering::Relaxed) != 0,
             flags => flags & USED != 0,
@@ -298,12 +310,12 @@ impl Ring for Packed {
             return Vec::new();
         }
         self.next = from;
-        // It was when it was taken.
+        // The descriptor at `from` was available when it was taken.
         let is_available = Self::is_available(flags_of(self.words(from)), from.wrap());
         if from != until && !is_available {
             self.next = until;
         } else if noted.held != 0 {
-            // The frames behind the first were written to their buffers, and its own, too.
+            // Both the frames after the first and the first frame itself have been written to their buffers.
             self.next = until;
             if from == until {
                 let end = self.advance(from, self.size);
@@ -333,13 +345,14 @@ impl Ring for Packed {
 
     #[inline(always)]
     fn gather(&self, at: Place, kind: u16, heads: &mut [Head]) -> Result<usize, RingFault> {
-        // What lies in one piece, up to the ring's end: all of one lap.
+        // Only the descriptors up to the ring's end are contiguous. All of them are in one lap.
         let descriptors = self.descriptors.get(at.slot()..).unwrap_or_default();
         let count = heads.len().min(descriptors.len());
         let (descriptors, heads) = (&descriptors[..count], &mut heads[..count]);
         let lap = Self::available_flags(at.wrap());
         let odd = |flags: u16| (flags ^ (lap | kind)) & (AVAIL | USED | KIND);
-        // As many at a time as a line has, and where one of them is not available or of another kind, one by one.
+        // Checks a cache line of descriptors at a time. From the first line in which a descriptor is not available or
+        // of another kind, checks one by one.
         let mut done = 0;
         for (words, heads) in descriptors.as_chunks::<DESCRIPTORS_PER_LINE>().0.iter().zip(heads.as_chunks_mut().0) {
             let heads: &mut [Head; DESCRIPTORS_PER_LINE] = heads;
@@ -368,8 +381,8 @@ impl Ring for Packed {
         Ok(count)
     }
 
-    /// A line that is only read has to be asked for once more when it is written; and of lines that are asked for one after the
-    /// other, as they are read, few are on their way at the same time.
+    /// Without a prefetch for writing, a line is fetched once for reading and again for writing. Reads one after the
+    /// other also leave few fetches in flight at a time.
     #[inline]
     fn approach(&self, at: Place, chains: usize) {
         let (before, from) = self.descriptors.split_at(at.slot());
@@ -382,7 +395,7 @@ impl Ring for Packed {
             let (lines, last) = piece.as_chunks::<DESCRIPTORS_PER_LINE>();
             for words in lines.iter().map(|line| &line[0]).chain(last.first()) {
                 match self.in_order {
-                    // One stands for all.
+                    // With VIRTIO_F_IN_ORDER one used descriptor stands for all, so most lines are only read.
                     true => prefetch_read(words.as_ptr().cast()),
                     false => prefetch_write(words.as_ptr().cast_mut().cast()),
                 }
@@ -391,14 +404,14 @@ impl Ring for Packed {
     }
 
     fn follow(&self, at: Place, _descriptor: Descriptor, steps: u16) -> Result<Descriptor, RingFault> {
-        // The descriptors of a chain follow each other and became available with its first (2.8.6).
+        // The descriptors of a chain are contiguous and became available with the first (2.8.6).
         let words = &self.descriptors[self.advance(at, steps).slot()];
         Ok(Descriptor::packed(words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)))
     }
 
     fn entry(&self, address: u64, rest: u64) -> Descriptor {
         let entry = Descriptor::packed(address, rest);
-        // Of an entry's flags only WRITE means something (2.8.7).
+        // Of the flags in an indirect table only WRITE has a meaning (2.8.7).
         entry.with_only(WRITE)
     }
 
@@ -435,12 +448,12 @@ impl Ring for Packed {
     #[inline]
     fn give_back_read(&mut self, chains: &[Chain]) {
         match chains {
-            // In order, one used descriptor stands for all: it names the last (2.8.9).
+            // With VIRTIO_F_IN_ORDER, one used descriptor that names the last chain stands for all (2.8.9).
             [_, .., last] if self.in_order => {
                 self.write_used(last.id, 0);
                 chains.iter().for_each(|chain| self.pass_by(chain.slots));
             }
-            // Without an end in between, so that several are looked at at once.
+            // A fold does not stop at the first mismatch, so that the compiler can check several chains at once.
             _ if chains.iter().fold(true, |all, chain| all & (chain.slots == 1)) => {
                 let each = |range: Range<usize>| chains[range].iter().map(|chain| (chain.id, 0));
                 self.give_back_all(chains.len(), each, false);
@@ -465,7 +478,7 @@ impl Ring for Packed {
             return;
         };
         let (from, until) = (noted.noted().map_or(0, |noted| noted.from), self.base());
-        // In this order: see `take_over`.
+        // This order matters: see `take_over`.
         noted.note(from, until);
         self.descriptors[slot][1].store(word, Ordering::Release);
         noted.hold(0);
@@ -506,8 +519,8 @@ impl Ring for Packed {
         self.size
     }
 
-    /// A driver makes descriptors available in order, so the last is found by halving; first near by, as the room of who is
-    /// asked is small.
+    /// A driver makes descriptors available in order, so binary search finds the last. The search first doubles from
+    /// the current position, because callers mostly have few chains available.
     fn room(&mut self) -> Option<usize> {
         let size = u32::from(self.size);
         let there = |count: u32| {

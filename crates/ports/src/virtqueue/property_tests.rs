@@ -7,9 +7,9 @@ use ringway_switch::BatchStorage;
 use super::testing::{Driver, Guest, PackedDriver, Piece, SplitDriver, receive_queue, transmit_queue};
 use super::{Bounce, F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC, Tally};
 
-/// A frame's length, where it is cut, and how many of the pieces are direct.
+/// A frame's length, where it is cut, and how many of the pieces are direct descriptors.
 type Sending = (usize, Vec<usize>, usize);
-/// A buffer's pieces, and how many of them are direct.
+/// The lengths of a buffer's pieces, and how many of them are direct descriptors.
 type Room = (Vec<usize>, usize);
 
 fn lengths() -> impl Strategy<Value = usize> {
@@ -40,7 +40,8 @@ fn frame(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at.wrapping_mul(2_654_435_761) >> 7).wrapping_add(seed * 59) as u8).collect()
 }
 
-/// Sends, batches of `limit` frames, receives. Frames that find no room are those that the model says find none.
+/// Sends frames, takes them in batches of `limit` and delivers them. Frames without room are exactly those for which
+/// the model finds no room.
 fn check<S: Driver, R: Driver>(
     sendings: &[Sending],
     rooms: &[Room],
@@ -95,7 +96,7 @@ fn check<S: Driver, R: Driver>(
     let mut used = to.all_used(&receiver).into_iter();
     let (mut given, mut lost) = (0, false);
     for bytes in &frames {
-        // What the buffers that are left hold, in order.
+        // The expected contents of the remaining buffers, in order.
         let mut need = Vec::new();
         for (_, pieces) in &buffers {
             need.push(pieces.iter().map(|piece| piece.len as usize).sum::<usize>());
@@ -116,7 +117,7 @@ fn check<S: Driver, R: Driver>(
             let all: Vec<u8> =
                 pieces.iter().flat_map(|piece| receiver.read(piece.address, piece.len as usize)).collect();
             got.extend_from_slice(&all[..part]);
-            // A frame that found too few buffers may have begun to fill them.
+            // A frame that found too few buffers may have written to some of them.
             let clean = lost || all[part..].iter().all(|&byte| byte == 0);
             prop_assert!(clean, "bytes beyond the frame");
         }

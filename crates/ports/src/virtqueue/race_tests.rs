@@ -14,7 +14,7 @@ both!(
 
 const LONGEST: usize = 65_597;
 
-/// Numbers without a pattern (xorshift).
+/// A pseudo-random number generator (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -26,10 +26,10 @@ impl Random {
     }
 }
 
-/// How late another thread may have its first turn.
+/// How long another thread may take to get its first turn on a processor.
 const LATE: Duration = Duration::from_secs(30);
 
-/// A ring full of chains of two pieces each, for one direction.
+/// A ring full of chains of two pieces each, in one direction.
 fn filled<D: Driver>(guest: &Guest, write: bool) -> D {
     let mut driver = D::new(guest, 64, F_EVENT_IDX | F_INDIRECT_DESC);
     let at = guest.alloc(64 * 2048, 64);
@@ -48,7 +48,8 @@ fn descriptors_rewritten_meanwhile_hurt_nobody<D: Driver>() {
     let (stop, deadline) = (AtomicBool::new(false), Instant::now() + Duration::from_millis(700));
     let rings = [sender.addresses(), receiver.addresses()];
     let (mut frames, mut faults) = (0, 0);
-    // From the first ring's first byte to the last ring's last, as it is before anybody disturbs it.
+    // The contents of all rings, from the first byte of the first to the last byte of the last, before the other thread
+    // writes to them.
     let begin = rings[0].descriptors;
     let good = guest.read(begin, (guest.allocated() - begin) as usize);
     std::thread::scope(|scope| {
@@ -64,14 +65,14 @@ fn descriptors_rewritten_meanwhile_hurt_nobody<D: Driver>() {
                 let slot = (random >> 1) % 64;
                 let word = ring.descriptors + 16 * slot + (random >> 7 & 8);
                 match random >> 8 & 15 {
-                    // Anything, or what is nearly right.
+                    // Random words, or words that are nearly valid.
                     0 => guest.word64(word).store(rng.next(), Ordering::Relaxed),
                     1..6 => {
                         let old = guest.word64(word).load(Ordering::Relaxed);
                         guest.word64(word).store(old ^ 1 << (random >> 16 & 63), Ordering::Relaxed);
                     }
                     6..9 => {
-                        // Available for this lap or the next.
+                        // Available in this lap or in the next.
                         let turn = if random >> 16 & 1 == 0 { 0x80 } else { 0x8000 };
                         let rest = (60 + (random >> 20 & 0xfff)) | slot << 32 | (turn | random >> 40 & 7) << 48;
                         guest.word64(ring.descriptors + 16 * slot + 8).store(rest, Ordering::Relaxed);
@@ -81,14 +82,14 @@ fn descriptors_rewritten_meanwhile_hurt_nobody<D: Driver>() {
                         guest.word16(at).store(random as u16 >> 1 & 63, Ordering::Relaxed);
                     }
                     _ => {
-                        // The index of the available ring moves on; in a packed ring this is nothing.
+                        // Advances the index of the available ring. A packed ring has no such index.
                         guest.word16(ring.driver + 2).fetch_add(1, Ordering::Relaxed);
                     }
                 }
             }
         });
         let some: Vec<_> = (0..40).map(|n| (vec![n; 60 + 50 * usize::from(n)], None)).collect();
-        // Long enough, and until the writer has had the processor.
+        // For some time, and until the writing thread had a turn on the processor.
         while Instant::now() < deadline || faults == 0 && Instant::now() < deadline + LATE {
             guest.write(begin, &good);
             let (mut transmit, mut receive) = (transmit_queue(guest, &sender), receive_queue(guest, &receiver, true));
@@ -139,7 +140,7 @@ fn memory_truncated_in_mid_copy_ends_the_ring<D: Driver>() {
                 rustix::fs::ftruncate(&guest.file, if round % 2 == 0 { 0 } else { 4096 }).expect("truncates");
             });
             started.store(true, Ordering::Release);
-            // The first of the two that meets the end says so, and the memory is then known to be lost.
+            // The queue that first touches the end reports it, and from then on the memory is known to be lost.
             while !guest.memory.is_lost() && fault.is_none() {
                 assert!(Instant::now() < deadline, "nobody notices");
                 fault = collect_some(&mut transmit, &guest, 64).err();
@@ -149,7 +150,7 @@ fn memory_truncated_in_mid_copy_ends_the_ring<D: Driver>() {
             }
         });
         assert!(guest.memory.is_lost());
-        // What is left is zeroes: no more frames come out of it than a ring has.
+        // The remaining memory reads as zeroes: no more frames can come from it than a ring has chains.
         let _ = collect_some(&mut transmit, &guest, 64);
         let (_, tally) = deliver(&mut receive, &guest, &some, 300);
         assert_eq!(tally.frames + tally.full + tally.small, 40);

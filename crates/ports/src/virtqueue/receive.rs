@@ -11,31 +11,32 @@ use crate::copy::{self, FEW, ROW, Source, prefetch};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 use crate::vhost_user::Taken;
 
-/// What a frame pays for in descriptors of chains and pieces of their buffers: so many, and one more per 16 bytes. When they are
-/// used up, frames are lost: buffers that no frame fits into would otherwise be gone through again for each of them.
+/// Work that one frame may cause, in descriptors of chains and pieces of their buffers: this many, plus one for every
+/// 16 bytes. When a delivery has used up its steps, the remaining frames that need the slow path are dropped: otherwise
+/// buffers that are too small for any frame would be searched again for each frame.
 const STEPS_PER_FRAME: i64 = 32;
-/// Most pieces that the first bytes of a receive buffer may be in: every descriptor that holds some of the header has
-/// at least one byte of it.
+/// Longest virtio-net header in bytes. It is also the limit for the pieces that the header may be split over: each
+/// piece holds at least one byte of it.
 const MAX_HEADER: usize = 12;
-/// The last eight bytes of a header of 12 that asks for nothing: all zero but `num_buffers`, which is 1.
+/// The last eight bytes of a 12-byte header without offload: all zero except `num_buffers`, which is 1.
 const ONE_BUFFER: u64 = 1 << 48;
-/// Where a row has no frame.
+/// Fills the unused places of a row.
 static NO_BYTES: FirstBytes = FirstBytes([0; HEAD_BYTES]);
-/// Chains gathered after one that was not plain.
+/// Number of heads gathered after a chain that was not plain.
 const FIRST_RUN: usize = 4;
 
-/// What became of the frames of one delivery.
+/// Counts the results of one delivery.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Frames given to the driver.
+    /// Frames delivered to the driver.
     pub frames: u64,
-    /// Their bytes.
+    /// Bytes of the delivered frames.
     pub bytes: u64,
-    /// Frames for which there was no buffer.
+    /// Frames dropped because there was no buffer.
     pub full: u64,
-    /// Frames too long for a buffer.
+    /// Frames dropped because they did not fit the buffer.
     pub small: u64,
-    /// Frames longer than the MTU allows.
+    /// Frames dropped because they exceed the MTU.
     pub long: u64,
 }
 
@@ -51,31 +52,31 @@ impl Tally {
     }
 }
 
-/// One receive queue.
+/// The device's side of one receive queue.
 #[derive(Debug)]
 pub struct Receive<R> {
     pub(crate) ring: R,
-    /// Bytes of the header before each frame.
+    /// Length in bytes of the header before each frame.
     header: usize,
-    /// A frame may take several buffers (VIRTIO_NET_F_MRG_RXBUF).
+    /// True if a frame may span several buffers (VIRTIO_NET_F_MRG_RXBUF).
     mergeable: bool,
-    /// Longest frame that the MTU allows; segmented ones may be longer (virtio 1.3, 5.1.4.1).
+    /// Longest frame in bytes that the MTU allows. Segmented frames may be longer (virtio 1.3, 5.1.4.1).
     pub(crate) longest: usize,
-    /// Frames may be given: the queue is enabled.
+    /// True if the queue is enabled, so that frames may be delivered.
     pub(crate) enabled: bool,
-    /// Chains that a frame over several buffers takes, and the bytes in each.
+    /// The chains of a frame that spans several buffers, with the bytes written to each.
     spans: Vec<(Chain, u32)>,
-    /// Where the heads of a run are gathered.
+    /// Buffer for gathered heads.
     heads: Box<[Head]>,
-    /// The bytes that were written to each chain of a run.
+    /// The bytes written to each gathered chain.
     lens: Box<[u32]>,
-    /// Descriptors of chains that this delivery may still go through.
+    /// Steps that this delivery may still take: see [`STEPS_PER_FRAME`].
     steps: i64,
     log: Option<Arc<DirtyLog>>,
 }
 
 impl<R: Ring> Receive<R> {
-    /// A queue whose frames get `header` (10 or 12) bytes before them.
+    /// A queue that puts a header of `header` (10 or 12) bytes before each frame.
     #[must_use]
     pub fn new(ring: R, header: usize, mergeable: bool) -> Receive<R> {
         let spans = Vec::with_capacity(LONGEST_CHAIN as usize);
@@ -93,20 +94,21 @@ impl<R: Ring> Receive<R> {
         }
     }
 
-    /// From now on notes what is written.
+    /// Marks written pages in this dirty log from now on.
     pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
         self.log = log;
     }
 
-    /// Notes that what the ring tells the driver about itself was written.
+    /// Marks the parts of the ring that the device writes in the dirty log.
     pub fn note_ring(&self) {
         if let Some(log) = &self.log {
-            // A log that is too small is met again with the next chain.
+            // A log that is too small is reported with the next chain.
             let _ = log.mark_all(self.ring.written());
         }
     }
 
-    /// From now on notes where the ring is, if it does not tell itself. It goes on where a predecessor was.
+    /// Takes over from a predecessor if `noted` holds its note, and notes the position of the ring in `noted` from now
+    /// on, if the ring itself does not hold it.
     pub fn set_noted(&mut self, guest: &GuestMemory, noted: Option<Taken>) {
         if let Some(noted) = &noted {
             if let Some(found) = noted.noted() {
@@ -117,10 +119,10 @@ impl<R: Ring> Receive<R> {
         self.ring.set_noted(noted);
     }
 
-    /// Gives frames to the driver, in order, with one publication.
+    /// Delivers frames to the driver, in order, and publishes them together.
     ///
     /// # Errors
-    /// The ring is not as it must be. What was given stays given.
+    /// The ring is malformed. The frames delivered before the fault stay delivered.
     #[inline]
     pub fn deliver<'b, 'm: 'b>(
         &mut self,
@@ -142,7 +144,7 @@ impl<R: Ring> Receive<R> {
         result
     }
 
-    /// Gives frames to the driver, as long as there are chains; what is left over is left there.
+    /// Delivers frames while chains are available. Leaves the remaining frames in `frames`.
     #[inline(always)]
     fn give<'b, 'm: 'b>(
         &mut self,
@@ -168,12 +170,12 @@ impl<R: Ring> Receive<R> {
             };
             want = RUN;
             let Some(&head) = heads[..count].get(given) else { continue };
-            // Where a chain is not as it must be, its frame is left over, too.
+            // If the chain is malformed, its frame remains in `frames`, too.
             let Some(frame) = frames.clone().next() else { return Ok(()) };
             if self.is_too_long(&frame) {
                 tally.lose(&frame, DropReason::Oversize);
             } else {
-                // It may take several chains, or none.
+                // The frame may take several chains, or none.
                 match self.give_pieces(&mut space, self.ring.first(), head, frame)? {
                     None => {
                         tally.frames += 1;
@@ -183,14 +185,15 @@ impl<R: Ring> Receive<R> {
                 }
             }
             frames.next();
-            // What was gathered is gathered again, so few at a time.
+            // The heads after this one will be gathered again, so gather only a few.
             want = FIRST_RUN;
         }
         Ok(())
     }
 
-    /// Gives frames to chains of one descriptor that hold them, in the region that was used last, up to the first that
-    /// does not, in rows of `ROW`. Returns how many.
+    /// Delivers frames to plain chains, up to the first that is not plain: a plain chain is one descriptor, in the
+    /// region of the last lookup, that holds the frame. Returns the number of frames delivered. Handles them in rows of
+    /// `ROW`.
     #[inline(always)]
     fn give_plain<'b, 'm: 'b, const HEADER: usize, const ROW: usize>(
         &mut self,
@@ -201,7 +204,7 @@ impl<R: Ring> Receive<R> {
     ) -> usize {
         let longest = self.longest;
         let heads = plain(heads, WRITE);
-        // Of each frame in a row its buffer, cut to the bytes that are written, and its own first bytes.
+        // For each frame of the row: its buffer, cut to the bytes that will be written, and the head of the frame.
         let mut buffers = [View::private(&mut []); ROW];
         let mut firsts = [&NO_BYTES; ROW];
         let mut given = 0;
@@ -260,12 +263,13 @@ impl<R: Ring> Receive<R> {
         given
     }
 
-    /// Longer than the MTU allows; one that is to be segmented is not.
+    /// Returns true if a frame exceeds the MTU. Frames to be segmented never do.
     fn is_too_long(&self, frame: &Frame<'_, '_>) -> bool {
         frame.len() > self.longest && frame.offload().is_none_or(|offload| offload.gso_size == 0)
     }
 
-    /// Gives a frame to chains of any framing, to several of them if need be and allowed.
+    /// Delivers one frame to a chain of any kind, or to several chains if the frame needs them and mergeable buffers
+    /// were negotiated. Returns the reason if the frame is dropped.
     #[cold]
     #[inline(never)]
     fn give_pieces(
@@ -279,7 +283,8 @@ impl<R: Ring> Receive<R> {
         if self.steps <= 0 {
             return Ok(Some(DropReason::ReceiverFull));
         }
-        // Descriptors of all its chains; and of pieces, where a buffer lies in several regions.
+        // `seen` counts the descriptors of all chains of the frame, `pieces` the parts of buffers that span several
+        // regions.
         let (mut seen, mut pieces) = (0, 0i64);
         self.spans.clear();
         let mut source = Source::new(&frame);
@@ -324,13 +329,13 @@ impl<R: Ring> Receive<R> {
             at = self.ring.after(at, chain.slots);
             match self.ring.head(at)? {
                 Some(next) => head = next,
-                // What was written into buffers that are not given back, nobody sees.
+                // The chains are not marked used, so the driver does not see the bytes that were written.
                 None => return Ok(Some(DropReason::ReceiverFull)),
             }
         }
         header.write(frame.offload(), self.spans.len() as u16);
         if let Some(log) = &self.log {
-            // The pages were noted when the frame was copied; the header is younger.
+            // The pages of the frame were marked when it was copied. The header was written after that.
             log.mark_all(header.places())?;
         }
         for &(chain, len) in &self.spans {
@@ -340,7 +345,8 @@ impl<R: Ring> Receive<R> {
     }
 }
 
-/// What of a buffer's first bytes is not as the header of a frame that asks for nothing; 0: such a header is there.
+/// Compares the beginning of a buffer with the header of a frame without offload. Returns the bits that differ; 0 means
+/// that the buffer already holds such a header.
 #[inline(always)]
 fn unlike_plain<const HEADER: usize>(buffer: View<'_>) -> u64 {
     // Two words that overlap.
@@ -350,8 +356,8 @@ fn unlike_plain<const HEADER: usize>(buffer: View<'_>) -> u64 {
     first | last ^ tail
 }
 
-/// Writes the header of a frame in one buffer, unless it is there already: its line then need not be fetched for writing
-/// by the driver, who may look at it only.
+/// Writes the header of a frame in one buffer, unless the buffer already holds it: then the cache line stays shared
+/// with the driver's core, if the driver only reads it.
 #[inline(always)]
 fn write_header<const HEADER: usize>(buffer: View<'_>, offload: Option<&Offload>) {
     if offload.is_some() || unlike_plain::<HEADER>(buffer) != 0 {
@@ -373,22 +379,23 @@ fn full_header(offload: Option<&Offload>, buffers: u16) -> [u8; MAX_HEADER] {
     header
 }
 
-/// Where the header of a frame goes: it may be split over as many descriptors as it has bytes.
+/// Where the header of a frame is written. The header may be split over as many descriptors as it has bytes.
 struct HeaderPlace<'m> {
-    /// Each with its guest physical address.
+    /// Pieces of the header, each with its guest physical address.
     pieces: [Option<(u64, View<'m>)>; MAX_HEADER],
     count: usize,
     left: usize,
 }
 
 impl<'m> HeaderPlace<'m> {
-    /// Takes its part of a buffer, and what of the frame is left gets the rest. Returns how many bytes of the buffer are used.
+    /// Reserves the buffer's part of the header, and fills the rest of the buffer from `source`. Returns the number of
+    /// bytes used.
     fn fill(&mut self, address: u64, buffer: View<'m>, source: &mut Source<'_, '_>) -> usize {
         let used = self.take(address, buffer);
         used + buffer.behind(used).map_or(0, |room| source.fill(room))
     }
 
-    /// Takes its part of a buffer. Returns how many bytes that is.
+    /// Reserves the buffer's part of the header. Returns its length in bytes.
     fn take(&mut self, address: u64, buffer: View<'m>) -> usize {
         let part = buffer.len().min(self.left);
         if part > 0 {
@@ -408,7 +415,7 @@ impl<'m> HeaderPlace<'m> {
         }
     }
 
-    /// Guest physical addresses and lengths.
+    /// Guest physical addresses and lengths in bytes of the header's pieces.
     fn places(&self) -> impl Iterator<Item = (u64, u64)> {
         self.pieces[..self.count].iter().flatten().map(|(address, piece)| (*address, piece.len() as u64))
     }

@@ -30,7 +30,7 @@ fn frame(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 11 + seed * 37 + (at >> 8)) as u8).collect()
 }
 
-/// Buffers of these lengths, a guard byte before and after each.
+/// Buffers of these lengths, each with a guard byte before and after it.
 fn buffers(guest: &Guest, lens: &[usize]) -> Vec<Piece> {
     let place = |&len: &usize| {
         let at = guest.alloc(len + 2, 1);
@@ -40,7 +40,7 @@ fn buffers(guest: &Guest, lens: &[usize]) -> Vec<Piece> {
     lens.iter().map(place).collect()
 }
 
-/// All bytes of the buffers. The guards around them are as they were.
+/// Returns the bytes of all buffers, and checks that the guard bytes are unchanged.
 fn content(guest: &Guest, pieces: &[Piece]) -> Vec<u8> {
     let mut all = Vec::new();
     for piece in pieces {
@@ -123,7 +123,7 @@ fn a_frame_takes_as_many_mergeable_buffers_as_it_needs<D: Driver>() {
                 }
                 let (mut ids, mut pieces) = (Vec::new(), Vec::new());
                 for number in 0..need {
-                    // A third of them in several descriptors.
+                    // A third of the buffers span several descriptors.
                     let lens = if number % 3 == 2 && each > 13 { vec![1, 0, each - 1] } else { vec![each] };
                     let buffer = buffers(&guest, &lens);
                     let direct = if features & F_INDIRECT_DESC != 0 && number % 2 == 0 { 0 } else { buffer.len() };
@@ -152,7 +152,7 @@ fn a_frame_that_finds_too_few_buffers_takes_none<D: Driver>() {
     let pieces = buffers(&guest, &[100; 5]);
     let ids: Vec<u16> = pieces.iter().map(|&piece| driver.put(&guest, &[piece], 1).expect("room")).collect();
     driver.publish(&guest);
-    // The second and the last do not fit into what the ones before left.
+    // The second and the last frame do not fit into the buffers that the frames before them left.
     let frames: Vec<_> = [60, 489, 300, 100].map(|len| (frame(len, len), None)).into();
     let (result, tally) = deliver(&mut queue, &guest, &frames, 100);
     assert_eq!((result, tally.frames, tally.full, tally.bytes), (Ok(()), 2, 2, 360));
@@ -237,7 +237,7 @@ fn buffers_go_back_in_order_and_visible_all_at_once<D: Driver>() {
     let mut driver = D::new(&guest, 32, F_EVENT_IDX);
     let mut queue = receive_queue(&guest, &driver, false);
     let ids: Vec<u16> = (0..20).map(|_| driver.send(&guest, &buffers(&guest, &[100]))).collect();
-    // The driver looks between two frames: nothing is visible before the last is in.
+    // The driver looks at the ring between two frames: no used buffer is visible before the last frame is delivered.
     let (driver, seen) = (RefCell::new(driver), RefCell::new(Vec::new()));
     let mut bytes = [0; 60];
     let mut batch = BatchStorage::new(1).into_batch();

@@ -17,17 +17,19 @@ both!(
     a_frame_in_more_pieces_than_any_is_counted,
 );
 
-/// Where the small regions begin, which meet.
+/// Address of the first of the small, adjacent regions.
 const SMALL: u64 = 0x2_0000_0000;
-/// Descriptors and pieces of a visit to a transmit ring, at most; for each there may be two searches of ten comparisons.
+/// Most comparisons of a visit to a transmit ring: descriptors and pieces, for each of which there may be two searches
+/// of ten comparisons.
 const MOST_SENT: usize = (4096 + 1024 + 2048) * 21;
-/// The same of a delivery of this many frames of this many bytes, which may be given to chains of tiny descriptors.
+/// A delivery of this many frames of this many bytes may use chains of tiny descriptors; [`MOST_GIVEN`] is the limit
+/// for its comparisons.
 const FRAMES: usize = 64;
 const BYTES: usize = 1000;
 const MOST_GIVEN: usize = (1024 + 1024 + FRAMES * (32 + BYTES / 16)) * 21;
 
-/// A guest that has besides its memory `count` regions of `bytes` bytes each, in one row of addresses, which are neither in order in
-/// the table nor next to each other in their file.
+/// A guest with `count` further regions of `bytes` bytes each. Their addresses are adjacent. They are in no order in
+/// the memory table, and apart from each other in their file.
 fn guest_with(count: u64, bytes: u64) -> Guest {
     let mut guest = Guest::new();
     let file = rustix::fs::memfd_create("small", rustix::fs::MemfdFlags::CLOEXEC).expect("memory");
@@ -42,7 +44,7 @@ fn guest_with(count: u64, bytes: u64) -> Guest {
     guest
 }
 
-/// Writes to the guest's memory across its regions.
+/// Writes to guest memory across regions.
 fn write(guest: &Guest, address: u64, mut bytes: &[u8]) {
     for piece in guest.memory.pieces(address, bytes.len() as u32).expect("memory") {
         assert!(piece.write(&bytes[..piece.len()]));
@@ -54,7 +56,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + 7) as u8).collect()
 }
 
-/// A header that asks for nothing, and the frame.
+/// Returns a header without offload, followed by the frame.
 fn sent(frame: &[u8]) -> Vec<u8> {
     [&[0; 12], frame].concat()
 }
@@ -69,7 +71,7 @@ fn a_frame_in_buffers_across_regions_arrives_whole<D: Driver>() {
                 let mut queue = transmit_queue(&guest, &driver);
                 let (frame, whole) = (pattern(len), sent(&pattern(len)));
                 let mut ids = Vec::new();
-                // As far as there is memory, whole and in two buffers.
+                // Where there is memory for them: the header and the frame, in one buffer and in two.
                 for address in [SMALL, end - whole.len() as u64, SMALL + bytes / 2] {
                     if address + whole.len() as u64 > end {
                         continue;
@@ -129,7 +131,7 @@ fn an_indirect_table_across_regions_is_read_whole<D: Driver>() {
         let mut queue = transmit_queue(&guest, &driver);
         let frame = pattern(50);
         let place = guest.place(&sent(&frame));
-        // What the driver wrote to its own table is moved to one across regions.
+        // Moves the indirect table that the driver wrote to an address where the table spans several regions.
         let before = guest.allocated().next_multiple_of(16);
         let id = driver.put(&guest, &[Piece::read(place, 31), Piece::read(place + 31, 31)], 0).expect("room");
         let table = guest.read(before, 32);
@@ -157,7 +159,7 @@ fn a_buffer_that_ends_behind_the_last_region_ends_the_ring<D: Driver>() {
     }
 }
 
-/// One chain: pieces as places in the small regions and lengths, and how many of them are direct.
+/// One chain: its pieces, as offsets in the small regions and lengths, and how many of them are direct descriptors.
 type Chain = (Vec<(u64, usize)>, usize);
 
 fn chains() -> impl Strategy<Value = Vec<Chain>> {
@@ -175,7 +177,7 @@ fn what_a_visit_looks_at_is_bounded_whatever_the_ring_says<D: Driver>() {
     let config = ProptestConfig { cases: 48, max_shrink_iters: 64, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let result = runner.run(&(chains(), any::<bool>()), |(chains, mergeable)| {
-        // 16,300 bytes in 1,019 regions: more than a client may have.
+        // 16,300 bytes in 1,019 regions: more regions than a client may have.
         let guest = guest_with(1019, 16);
         let new = || D::new(&guest, 32_768, F_INDIRECT_DESC);
         let (mut out, mut back) = (new(), new());
@@ -190,7 +192,7 @@ fn what_a_visit_looks_at_is_bounded_whatever_the_ring_says<D: Driver>() {
         }
         out.publish(&guest);
         back.publish(&guest);
-        // All of the ring is seen, some in each visit.
+        // The visits together see the whole ring.
         let (mut used, mut idle) = (0, 0);
         while used < chains.len() && idle < 3 {
             work_done();

@@ -8,41 +8,44 @@ use super::fault::RingFault;
 use crate::guest::{GuestMemory, Space, count_work};
 use crate::vhost_user::{Noted, Taken};
 
-/// VIRTQ_DESC_F_NEXT.
+/// `VIRTQ_DESC_F_NEXT`.
 pub const NEXT: u16 = 1;
-/// VIRTQ_DESC_F_WRITE.
+/// `VIRTQ_DESC_F_WRITE`.
 pub const WRITE: u16 = 2;
-/// VIRTQ_DESC_F_INDIRECT.
+/// `VIRTQ_DESC_F_INDIRECT`.
 pub const INDIRECT: u16 = 4;
 
-/// Most descriptors of one chain, direct and indirect: what QEMU and Linux take, too. A ring may have more.
+/// Most descriptors of one chain, direct and indirect together: the limit of QEMU and Linux, too. A ring may have more
+/// descriptors.
 pub const LONGEST_CHAIN: u32 = 1024;
 const DESCRIPTOR_BYTES: u32 = 16;
-/// What says what kind of chain begins with a descriptor: one that is alone and direct has `WRITE` or none of them.
+/// The flags that decide the kind of chain that a descriptor begins. A chain of one direct descriptor has only `WRITE`
+/// of these, or none.
 pub const KIND: u16 = NEXT | WRITE | INDIRECT;
 
-/// Where a ring's three parts are, as guest physical addresses. Packed: descriptors, driver's and device's event suppression.
+/// Guest physical addresses of the three parts of a ring. A packed ring has descriptors, the driver's event suppression
+/// and the device's event suppression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Addresses {
-    /// Descriptor table or ring.
+    /// Descriptor table (split) or descriptor ring (packed).
     pub descriptors: u64,
-    /// Available ring, or the driver's event suppression.
+    /// Available ring (split) or driver event suppression (packed).
     pub driver: u64,
-    /// Used ring, or the device's event suppression.
+    /// Used ring (split) or device event suppression (packed).
     pub device: u64,
 }
 
-/// A descriptor, read once, as the two words of a packed ring: the second holds length, buffer's id and flags, from the
-/// lowest bits up. Of a split ring, the descriptor that follows is in the place of the id.
+/// A copy of a descriptor, as the two words of a packed ring: the address, and a word that holds the length, the buffer
+/// id and the flags, from the lowest bits up. For a split ring, `next` takes the place of the id.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Descriptor {
-    /// Guest physical address.
+    /// Guest physical address of the buffer.
     pub address: u64,
     rest: u64,
 }
 
 impl Descriptor {
-    /// From the two words of a split ring's table: address; length, flags, next.
+    /// Converts the two words of a split ring's descriptor: the address; length, flags and next.
     #[inline(always)]
     pub fn split(address: u64, rest: u64) -> Descriptor {
         let rest = u64::from_le(rest);
@@ -50,198 +53,207 @@ impl Descriptor {
         Descriptor { address: u64::from_le(address), rest: u64::from(upper) << 32 | rest & 0xffff_ffff }
     }
 
-    /// From the two words of a packed ring: address; length, id, flags.
+    /// Converts the two words of a packed ring's descriptor: the address; length, id and flags.
     #[inline(always)]
     pub fn packed(address: u64, rest: u64) -> Descriptor {
         Descriptor { address: u64::from_le(address), rest: u64::from_le(rest) }
     }
 
-    /// Bytes.
+    /// Length of the buffer in bytes.
     #[inline(always)]
     pub fn len(self) -> u32 {
         self.rest as u32
     }
 
-    /// `NEXT`, `WRITE`, `INDIRECT`, and in a packed ring more.
+    /// The flags: `NEXT`, `WRITE`, `INDIRECT`, and in a packed ring also AVAIL and USED.
     #[inline(always)]
     pub fn flags(self) -> u16 {
         (self.rest >> 48) as u16
     }
 
-    /// What of its flags is not as it is of a direct descriptor that is alone, to be read (`kind` is 0) or written (`WRITE`).
+    /// Compares the [`KIND`] flags with those of a single direct descriptor that the device reads (`kind` is 0) or
+    /// writes (`kind` is `WRITE`). Returns the flags that differ.
     #[inline(always)]
     pub fn unlike(self, kind: u16) -> u16 {
         (self.flags() ^ kind) & KIND
     }
 
-    /// Split: the descriptor that follows. Packed: the buffer's id.
+    /// Split ring: the index of the next descriptor. Packed ring: the buffer id.
     #[inline(always)]
     pub fn tail(self) -> u16 {
         (self.rest >> 32) as u16
     }
 
-    /// The same with no other flags than these.
+    /// Returns the descriptor with all flags cleared except those in `flags`.
     pub fn with_only(self, flags: u16) -> Descriptor {
         Descriptor { rest: self.rest & !(0xffff << 48 & !(u64::from(flags) << 48)), ..self }
     }
 }
 
-/// Most chains looked at in one go.
+/// Most chains gathered at a time.
 pub const RUN: usize = 256;
-/// The first descriptor of a chain.
+/// The head of a chain: its first descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Head {
-    /// It.
+    /// A copy of the descriptor.
     pub first: Descriptor,
-    /// What the used ring of a split ring calls the chain: see [`Ring::id_of`].
+    /// Split ring: the chain's id in the used ring. [`Ring::id_of`] returns the id in either format.
     pub id: u16,
 }
 
-/// A chain that was taken, to be given back.
+/// A chain that was taken from the ring and has to be marked used.
 #[derive(Clone, Copy, Debug)]
 pub struct Chain {
-    /// What the used ring calls it.
+    /// The chain's id in the used ring.
     pub id: u16,
-    /// Descriptors of the ring (not of an indirect table) that it takes.
+    /// Number of ring descriptors that the chain takes, without those of indirect tables.
     pub slots: u16,
 }
 
-/// One ring in one of the formats. Positions are the device's own: nothing that the driver writes moves them, except
-/// that chains become available.
+/// The device's side of one ring, in one of the two formats. The device keeps all positions in private memory: the
+/// driver only decides how many chains are available.
 pub trait Ring: Send + 'static {
-    /// A chain's place.
+    /// A position in the ring, at which a chain begins.
     type At: Copy;
-    /// Whether it says itself, in the driver's memory, how far it is.
+    /// True if the driver's memory holds the device's position (the used index of a split ring).
     const SAYS_WHERE: bool;
 
-    /// Looks how far the driver has come.
+    /// Reads how many chains the driver has made available.
     ///
     /// # Errors
-    /// It has come further than it can.
+    /// The driver's index is further ahead than the ring is long.
     fn refresh(&mut self) -> Result<(), RingFault>;
 
-    /// Goes on where a predecessor was that died, if what it noted is of this ring as it is now. Returns the chains that it
-    /// took and did not give back.
+    /// Continues at the position of a predecessor that died, if `noted`, its in-flight note, agrees with the ring.
+    /// Returns the chains that the predecessor took and did not mark used.
     fn take_over(&mut self, space: &mut Space<'_>, noted: Noted) -> Vec<Chain>;
 
-    /// From now on notes where it is, so that a successor knows.
+    /// Notes the device's position in `noted` from now on, so that a successor can continue there.
     fn set_noted(&mut self, noted: Option<Taken>) {
         drop(noted);
     }
 
-    /// The first chain that was not given back yet.
+    /// Position of the first chain that is not yet marked used.
     fn first(&self) -> Self::At;
 
-    /// The first descriptors of the chains from `at` on, as of the last [`Ring::refresh`]: as many as there are and as fit.
-    /// Fewer at the ring's end, and where a chain is not one direct descriptor, to be read (`kind` is 0) or written
-    /// (`WRITE`): it is then the last of them, and the only one that is not.
+    /// Reads the heads of the chains from `at` on into `heads`, as of the last [`Ring::refresh`]. Returns how many were
+    /// read: all chains that are available and fit. It stops early at the ring's end, and after the first chain that is
+    /// not one direct descriptor for the device to read (`kind` is 0) or to write (`kind` is `WRITE`). Only the last
+    /// head can therefore be of another kind.
     ///
     /// # Errors
-    /// There is no such descriptor as the first chain begins with.
+    /// The first chain begins with a descriptor that does not exist.
     fn gather(&self, at: Self::At, kind: u16, heads: &mut [Head]) -> Result<usize, RingFault>;
 
-    /// Starts to bring near what about so many chains from `at` on are in, if there are any, where giving them back writes there.
+    /// Prefetches the ring memory of about `chains` chains from `at` on, if any are available: for writing, if marking
+    /// them used writes there.
     fn approach(&self, at: Self::At, chains: usize) {
         let _ = (at, chains);
     }
 
-    /// The first descriptor of the chain at `at`; `None` when the driver has not come so far.
+    /// Returns the head of the chain at `at`, or `None` if the driver has not made that chain available.
     ///
     /// # Errors
-    /// There is no such descriptor.
+    /// The chain begins with a descriptor that does not exist.
     fn head(&self, at: Self::At) -> Result<Option<Head>, RingFault> {
         let mut heads = [Head::default()];
         Ok((self.gather(at, 0, &mut heads)? > 0).then_some(heads[0]))
     }
 
-    /// The direct descriptor after `descriptor`, which has `NEXT`. `steps` is how many were followed before.
+    /// Returns the direct descriptor that follows `descriptor`, whose `NEXT` flag is set. `steps` is the number of
+    /// descriptors from the head at `at` to the wanted one.
     ///
     /// # Errors
-    /// There is no such descriptor.
+    /// The next descriptor does not exist.
     fn follow(&self, at: Self::At, descriptor: Descriptor, steps: u16) -> Result<Descriptor, RingFault>;
 
-    /// An entry of an indirect table.
+    /// Converts the two words of an indirect table's entry.
     fn entry(&self, address: u64, rest: u64) -> Descriptor;
 
-    /// The descriptor of an indirect table after number `index`; `None` at its end.
+    /// Returns the index of the descriptor that follows entry `index` in an indirect table of `count` entries, or
+    /// `None` at the end of the chain.
     ///
     /// # Errors
-    /// There is no such descriptor.
+    /// The next descriptor does not exist.
     fn follow_indirect(&self, descriptor: Descriptor, index: u32, count: u32) -> Result<Option<u32>, RingFault>;
 
-    /// The id of a chain whose last direct descriptor is `last`.
+    /// Returns the id of a chain with this head and with `last` as its last direct descriptor.
     fn id_of(&self, head: Head, last: Descriptor) -> u16;
 
-    /// The chain that has only its head.
+    /// Returns the chain that consists of this head alone.
     #[inline(always)]
     fn alone(&self, head: &Head) -> Chain {
         Chain { id: self.id_of(*head, head.first), slots: 1 }
     }
 
-    /// The place after a chain.
+    /// Returns the position after a chain at `at` that takes `slots` ring descriptors.
     fn after(&self, at: Self::At, slots: u16) -> Self::At;
 
-    /// The place after so many chains of one descriptor.
+    /// Returns the position after `chains` chains of one descriptor each.
     fn past(&self, at: Self::At, chains: usize) -> Self::At;
 
-    /// Whether it is the first place of the ring.
+    /// Returns true if `at` is the first slot of the ring.
     fn is_start(&self, at: Self::At) -> bool;
 
-    /// Gives a chain back with `len` bytes written. Chains are given back in the order in which they came.
+    /// Marks a chain used, with `len` bytes written. Chains are marked used in the order in which they became
+    /// available.
     fn give_back(&mut self, chain: Chain, len: u32);
 
-    /// Gives back chains of one descriptor each, with as many bytes written as `lens` says.
+    /// Marks chains of one descriptor each used. `lens` are the bytes written to each.
     fn give_back_written(&mut self, heads: &[Head], lens: &[u32]) {
         for (head, &len) in heads.iter().zip(lens) {
             self.give_back(self.alone(head), len);
         }
     }
 
-    /// Gives back all of a batch's transmit chains, of which nothing is written.
+    /// Marks all transmit chains of a batch used. The device writes nothing to them.
     fn give_back_read(&mut self, chains: &[Chain]) {
         for &chain in chains {
             self.give_back(chain, 0);
         }
     }
 
-    /// Makes what was given back visible to the driver.
+    /// Makes the used chains visible to the driver.
     fn publish(&mut self);
 
-    /// Whether there is anything that was not taken.
+    /// Returns true if there are available chains that the device has not taken.
     fn pending(&mut self) -> bool;
 
-    /// Asks for a kick from the next chain on, visibly for the driver before what the caller looks at next.
+    /// Enables kicks, from the next chain on. The caller's next look at the ring comes after the driver can see the
+    /// request.
     fn arm(&mut self);
 
-    /// Asks for no kicks.
+    /// Disables kicks.
     fn disarm(&mut self);
 
-    /// Whether the driver wants to be called for what was published since it was last asked. The caller has fenced.
+    /// Returns true if the driver wants a call for the chains published since the last such question. The caller has
+    /// issued a full fence.
     fn call_wanted(&mut self) -> bool;
 
-    /// A place, as GET_VRING_BASE states it.
+    /// The position in the format of GET_VRING_BASE (vhost-user, "Vring state").
     fn base_of(&self, at: Self::At) -> u32;
 
-    /// Where to go on.
+    /// The position to continue at, in the format of GET_VRING_BASE.
     fn base(&self) -> u32 {
         self.base_of(self.first())
     }
 
-    /// Descriptors of the ring.
+    /// Number of descriptors of the ring.
     fn size(&self) -> u16;
 
-    /// About how many chains are available: split rings count chains, packed ones their descriptors. Whoever asks must not build
-    /// on it.
+    /// Estimates how many chains are available. A split ring counts chains, a packed ring descriptors. The result may
+    /// be wrong: use it only as a hint.
     fn room(&mut self) -> Option<usize>;
 
-    /// The parts that the device writes, as guest physical addresses and lengths: for the dirty log.
+    /// The parts of the ring that the device writes, as guest physical addresses and lengths in bytes, for the dirty
+    /// log.
     fn written(&self) -> [(u64, u64); 2];
 
-    /// Whether indirect tables were negotiated.
+    /// Returns true if indirect descriptors were negotiated.
     fn may_indirect(&self) -> bool;
 }
 
-/// Those of gathered heads that are of the `kind` asked for: all, or all but the last.
+/// Returns the gathered heads that are of the requested `kind`: all heads, or all but the last.
 #[inline(always)]
 pub fn plain(heads: &[Head], kind: u16) -> &[Head] {
     match heads {
@@ -250,7 +262,8 @@ pub fn plain(heads: &[Head], kind: u16) -> &[Head] {
     }
 }
 
-/// The chains from the first that was not given back up to the place that is `until`, if that is one.
+/// Returns the chains from the first that is not marked used up to position `until`, in the format of GET_VRING_BASE.
+/// Returns `None` if no chain ends there.
 pub fn chains_until<R: Ring>(ring: &R, space: &mut Space<'_>, until: u32) -> Option<Vec<Chain>> {
     let (mut at, mut chains) = (ring.first(), Vec::new());
     while ring.base_of(at) != until {
@@ -265,10 +278,10 @@ pub fn chains_until<R: Ring>(ring: &R, space: &mut Space<'_>, until: u32) -> Opt
     Some(chains)
 }
 
-/// Walks a chain from its head: `visit` sees every descriptor that holds data, in order. Returns the chain.
+/// Walks a chain from its head, and calls `visit` with every descriptor that has a buffer, in order. Returns the chain.
 ///
 /// # Errors
-/// The chain is not as it must be, or `visit` says so.
+/// The chain is malformed, or `visit` returns an error.
 #[inline]
 pub fn walk<'m, R: Ring>(
     ring: &R,
@@ -317,7 +330,7 @@ fn walk_table<'m, R: Ring>(
     if count == 0 || !len.is_multiple_of(DESCRIPTOR_BYTES) {
         return Err(RingFault::IndirectSize(len));
     }
-    // A table at an odd address, or in several regions, is read all the same: a copy of each entry, once.
+    // The table may be unaligned or span several regions. Each entry is copied once.
     let table = space.view(address, len);
     if table.is_none() && space.pieces(address, len).is_none() {
         return Err(RingFault::BadAddress { address, len });
@@ -348,13 +361,13 @@ fn walk_table<'m, R: Ring>(
     }
 }
 
-/// An entry of an indirect table.
+/// Reads an entry of an indirect table in one region.
 fn entry_in(table: View<'_>, index: u32) -> Option<(u64, u64)> {
     let entry = table.sub(index as usize * DESCRIPTOR_BYTES as usize, DESCRIPTOR_BYTES as usize)?;
     Some((entry.first_word()?, entry.sub(8, 8)?.first_word()?))
 }
 
-/// An entry of an indirect table that lies in several regions.
+/// Reads an entry of an indirect table that spans several regions.
 #[cold]
 fn entry_across(space: &Space<'_>, table: u64, index: u32) -> Option<(u64, u64)> {
     let mut bytes = [0; DESCRIPTOR_BYTES as usize];
@@ -363,7 +376,7 @@ fn entry_across(space: &Space<'_>, table: u64, index: u32) -> Option<(u64, u64)>
     Some((u64::from_le_bytes(first.try_into().ok()?), u64::from_le_bytes(second.try_into().ok()?)))
 }
 
-/// A table of descriptors in memory, as pairs of words.
+/// Returns a descriptor table in guest memory as pairs of words, and keeps the memory mapped.
 pub fn table(guest: &GuestMemory, address: u64, size: u16) -> Option<Kept<[[AtomicU64; 2]]>> {
     guest.keep(address, usize::from(size) * DESCRIPTOR_BYTES as usize, |view| Some(view.words64()?.as_chunks().0))
 }

@@ -12,43 +12,46 @@ use super::{F_EVENT_IDX, F_IN_ORDER, F_INDIRECT_DESC};
 use crate::guest::{GuestMemory, Space};
 use crate::vhost_user::Noted;
 
-/// Before the available ring's entries: flags and index.
+/// Offsets in the available and the used ring, in 16-bit words: `flags` at 0, `idx` at 1, the entries from 2 on.
 const IDX: usize = 1;
 const RING: usize = 2;
-/// Chains that are gathered before their kinds are looked at.
+/// Number of heads gathered before their kinds are checked.
 const LOOKED_AT: usize = 8;
 
-/// A started split ring. Its chains are given back in the order in which they came, so one index would do for what was
-/// taken and what was given back; there are two because a driver may have been served by somebody else before.
+/// The device's side of a started split ring. Chains are marked used in the order in which they became available, so
+/// the two indices `next` and `used` move together. They are separate because another device may have served the driver
+/// before and left the two apart.
 #[derive(Debug)]
 pub struct Split {
     addresses: Addresses,
     descriptors: Kept<[[AtomicU64; 2]]>,
     available_ring: Kept<[AtomicU16]>,
     used_ring: Kept<[AtomicU16]>,
-    /// The used entries: id and length.
+    /// The used entries: id and length of each.
     entries: Kept<[[AtomicU32; 2]]>,
     size: u16,
     event_idx: bool,
     in_order: bool,
     indirect: bool,
-    /// The next available entry to take.
+    /// Index of the next available entry that is not yet marked used.
     next: Index,
-    /// The driver's index as last read.
+    /// The driver's `idx`, as of the last read.
     available: u16,
-    /// The next used entry to write.
+    /// Index of the next used entry to write.
     used: Index,
-    /// `used` when it was last considered whether to call; `None`: never.
+    /// Value of `used` at the last decision whether to call the driver; `None` before the first decision.
     told: Option<u16>,
-    /// Entries published since then, and `used` as of the last publication.
+    /// `untold`: entries published since the last decision whether to call. `published`: value of `used` at the last
+    /// publication.
     untold: u32,
     published: Index,
-    /// Whether anything was given back since the last publication.
+    /// True if used entries were written since the last publication.
     unpublished: bool,
 }
 
-/// A 16-bit index that moves with every chain, in a word of its own. Next to another 16-bit number the compiler may load
-/// the two in one go, which then waits until every earlier store has left the core: measured, that was half of all time.
+/// A 16-bit ring index in a word of 32 bits. If two 16-bit indices share a word, the compiler may read both with one
+/// load. That load waits until all earlier stores have left the core (no store-to-load forwarding): measured, that took
+/// half of all time.
 #[derive(Clone, Copy, Debug)]
 struct Index(u32);
 
@@ -69,8 +72,8 @@ impl Index {
 }
 
 impl Split {
-    /// A ring of `size` descriptors (a power of two up to 32,768), continued at available index `base`. `None` when a
-    /// part is not in guest memory or not aligned as it must be (2.7).
+    /// Starts a ring of `size` descriptors (a power of two, at most 32,768) at available index `base`. Returns `None`
+    /// when a part of the ring is not in guest memory or not aligned as virtio 1.3, 2.7 demands.
     #[must_use]
     pub fn new(guest: &GuestMemory, addresses: Addresses, size: u16, base: u16, features: u64) -> Option<Split> {
         if !size.is_power_of_two() || size > 32_768 || !addresses.descriptors.is_multiple_of(16) {
@@ -107,13 +110,13 @@ impl Split {
         usize::from(at & (self.size - 1))
     }
 
-    /// Gives back `count` chains, at most as many as the ring has entries: `chains` says what the used ring calls them and how
-    /// many bytes were written.
+    /// Marks `count` chains used; `count` is at most the size of the ring. For a range of these chains, `chains`
+    /// returns the id of each and the bytes written to it.
     #[inline(always)]
     fn give_back_all<C: Iterator<Item = (u16, u32)>>(&mut self, count: usize, chains: impl Fn(Range<usize>) -> C) {
         let mut done = 0;
         let (before, from) = self.entries.split_at(self.place(self.used.get()));
-        // In one piece up to the ring's end, the others from its beginning.
+        // First the entries up to the ring's end, then those from its beginning.
         for piece in [from, before] {
             let until = count.min(done + piece.len());
             for (entry, (chain, len)) in piece[..until - done].iter().zip(chains(done..until)) {
@@ -166,11 +169,11 @@ impl Ring for Split {
     fn gather(&self, at: u16, kind: u16, heads: &mut [Head]) -> Result<usize, RingFault> {
         let there = usize::from(self.available.wrapping_sub(at));
         let start = RING + self.place(at);
-        // What lies in one piece, up to the ring's end.
+        // Only the entries up to the ring's end are contiguous.
         let entries = self.available_ring.get(start..RING + usize::from(self.size)).unwrap_or_default();
         let (count, descriptors) = (there.min(heads.len()).min(entries.len()), &self.descriptors);
         let wanted = u64::from(kind) << 32;
-        // Few at a time: those behind a chain of another kind are gathered again.
+        // A few heads at a time: those after a chain of another kind will be gathered again.
         let mut done = 0;
         for (entries, heads) in entries[..count].chunks(LOOKED_AT).zip(heads.chunks_mut(LOOKED_AT)) {
             let (mut unlike, mut unknown) = (0, None);
@@ -196,7 +199,8 @@ impl Ring for Split {
             }
             done += entries.len();
         }
-        // What the next call will read. Four descriptors share a line where the driver uses them in order.
+        // Prefetches the descriptors that the next call will read. Four descriptors share a cache line if the driver
+        // uses them in order.
         let ahead = entries.len().min(there).min(2 * count);
         for entry in entries[count..ahead].iter().step_by(4) {
             let id = usize::from(u16::from_le(entry.load(Ordering::Relaxed)));
@@ -264,7 +268,7 @@ impl Ring for Split {
     #[inline]
     fn give_back_read(&mut self, chains: &[Chain]) {
         match chains {
-            // In order, one entry stands for all: it names the last (2.7.9).
+            // With VIRTIO_F_IN_ORDER, one used entry that names the last chain stands for all (2.7.9).
             [_, .., last] if self.in_order => {
                 self.give_back(*last, 0);
                 self.used.advance(chains.len() - 1);
@@ -302,7 +306,8 @@ impl Ring for Split {
         let new = self.used.get();
         let untold = std::mem::take(&mut self.untold);
         let Some(told) = self.told.replace(new) else { return true };
-        // More than an index counts: whatever the event is, unless it is the next entry, it was passed.
+        // If more entries were published than a 16-bit index can count, the driver's event index was certainly passed,
+        // unless it is the next entry.
         let old = if untold > u16::MAX.into() { new.wrapping_add(1) } else { told };
         let event = self.event_idx.then(|| &self.available_ring[RING + usize::from(self.size)]);
         SplitWish { flags: &self.available_ring[0], event }.is_wanted(old, new)
@@ -333,8 +338,8 @@ impl Ring for Split {
     }
 }
 
-/// Writes a used entry, unless it is there already, as it is lap after lap where a driver uses its buffers in turn: its line then
-/// stays with whoever reads it.
+/// Writes a used entry, unless the entry already has these values. Where the driver uses its buffers in turn, each lap
+/// writes the same values; then the cache line stays shared with the core that reads it.
 #[inline(always)]
 fn put([id, written]: &[AtomicU32; 2], chain: u16, len: u32) {
     for (word, value) in [(id, u32::from(chain).to_le()), (written, len.to_le())] {

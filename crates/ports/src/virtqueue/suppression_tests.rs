@@ -14,12 +14,12 @@ both!(
     the_first_question_is_answered_with_a_call,
 );
 
-/// Sizes that the format allows.
+/// Ring sizes that the format allows.
 fn sizes<D: Driver>() -> &'static [u16] {
     if D::PACKED { &[1, 2, 3, 5, 7] } else { &[1, 2, 4, 8] }
 }
 
-/// Where rings begin: laps of both kinds, and indices that wrap.
+/// Positions at which the rings start: laps of both parities (packed), and indices about to wrap (split).
 fn begins<D: Driver>(size: u16) -> std::ops::Range<u64> {
     if D::PACKED { 2 * u64::from(size)..4 * u64::from(size) } else { 65_536 + 65_530..2 * 65_536 + 4 }
 }
@@ -32,7 +32,7 @@ fn call_wanted<R: Ring>(queue: &mut Transmit<R>) -> bool {
     queue.ring.call_wanted()
 }
 
-/// A driver and its device at `begin`, which has been asked once whether to call.
+/// A driver and its device at position `begin`. The device has once been asked whether to call.
 fn started<D: Driver>(guest: &Guest, size: u16, features: u64, begin: u64) -> (D, Transmit<D::Device>) {
     let mut driver = D::new(guest, size, features);
     driver.begin_at(guest, begin);
@@ -41,7 +41,7 @@ fn started<D: Driver>(guest: &Guest, size: u16, features: u64, begin: u64) -> (D
     (driver, queue)
 }
 
-/// Sends and takes back `count` frames.
+/// Sends `count` frames and has their buffers marked used.
 fn circulate<D: Driver>(driver: &mut D, queue: &mut Transmit<D::Device>, guest: &Guest, count: u64, piece: Piece) {
     for _ in 0..count {
         driver.put(guest, &[piece], 1).expect("room");
@@ -92,7 +92,7 @@ fn calls_are_made_exactly_when_they_are_not_declined<D: Driver>() {
     }
 }
 
-/// Two pollers deliver in turn, and each asks when both have delivered.
+/// Two pollers deliver in turn, and each of them asks whether to call after both have delivered.
 fn a_driver_that_waits_while_the_ring_goes_round_is_called<D: Driver>() {
     for &size in sizes::<D>() {
         for laps in 2..5 {
@@ -109,7 +109,7 @@ fn a_driver_that_waits_while_the_ring_goes_round_is_called<D: Driver>() {
     }
 }
 
-/// A poller that was held up between delivering and asking finds that another has delivered laps meanwhile.
+/// One poller is delayed between delivering and asking. Meanwhile another delivers several laps.
 fn an_event_passed_laps_ago_is_not_forgotten<D: Driver>() {
     for &size in sizes::<D>() {
         let guest = Guest::new();
@@ -129,7 +129,7 @@ fn an_event_passed_laps_ago_is_not_forgotten<D: Driver>() {
     }
 }
 
-/// As when calls are moderated: nothing is asked for an interval, during which the driver takes frames without calls.
+/// Like moderated calls: the device does not ask for an interval, during which the driver takes frames without calls.
 fn one_that_is_asked_after_more_frames_than_an_index_counts_is_called<D: Driver>() {
     const SIZE: u16 = 4;
     for first in 0..u64::from(SIZE) {
@@ -167,7 +167,7 @@ fn kicks_are_asked_for_from_the_next_chain_on<D: Driver>() {
                     assert_eq!(queue.ring.pending(), count > 0);
                     assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len() as u64, count);
                     driver.all_used(&guest);
-                    // From here on no kick, until it is armed again.
+                    // From here on the driver sends no kick until the device enables kicks again.
                     queue.ring.disarm();
                     let from = driver.published();
                     circulate(&mut driver, &mut queue, &guest, 1, piece);
@@ -188,7 +188,8 @@ fn in_order_one_entry_stands_for_a_batch<D: Driver>() {
             let mut queue = transmit_queue(&guest, &driver);
             let ids: Vec<u16> = (0..count).map(|_| driver.put(&guest, &[piece], 1).expect("room")).collect();
             driver.publish(&guest);
-            // What the device writes is in the table (packed) or behind index and flags of the used ring (split).
+            // The bytes that the device writes: in the table (packed), or after flags and index of the used ring
+            // (split).
             let Addresses { at, bytes } = Addresses::of(&driver, size);
             let before = guest.read(at, bytes);
             assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), usize::from(count));

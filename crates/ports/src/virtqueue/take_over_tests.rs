@@ -22,7 +22,7 @@ fn taken(memory: &Arc<Inflight>) -> Option<Taken> {
     Taken::of(memory, 0, 7)
 }
 
-/// The ring's descriptors, as pairs of words.
+/// Returns the ring's descriptors as pairs of words.
 fn descriptors(guest: &Guest, driver: &PackedDriver) -> Vec<[u64; 2]> {
     let at = |slot: u64| driver.addresses().descriptors + 16 * slot;
     let word = |address| guest.word64(address).load(Ordering::Relaxed);
@@ -48,7 +48,8 @@ fn put_frame(guest: &Guest, driver: &mut PackedDriver, number: u8, direct: usize
 #[test]
 fn frames_that_were_taken_are_given_back_once_and_not_sent_again() {
     for features in [F_INDIRECT_DESC, F_INDIRECT_DESC | F_IN_ORDER] {
-        // So many laps before, so many frames given back when the end comes, and of how many descriptors they are.
+        // `before` frames circulated earlier, `done` frames are marked used when the process dies, and each chain has
+        // `direct` descriptors (0: one indirect).
         for (before, done, direct) in (0..40).flat_map(|b| (0..=4).flat_map(move |d| [(b, d, 0), (b, d, 3)])) {
             let guest = Guest::new();
             let mut driver = PackedDriver::new(&guest, SIZE, features);
@@ -71,7 +72,8 @@ fn frames_that_were_taken_are_given_back_once_and_not_sent_again() {
             queue.collect(&guest.memory, &bounce, &mut storage).expect("nothing is wrong");
             assert_eq!(storage.len(), 4);
             drop(storage);
-            // What a release writes, of which a part only is written: the first comes last.
+            // A release writes these descriptors, and only a part of them is written before the process dies. The first
+            // is written last.
             let left = taken(&record).and_then(|taken| taken.noted()).expect("it was noted");
             queue.release(&guest.memory).expect("nothing is wrong");
             let given_back = descriptors(&guest, &driver);
@@ -137,7 +139,8 @@ fn buffers_that_were_filled_are_given_back_once_and_the_next_are_filled() {
         let given_back = descriptors(&guest, &driver);
         let at = |step: usize| (first + step) % usize::from(SIZE);
         let place = taken(&record).expect("a place");
-        // The first comes last; so many are given back without it, or all with it, and then the end comes at once.
+        // The first descriptor is written last. The process dies after it has written `done` of the other three, or the
+        // first as well (4: before it updates the note; 5: after that).
         if done < 4 {
             for step in done + 1..4 {
                 put_descriptor(&guest, &driver, at(step), available[at(step)]);
@@ -201,14 +204,14 @@ fn frames_that_have_to_wait_are_there_for_the_successor() {
     }
 }
 
-/// A chain that a driver put there: where it begins, and its id.
+/// A chain that a driver has put into the ring: its position and its id.
 #[derive(Clone, Copy)]
 struct Put {
     position: u64,
     id: u16,
 }
 
-/// Gives a chain back as QEMU does, wherever the device is.
+/// Marks a chain used as QEMU does, wherever the device is.
 fn throw_away(guest: &Guest, driver: &PackedDriver, put: Put) {
     let is_odd_lap = (put.position / u64::from(SIZE)).is_multiple_of(2);
     let flags: u64 = if is_odd_lap { 1 << 7 | 1 << 15 } else { 0 };
@@ -219,8 +222,8 @@ fn throw_away(guest: &Guest, driver: &PackedDriver, put: Put) {
 
 #[test]
 fn what_somebody_else_gave_back_meanwhile_is_passed_by() {
-    // Without indirect tables a chain takes three descriptors, with them one. `taken` of `there` chains were in flight, those
-    // from `thrown` on were given back by another, and then `later` others came.
+    // Without indirect descriptors a chain takes three descriptors, with them one. `taken` of `there` chains were in
+    // flight. Another device marked the chains from `thrown` on used, and then `later` further chains came.
     for (features, direct, most) in [(0, 3, 5u64), (F_INDIRECT_DESC, 0, 16)] {
         for before in 0..40 {
             for (there, thrown, taken_of_them) in [(5, 3, 0), (5, 3, 2), (5, 3, 5), (5, 0, 0), (1, 0, 0), (3, 0, 2)] {
@@ -328,7 +331,7 @@ fn a_ring_that_is_full_again_when_the_end_comes_is_sent_whole() {
     }
 }
 
-/// Its chain has all descriptors of the ring, and the one that is said to be given back besides.
+/// The chain takes all descriptors of the ring, and the descriptor that is marked used precedes it.
 #[test]
 fn a_chain_that_is_longer_than_the_ring_leads_nowhere() {
     const AVAIL: u64 = 1 << 55;
@@ -367,7 +370,7 @@ fn an_id_that_is_used_again_is_not_taken_for_a_part_of_the_chain_before() {
         let id = put_frame(&guest, &mut driver, 1, 0);
         driver.publish(&guest);
         throw_away(&guest, &driver, Put { position, id });
-        // As Linux does, which takes the id that came back last.
+        // Linux, too, reuses the id that it got back last.
         let place = guest.place(&[&[0; HEADER][..], &frame(2)].concat());
         driver.write_descriptor(&guest, position + 1, Piece::read(place, HEADER + 60), 0, id);
         drop(queue);
@@ -394,7 +397,7 @@ fn a_driver_that_began_anew_meanwhile_is_met_at_the_beginning() {
             assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames.len(), 1);
             driver.all_used(&guest);
         }
-        // The next one has the same place, cleared.
+        // The next ring has the same address, and is cleared.
         let at = driver.addresses().descriptors;
         guest.write(at, &[0; 16 * SIZE as usize]);
         let place = guest.place(&[&[0; HEADER][..], &frame(1)].concat());

@@ -14,43 +14,46 @@ use crate::gather::{Bounce, Gather, MAX_FRAME, Pieces};
 use crate::guest::{DirtyLog, GuestMemory, Space};
 use crate::vhost_user::Taken;
 
-/// A batch ends after so many descriptors of chains and pieces of their buffers: the ring may name the same long chain again and
-/// again, and a buffer may lie in as many regions as the guest has. What is left is met by the next visit: the ring is pending.
+/// A collect ends after this many steps, which are descriptors of chains and pieces of their buffers. The ring may name
+/// the same long chain again and again, and a buffer may span as many regions as the guest has. The next visit takes
+/// the rest: the ring is still pending.
 const MOST_STEPS: u32 = 4096;
-/// A batch takes no more than half of a ring, unless that is less than this: while it is under way the driver fills the other half.
+/// A collect takes at most half of a ring, but at least this many chains: while they are processed, the driver can fill
+/// the other half.
 const FEWEST: usize = 64;
-/// The header without `num_buffers` is at most this long.
+/// Most bytes of a virtio-net header.
 const MAX_HEADER: usize = 12;
-/// What in a header's first word asks for something: VIRTIO_NET_HDR_F_NEEDS_CSUM and the type of segmentation.
+/// The fields in the first eight bytes of a header that request an offload: VIRTIO_NET_HDR_F_NEEDS_CSUM and the GSO
+/// type.
 const ASKS: u64 = 0xff01;
 
-/// One transmit queue.
+/// The device's side of one transmit queue.
 #[derive(Debug)]
 pub struct Transmit<R> {
     pub(crate) ring: R,
-    /// Bytes of the header before each frame.
+    /// Length in bytes of the header before each frame.
     header: usize,
-    /// Chains taken by the last collect, and how many it may take.
+    /// The chains that the last collect took, and the most that a collect may take.
     taken: Vec<Chain>,
     most: usize,
-    /// How many the last collect took that took any: about as many will be there next time.
+    /// Chains taken by the last collect that took any: an estimate for the next one.
     expected: usize,
-    /// Where the heads of a run are gathered.
+    /// Buffer for gathered heads.
     heads: Box<[Head]>,
-    /// Frames are taken and thrown away: the queue is disabled (vhost-user, "Ring states").
+    /// True if frames are taken and dropped: the queue is disabled (vhost-user, "Ring states").
     pub(crate) discard: bool,
-    /// Longest frame that the negotiated MTU allows.
+    /// Longest frame in bytes that the negotiated MTU allows.
     longest: usize,
-    /// What the driver may leave to us.
+    /// The offloads that the driver may request.
     allowed: Accepts,
     log: Option<Arc<DirtyLog>>,
-    /// Where to note how far frames were taken.
+    /// Where to note which chains are in flight.
     noted: Option<Taken>,
 }
 
 impl<R: Ring> Transmit<R> {
-    /// A queue whose frames have `header` (10 or 12) bytes before them, leave no more than `allowed` to us, and are no
-    /// longer than `longest`, segmented ones apart.
+    /// A queue whose frames have a header of `header` (10 or 12) bytes, request only the offloads in `allowed`, and
+    /// have at most `longest` bytes. Only segmented frames may be longer.
     #[must_use]
     pub fn new(ring: R, header: usize, longest: usize, allowed: Accepts) -> Transmit<R> {
         let taken = Vec::with_capacity(ringway_switch::MAX_BATCH);
@@ -70,27 +73,28 @@ impl<R: Ring> Transmit<R> {
         }
     }
 
-    /// From now on notes what is written.
+    /// Marks written pages in this dirty log from now on.
     pub fn set_log(&mut self, log: Option<Arc<DirtyLog>>) {
         self.log = log;
     }
 
-    /// Notes that what the ring tells the driver about itself was written.
+    /// Marks the parts of the ring that the device writes in the dirty log.
     pub fn note_ring(&self) {
         if let Some(log) = &self.log {
-            // A log that is too small is met again with the next chain.
+            // A log that is too small is reported with the next chain.
             let _ = log.mark_all(self.ring.written());
         }
     }
 
-    /// From now on notes how far frames were taken. What a predecessor took and did not give back is given back unsent:
-    /// true when there was any. A note that does not agree with the ring means nothing.
+    /// Notes the chains in flight in `noted` from now on. Chains that a predecessor took and did not mark used are
+    /// marked used, without sending their frames. Returns true if there were such chains. A note that does not agree
+    /// with the ring is ignored.
     pub fn set_noted(&mut self, guest: &GuestMemory, noted: Option<Taken>) -> bool {
         let found = noted.as_ref().and_then(Taken::noted);
         let chains = found.map_or_else(Vec::new, |found| self.ring.take_over(&mut guest.space(), found));
         let any = !chains.is_empty();
         let before = std::mem::replace(&mut self.taken, chains);
-        // A page that was lost is met again by the next collect.
+        // The next collect reports a lost page.
         let _ = self.release(guest);
         self.taken = before;
         if let Some(noted) = &noted {
@@ -100,7 +104,8 @@ impl<R: Ring> Transmit<R> {
         any
     }
 
-    /// Notes that nothing is in flight any more, and where a successor goes on if the ring does not say it.
+    /// Notes that no chain is in flight, and the position at which a successor continues if the ring itself does not
+    /// hold it.
     pub fn note_end(&self) {
         match &self.noted {
             Some(noted) if R::SAYS_WHERE => noted.clear(),
@@ -109,10 +114,10 @@ impl<R: Ring> Transmit<R> {
         }
     }
 
-    /// Takes frames as long as the batch has room.
+    /// Takes frames while the batch has room.
     ///
     /// # Errors
-    /// The ring is not as it must be. What is in the batch may be delivered.
+    /// The ring is malformed. Frames that are in the batch may be delivered.
     #[inline]
     pub fn collect<'m>(
         &mut self,
@@ -199,16 +204,17 @@ impl<R: Ring> Transmit<R> {
         }
     }
 
-    /// Whether there may be chains at `at`, behind those that were gathered when `want` were asked for: fewer are all there
-    /// are, unless a chain of another kind or the ring's end came between.
+    /// Returns true if there may be further chains at `at`, after the gathered `heads` out of `want` requested. Fewer
+    /// heads than requested mean that no more are available, unless the gathering stopped at a chain of another kind or
+    /// at the ring's end.
     #[inline(always)]
     fn may_be_more(&self, at: R::At, heads: &[Head], want: usize) -> bool {
         let is_early = self.ring.is_start(at) || heads.last().is_some_and(|last| last.first.unlike(0) != 0);
         !heads.is_empty() && (heads.len() == want || is_early)
     }
 
-    /// Takes frames as long as each is in one descriptor of the region that was used last, and asks for nothing. Returns
-    /// how many. They are looked at in rows of `ROW`.
+    /// Takes frames until the first that is not plain. A plain frame is in one descriptor, in the region of the last
+    /// lookup, and requests no offload. Returns the number of frames taken. Handles them in rows of `ROW`.
     #[inline(always)]
     fn take_plain<'m, const HEADER: usize, const ROW: usize>(
         &self,
@@ -217,7 +223,7 @@ impl<R: Ring> Transmit<R> {
         batch: &mut Batch<'m>,
     ) -> usize {
         let longest = self.longest.saturating_add(HEADER);
-        // Of each frame in a row first all that is in its descriptor, then what is behind the header.
+        // For each frame of the row: first the whole buffer, then the bytes after the header.
         let mut row = [View::private(&mut []); ROW];
         let heads = plain(heads, 0);
         let mut taken = 0;
@@ -228,7 +234,7 @@ impl<R: Ring> Transmit<R> {
                 if view.len() > longest {
                     break;
                 }
-                // Header and frame have two lines or more.
+                // Header and frame together take at least two cache lines.
                 prefetch_read(view.as_ptr());
                 prefetch_read(view.as_ptr().wrapping_add(LINE));
                 *whole = view;
@@ -236,7 +242,7 @@ impl<R: Ring> Transmit<R> {
             }
             let mut plain = 0;
             for whole in &mut row[..found] {
-                // Neither a checksum nor segmentation is asked for.
+                // The header requests neither a checksum nor segmentation.
                 match whole.split_header::<HEADER>() {
                     Some((word, frame)) if word & ASKS == 0 => *whole = frame,
                     _ => break,
@@ -251,7 +257,8 @@ impl<R: Ring> Transmit<R> {
         }
     }
 
-    /// A frame in one descriptor and one region, header and all; false: it is in no region, or in several.
+    /// Takes a frame whose header and bytes are in one descriptor and one region. Returns false if the buffer is in no
+    /// region, or in several.
     #[cold]
     #[inline(never)]
     fn take_one<'m>(&self, space: &mut Space<'m>, descriptor: Descriptor, batch: &mut Batch<'m>) -> bool {
@@ -269,20 +276,21 @@ impl<R: Ring> Transmit<R> {
         true
     }
 
-    /// Counts a frame that is no frame.
+    /// Counts a malformed frame.
     fn refuse(&self, batch: &mut Batch<'_>, reason: DropReason) {
         if !self.discard {
             batch.refuse(reason);
         }
     }
 
-    /// A frame in one descriptor that is more than plain.
+    /// Takes a frame in one descriptor that is not plain: it requests an offload, is too long, or the queue discards
+    /// frames.
     #[cold]
     #[inline(never)]
     fn push_whole<'m>(&self, whole: View<'m>, word: u64, frame: View<'m>, batch: &mut Batch<'m>) {
         let mut header = [0; 10];
         let _ = whole.read(&mut header);
-        // The word that was judged is the word that counts.
+        // The driver may have changed the header since `word` was read: use the word that was checked.
         header[..8].copy_from_slice(&word.to_le_bytes());
         self.push(batch, &header, frame.len(), |batch, offload| match offload {
             None => batch.push(frame, frame.len()),
@@ -290,7 +298,7 @@ impl<R: Ring> Transmit<R> {
         });
     }
 
-    /// Looks at a header before its frame is pushed.
+    /// Decodes and checks a header, then pushes its frame with `push` or counts the reason for the drop.
     fn push<'m>(
         &self,
         batch: &mut Batch<'m>,
@@ -315,7 +323,8 @@ impl<R: Ring> Transmit<R> {
         }
     }
 
-    /// A frame in a chain of any framing; `None` when it has to wait for the next batch. Adds its descriptors to `steps`.
+    /// Takes a frame in any chain. Returns `None` when the frame has to wait for the next batch. Adds the chain's
+    /// descriptors and pieces to `steps`.
     #[cold]
     #[inline(never)]
     #[allow(clippy::too_many_arguments)]
@@ -369,8 +378,8 @@ impl<R: Ring> Transmit<R> {
         Ok(Some(chain))
     }
 
-    /// Of the frames of the last collect, of which none was refused, takes only the first `frames`; returns how many there
-    /// were of these.
+    /// Undoes the last collect, from which no frame was refused, except for its first `frames` frames. Returns how many
+    /// frames remain taken.
     pub fn keep(&mut self, frames: usize) -> usize {
         if self.discard {
             return 0;
@@ -383,10 +392,10 @@ impl<R: Ring> Transmit<R> {
         self.taken.len()
     }
 
-    /// Gives the chains of the last collect back.
+    /// Marks the chains of the last collect used.
     ///
     /// # Errors
-    /// A page of the guest's memory was lost, or one that was written has no bit in the log.
+    /// A page of guest memory was lost, or a written page has no bit in the dirty log.
     #[inline]
     pub fn release(&mut self, guest: &GuestMemory) -> Result<(), RingFault> {
         if self.taken.is_empty() {
@@ -403,7 +412,7 @@ impl<R: Ring> Transmit<R> {
     }
 }
 
-/// A chain's header and the pieces of its frame.
+/// The header of a chain, and the pieces of its frame.
 struct Headed<'m> {
     header: [u8; MAX_HEADER],
     header_len: usize,
@@ -417,7 +426,7 @@ impl<'m> Headed<'m> {
         Headed { header: [0; MAX_HEADER], header_len: 0, wanted, frame: Gather::new(bounce) }
     }
 
-    /// Adds the next piece; false: no more of them are wanted.
+    /// Adds the next piece. Returns false when the frame is too long: the caller need not add the others.
     fn add(&mut self, mut view: View<'m>) -> bool {
         let part = view.len().min(self.wanted - self.header_len);
         if part > 0 {

@@ -29,7 +29,7 @@ fn frame(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + seed * 31 + (at >> 8)) as u8).collect()
 }
 
-/// A frame with its header, in pieces of these lengths; what is left over is one more.
+/// A frame with its header, in pieces of these lengths. The remaining bytes are the last piece.
 fn chain(guest: &Guest, header: [u8; HEADER], frame: &[u8], cuts: impl IntoIterator<Item = usize>) -> Vec<Piece> {
     let whole = [&header[..], frame].concat();
     let (mut at, mut pieces) = (0, Vec::new());
@@ -46,7 +46,7 @@ fn chain(guest: &Guest, header: [u8; HEADER], frame: &[u8], cuts: impl IntoItera
 
 const PLAIN: [u8; HEADER] = [0; HEADER];
 
-/// Sends one chain and expects exactly this frame, and its buffer back with nothing written.
+/// Sends one chain. Expects exactly this frame, and the chain used with nothing written.
 fn expect<D: Driver>(guest: &Guest, features: u64, pieces: &[Piece], direct: usize, frame: &[u8]) {
     let mut driver = D::new(guest, 512, features);
     let mut queue = transmit_queue(guest, &driver);
@@ -172,7 +172,7 @@ fn chained_frames_fill_a_batch<D: Driver>() {
 }
 
 fn the_longest_frame_passes_and_a_longer_one_is_counted<D: Driver>() {
-    // An IPv6 header, 65,535 bytes, an Ethernet header and two VLAN tags.
+    // An Ethernet header, two VLAN tags, an IPv6 header and 65,535 bytes.
     const LONGEST: usize = 40 + 65_535 + 14 + 8;
     for cuts in [vec![], vec![12], vec![4096; 20], vec![700; 95]] {
         let guest = Guest::new();
@@ -213,7 +213,7 @@ fn frames_above_the_mtu_are_counted_unless_segmented<D: Driver>() {
     }
 }
 
-/// A header that asks for TSO4, and a TCP frame of `len` bytes.
+/// Returns a header that requests TSO4, and a TCP frame of `len` bytes.
 fn segmented(len: usize) -> ([u8; HEADER], Vec<u8>) {
     let mut bytes = frame(len, 7);
     bytes[12..15].copy_from_slice(&[0x08, 0, 0x45]);
@@ -269,13 +269,13 @@ fn offloads_arrive_as_asked_for_and_nonsense_is_counted<D: Driver>() {
             }
             assert_eq!(driver.all_used(&guest), [(id, 0)]);
         }
-        // What was not negotiated is refused, too.
+        // An offload that was not negotiated is refused, too.
         let mut queue = Transmit::new(driver_of::<D>(&guest, tso, &bytes), HEADER, usize::MAX, Accepts::CSUM);
         assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").refused, 1);
     }
 }
 
-/// A device whose driver has sent one frame.
+/// Starts a device whose driver has sent one frame.
 fn driver_of<D: Driver>(guest: &Guest, header: [u8; HEADER], bytes: &[u8]) -> D::Device {
     let mut driver = D::new(guest, 64, 0);
     let device = driver.device(guest);
@@ -334,7 +334,7 @@ fn a_batch_takes_half_of_a_ring_and_the_next_the_other_half<D: Driver>() {
     let ids: Vec<u16> = (0..256).map(|_| driver.send(&guest, &pieces)).collect();
     for half in ids.chunks(128) {
         assert_eq!(collect_some(&mut queue, &guest, 1024).expect("nothing is wrong").frames.len(), 128);
-        // The driver has them back, and may fill them, before the others are taken.
+        // The driver owns these buffers again, and may fill them, before the device takes the others.
         assert_eq!(driver.all_used(&guest), half.iter().map(|&id| (id, 0)).collect::<Vec<_>>());
     }
     assert_eq!(collect(&mut queue, &guest).expect("nothing is wrong").frames, []);

@@ -14,72 +14,72 @@ use super::receive::Format;
 use super::registers::{Registers, register as reg};
 use crate::Mac;
 
-/// Causes that the driver wants interrupts for.
+/// The interrupt causes that the driver unmasks.
 pub const CAUSES: u32 = reg::TXDW | reg::LSC | reg::RXSEQ | reg::RXDMT0 | reg::RXT0;
 
 const INTEL: u16 = 0x8086;
-/// The subsystem that says that there can be a communication status block.
+/// Subsystem ID of a NIC that offers a communication status block.
 const PARAVIRTUAL: u16 = 0x1101;
 
-// The configuration space (PCI 3.0, 6.1 and 6.8.1).
+// Offsets in the configuration space (PCI 3.0, 6.1 and 6.8.1).
 const VENDOR: u64 = 0x00;
 const DEVICE: u64 = 0x02;
 const COMMAND: u64 = 0x04;
 const STATUS: u64 = 0x06;
 const SUBSYSTEM: u64 = 0x2e;
 const CAPABILITIES: u64 = 0x34;
-/// Memory space, bus master.
+/// Command register: memory space, bus master.
 const COMMAND_ON: u16 = 1 << 1 | 1 << 2;
-/// The pin is not used.
+/// Command register: interrupt pin disabled.
 const COMMAND_NO_PIN: u16 = 1 << 10;
 const STATUS_CAPABILITIES: u16 = 1 << 4;
 const MSI: u16 = 0x05;
 
-/// Which NIC it is.
+/// The model of a NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// 82540EM, which Linux drives by e1000.
+    /// 82540EM. Its Linux driver is e1000.
     Pro1000,
-    /// 82574L, which Linux drives by e1000e.
+    /// 82574L. Its Linux driver is e1000e.
     Express,
 }
 
 impl Kind {
-    /// How received frames are described.
+    /// Returns the format of receive descriptors.
     pub fn format(self) -> Format {
         if self == Kind::Express { Format::Extended } else { Format::Legacy }
     }
 }
 
-/// A NIC that has been reset and knows its address.
+/// A NIC after its reset, with known address.
 #[derive(Debug)]
 pub struct Nic {
-    /// Its registers.
+    /// The registers.
     pub registers: Registers,
-    /// Which it is.
+    /// The model.
     pub kind: Kind,
-    /// Written at each interrupt.
+    /// An eventfd that is written at each interrupt.
     pub bell: OwnedFd,
-    /// Whether interrupts are the pin's, which has to be unmasked after each.
+    /// True if interrupts use the pin, which has to be unmasked after each interrupt.
     pub pin: bool,
-    /// Whether received frames come with their check sequence.
+    /// True if received frames include their frame check sequence.
     pub with_fcs: bool,
-    /// Its address.
+    /// The station address.
     pub mac: Mac,
     within: Duration,
 }
 
-/// Where a ring is as the device sees it.
+/// The location of a ring, as the device sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct RingAt {
-    /// Address.
+    /// Address of the descriptors.
     pub address: u64,
-    /// Descriptors.
+    /// Number of descriptors.
     pub size: u32,
 }
 
 impl Nic {
-    /// Meets the server at `path`, and finds a NIC that can do what the mode needs.
+    /// Connects to the server at `path`, and checks that its NIC supports the mode.
     pub fn meet(path: &Path, options: &E1000Options) -> Result<Nic, E1000Error> {
         let lacks = |what: String| E1000Error::Lacks { path: path.to_owned(), what };
         let mut registers = Registers::new(VfioUser::connect(path, options.within)?);
@@ -115,7 +115,7 @@ impl Nic {
         Ok(nic)
     }
 
-    /// What a hypervisor and the PCI layer do.
+    /// Configures interrupts and the PCI function, as a hypervisor and the PCI layer of a kernel do.
     fn switch_on(&mut self) -> Result<(), E1000Error> {
         let bell = self.bell.try_clone()?;
         let index = if self.pin { IRQ_INTX } else { IRQ_MSI };
@@ -130,7 +130,7 @@ impl Nic {
         }
         let mut at = if self.registers.config(STATUS)? & STATUS_CAPABILITIES == 0 { 0 } else { CAPABILITIES };
         at = if at == 0 { 0 } else { u64::from(self.registers.config(at)? & 0xfc) };
-        // There are at most as many as fit.
+        // The configuration space has no room for more capabilities.
         for _ in 0..48 {
             if at == 0 {
                 break;
@@ -159,7 +159,7 @@ impl Nic {
         Ok(())
     }
 
-    /// The address in the EEPROM (8254x manual, 5.6.1 and 13.4.4; 82574 datasheet, 10.2.2.4).
+    /// Reads the address from the EEPROM (8254x manual, 5.6.1 and 13.4.4; 82574 datasheet, 10.2.2.4).
     fn read_address(&mut self) -> Result<Mac, E1000Error> {
         let (done, shift) = if self.kind == Kind::Pro1000 { (1 << 4, 8) } else { (1 << 1, 2) };
         let mut mac = [0; 6];
@@ -175,7 +175,7 @@ impl Nic {
         Ok(Mac(mac))
     }
 
-    /// Sets it up, up to where it may send and receive. `csb` is a block's address.
+    /// Configures the NIC and enables transmission and reception. `csb` is the address of a status block.
     pub fn start(
         &mut self,
         options: &E1000Options,
@@ -208,7 +208,7 @@ impl Nic {
             registers.write(register, value)?;
         }
         if self.kind == Kind::Express {
-            // Interrupts mask themselves when their causes are read.
+            // Reading the causes masks the interrupts.
             let extended = registers.read(reg::CTRL_EXT)?;
             registers.write(reg::IAM, u32::MAX)?;
             registers.write(reg::CTRL_EXT, extended | reg::CTRL_EXT_IAME)?;
@@ -231,7 +231,7 @@ impl Nic {
         registers.write(reg::RCTL, receive_control(options) | strip)
     }
 
-    /// Lets interrupts come, has the device make one, as Linux does, and waits until it is there and the link is up.
+    /// Unmasks interrupts, has the device raise one, as Linux does, and waits for it and for the link.
     pub fn awaken(&mut self) -> Result<(), E1000Error> {
         self.registers.write(reg::IMS, CAUSES)?;
         self.registers.read(reg::STATUS)?;
@@ -240,7 +240,7 @@ impl Nic {
         self.until("has no link", |registers| Ok(registers.read(reg::STATUS)? & reg::STATUS_LU != 0))
     }
 
-    /// Waits until an interrupt is there.
+    /// Waits for an interrupt.
     pub fn await_interrupt(&self) -> Result<(), E1000Error> {
         let timeout = Timespec::try_from(self.within).ok();
         let rung = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], timeout.as_ref()).map_err(io::Error::from)?;
@@ -257,7 +257,7 @@ impl Nic {
             if Instant::now() >= deadline {
                 return Err(self.odd(format!("{otherwise} within {:?}", self.within)));
             }
-            // Registers cannot be waited for.
+            // No event tells that a register has changed, so poll it.
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
@@ -268,7 +268,7 @@ impl Nic {
     }
 }
 
-/// The receive control register.
+/// Returns the value of the receive control register.
 fn receive_control(options: &E1000Options) -> u32 {
     let (size, long) = match options.buffer_size {
         256 => (3, 0),

@@ -24,7 +24,8 @@ const VERSION: [u16; 2] = [0, 1];
 const CAPABILITIES: &[u8] =
     b"{\"capabilities\":{\"max_msg_fds\":8,\"max_data_xfer_size\":1048576,\"write_multiple\":true}}\0";
 
-/// A connection to a server, past the negotiation of versions. One command at a time; writes need not be answered.
+/// A connection to a server, after the negotiation of the version. Runs one command at a time; register writes may go
+/// without an answer.
 #[derive(Debug)]
 pub struct VfioUser {
     socket: UnixStream,
@@ -34,36 +35,36 @@ pub struct VfioUser {
     answered: u64,
 }
 
-/// The payload of an answer, and what descriptors came along.
+/// The payload of an answer, and the descriptors that came with it.
 type Answer = (Vec<u8>, Vec<OwnedFd>);
 
-/// What a device has.
+/// What a device offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Regions.
+    /// Number of regions.
     pub regions: u32,
-    /// Kinds of interrupts.
+    /// Number of kinds of interrupts.
     pub irqs: u32,
-    /// Whether it can be reset.
+    /// True if it can be reset.
     pub resets: bool,
 }
 
 /// A region of a device.
 #[derive(Debug)]
 pub struct Region {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// What of it can be mapped.
+    /// The areas that can be mapped.
     pub areas: Vec<Area>,
-    /// The file to map, and where the region begins in it.
+    /// The file to map, and the offset of the region in it.
     pub file: Option<(OwnedFd, u64)>,
 }
 
 impl VfioUser {
-    /// Connects to the server at `path`, each answer of which is to come within `within`.
+    /// Connects to the server at `path`. Each answer must arrive within `within`.
     ///
     /// # Errors
-    /// There is none, or it speaks another protocol.
+    /// There is no server, or it speaks another protocol.
     pub fn connect(path: &Path, within: Duration) -> Result<VfioUser, E1000Error> {
         let unreachable = |source| E1000Error::Unreachable { path: path.to_owned(), source };
         let socket = UnixStream::connect(path).map_err(unreachable)?;
@@ -79,10 +80,10 @@ impl VfioUser {
         }
     }
 
-    /// What the device has.
+    /// Asks what the device offers.
     ///
     /// # Errors
-    /// The server refuses, is gone, or answers nonsense; so for all that follow.
+    /// The server refuses, has disconnected, or sends an invalid answer. The methods below have the same errors.
     pub fn device(&mut self) -> Result<DeviceInfo, E1000Error> {
         let command = Command::DEVICE_GET_INFO;
         let (answer, _) = self.ask(command, &message::words(&[16, 0, 0, 0]), &[])?;
@@ -93,10 +94,10 @@ impl VfioUser {
         }
     }
 
-    /// What a region has.
+    /// Asks for information about a region.
     ///
     /// # Errors
-    /// As for [`device`](VfioUser::device).
+    /// See [`device`](VfioUser::device).
     pub fn region(&mut self, index: u32) -> Result<Region, E1000Error> {
         let command = Command::DEVICE_GET_REGION_INFO;
         let room = (MOST_BYTES - HEADER) as u32;
@@ -108,20 +109,20 @@ impl VfioUser {
         Ok(Region { size: told.size, areas, file })
     }
 
-    /// How many interrupts of this kind the device has.
+    /// Asks how many interrupts of this kind the device has.
     ///
     /// # Errors
-    /// As for [`device`](VfioUser::device).
+    /// See [`device`](VfioUser::device).
     pub fn irqs(&mut self, index: u32) -> Result<u32, E1000Error> {
         let command = Command::DEVICE_GET_IRQ_INFO;
         let (answer, _) = self.ask(command, &message::words(&[16, 0, index, 0]), &[])?;
         message::word(&answer, 12).ok_or_else(|| self.odd(command, "too little"))
     }
 
-    /// Lets the device reach `bytes` of `file` from `offset` on, to read and to write, at this address.
+    /// Maps `bytes` bytes at `offset` of `file` for the device, readable and writable, at this DMA address.
     ///
     /// # Errors
-    /// As for [`device`](VfioUser::device).
+    /// See [`device`](VfioUser::device).
     pub fn map(&mut self, address: u64, file: BorrowedFd<'_>, offset: u64, bytes: u64) -> Result<(), E1000Error> {
         const READ_AND_WRITE: u32 = 0b11;
         let mut payload = message::words(&[32, READ_AND_WRITE]);
@@ -129,40 +130,40 @@ impl VfioUser {
         self.ask(Command::DMA_MAP, &payload, &[file]).map(drop)
     }
 
-    /// Takes memory away again that was mapped so.
+    /// Unmaps memory that [`map`](VfioUser::map) mapped.
     ///
     /// # Errors
-    /// As for [`device`](VfioUser::device).
+    /// See [`device`](VfioUser::device).
     pub fn unmap(&mut self, address: u64, bytes: u64) -> Result<(), E1000Error> {
         let mut payload = message::words(&[24, 0]);
         payload.extend([address, bytes].map(u64::to_ne_bytes).concat());
         self.ask(Command::DMA_UNMAP, &payload, &[]).map(drop)
     }
 
-    /// Has an eventfd written at each interrupt `start`, `start + 1`, ... of a kind.
+    /// Sets the eventfds to write at the interrupts `start`, `start + 1`, ... of a kind.
     ///
     /// # Errors
-    /// As for [`device`](VfioUser::device).
+    /// See [`device`](VfioUser::device).
     pub fn trigger(&mut self, index: u32, start: u32, bells: &[BorrowedFd<'_>]) -> Result<(), E1000Error> {
         const EVENTFD_TRIGGER: u32 = 1 << 2 | 1 << 5;
         let payload = message::words(&[20, EVENTFD_TRIGGER, index, start, bells.len() as u32]);
         self.ask(Command::DEVICE_SET_IRQS, &payload, bells).map(drop)
     }
 
-    /// Unmasks the pin, which masks itself with each interrupt.
+    /// Unmasks the pin, which is masked after each interrupt.
     ///
     /// # Errors
-    /// As for [`device`](VfioUser::device).
+    /// See [`device`](VfioUser::device).
     pub fn unmask(&mut self) -> Result<(), E1000Error> {
         const UNMASK: u32 = 1 << 0 | 1 << 4;
         let payload = message::words(&[20, UNMASK, message::IRQ_INTX, 0, 1]);
         self.ask(Command::DEVICE_SET_IRQS, &payload, &[]).map(drop)
     }
 
-    /// Wants no interrupts of a kind any more.
+    /// Disables all interrupts of a kind.
     ///
     /// # Errors
-    /// As for [`device`](VfioUser::device).
+    /// See [`device`](VfioUser::device).
     pub fn silence(&mut self, index: u32) -> Result<(), E1000Error> {
         const NONE_TRIGGER: u32 = 1 << 0 | 1 << 5;
         let payload = message::words(&[20, NONE_TRIGGER, index, 0, 0]);
@@ -172,15 +173,15 @@ impl VfioUser {
     /// Resets the device.
     ///
     /// # Errors
-    /// As for [`device`](VfioUser::device).
+    /// See [`device`](VfioUser::device).
     pub fn reset(&mut self) -> Result<(), E1000Error> {
         self.ask(Command::DEVICE_RESET, &[], &[]).map(drop)
     }
 
-    /// Reads a region.
+    /// Reads from a region.
     ///
     /// # Errors
-    /// As for [`device`](VfioUser::device).
+    /// See [`device`](VfioUser::device).
     pub fn read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> Result<(), E1000Error> {
         let command = Command::REGION_READ;
         let (answer, _) = self.ask(command, &message::access(region, offset, data.len() as u32), &[])?;
@@ -191,20 +192,20 @@ impl VfioUser {
         Ok(())
     }
 
-    /// Writes a region, and waits until that is done.
+    /// Writes to a region, and waits for the answer.
     ///
     /// # Errors
-    /// As for [`device`](VfioUser::device).
+    /// See [`device`](VfioUser::device).
     pub fn write(&mut self, region: u32, offset: u64, data: &[u8]) -> Result<(), E1000Error> {
         let mut payload = message::access(region, offset, data.len() as u32).to_vec();
         payload.extend(data);
         self.ask(Command::REGION_WRITE, &payload, &[]).map(drop)
     }
 
-    /// Writes a register of a region and waits for nothing: no answer is asked for.
+    /// Writes a register of a region without waiting: requests no answer.
     ///
     /// # Errors
-    /// The server is gone.
+    /// The server has disconnected.
     #[inline]
     pub fn post(&mut self, region: u32, offset: u64, value: u32) -> Result<(), E1000Error> {
         let mut bytes = [0; HEADER + 20];
@@ -217,10 +218,10 @@ impl VfioUser {
         sent.map_err(|source| self.broken(Command::REGION_WRITE, source))
     }
 
-    /// The same for several registers in one message: offsets and values.
+    /// Writes several registers, given as offsets and values, with one message and without waiting.
     ///
     /// # Errors
-    /// The server is gone.
+    /// The server has disconnected.
     pub fn post_many(&mut self, region: u32, writes: &[(u64, u32)]) -> Result<(), E1000Error> {
         let mut payload = (writes.len() as u64).to_ne_bytes().to_vec();
         for &(offset, value) in writes {
@@ -233,19 +234,19 @@ impl VfioUser {
         sent.map_err(|source| self.broken(Command::REGION_WRITE_MULTI, source))
     }
 
-    /// Commands sent so far without an answer, and with one.
+    /// Returns the number of commands sent so far without an answer, and with one.
     #[must_use]
     pub fn messages(&self) -> (u64, u64) {
         (self.posted, self.answered)
     }
 
-    /// Becomes readable when the server has ended.
+    /// Returns the connection. It becomes readable when the server has disconnected.
     #[must_use]
     pub fn connection(&self) -> &UnixStream {
         &self.socket
     }
 
-    /// Where the server listens.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -287,7 +288,7 @@ impl VfioUser {
         Ok(())
     }
 
-    /// Receives the answer to this; the inner error is an errno.
+    /// Receives the answer to a command. The inner error is an errno.
     fn reply(&mut self, asked: Header) -> io::Result<Result<Answer, u32>> {
         let late = |error: io::Error| match error.kind() {
             io::ErrorKind::WouldBlock => io::Error::other("no answer in time"),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What happened since the device was set up. The field names are part of the command's JSON output: don't rename them.
+/// Counts since the device was set up. The field names are part of the command's JSON output: do not rename them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// Frames sent and received.
@@ -17,20 +17,20 @@ pub struct Counters {
     pub register_reads: u64,
     /// Registers written by messages.
     pub register_writes: u64,
-    /// Of these, the transmit ring's tail.
+    /// Writes to the transmit tail register; `register_writes` includes them.
     pub tx_tail_writes: u64,
-    /// Of these, the receive ring's tail.
+    /// Writes to the receive tail register; `register_writes` includes them.
     pub rx_tail_writes: u64,
-    /// Registers read or written as memory.
+    /// Accesses to mapped registers.
     pub mapped_accesses: u64,
     /// Interrupts from the device.
     pub interrupts: u64,
-    /// Times the driver was woken and looked for causes.
+    /// How often the driver was woken and read the interrupt causes.
     pub handled: u64,
 }
 
 impl Counters {
-    /// vfio-user commands.
+    /// Returns the number of vfio-user commands.
     #[must_use]
     pub fn messages(&self) -> u64 {
         self.posted + self.answered

@@ -9,12 +9,12 @@ use ringway_memory::Mapping;
 
 use crate::area::{Words, words32};
 
-/// Bytes of the block.
+/// Size of the block in bytes.
 pub const CSB_BYTES: usize = 4096;
 /// No threshold.
 const NEVER: u32 = u32::MAX;
 
-// Numbers of words.
+// Indices of the words.
 const GUEST_TDT: u32 = 0;
 const GUEST_NEED_TXKICK: u32 = 1;
 const GUEST_NEED_RXKICK: u32 = 2;
@@ -31,7 +31,8 @@ const HOST_RXKICK_AT: u32 = 23;
 pub struct Csb(Words<AtomicU32>);
 
 impl Csb {
-    /// A block at this offset in the memory as a driver starts it: the device sleeps, and wakes the driver for frames.
+    /// Initializes a block at this offset of the memory as a driver does: the device sleeps, and interrupts the driver
+    /// for received frames.
     pub fn new(mapping: &Arc<Mapping>, at: usize) -> io::Result<Csb> {
         let csb = Csb(words32(mapping, at, (CSB_BYTES / 4) as u32)?);
         csb.set(HOST_NEED_TXKICK, 1);
@@ -52,16 +53,16 @@ impl Csb {
         self.0.at(word).load(Ordering::Acquire)
     }
 
-    /// Says that there are frames to send up to here; true if the device wants the register written.
+    /// Publishes the transmit tail. Returns true if the device wants the register written.
     #[inline]
     pub fn tell_transmit(&self, tail: u32) -> bool {
         self.set(GUEST_TDT, tail);
-        // The device's wish is read after the tail is visible: one of the two sees the other.
+        // Reads the device's request after the tail is visible: at least one of the two sides sees the other's write.
         fence(Ordering::SeqCst);
         self.get(HOST_NEED_TXKICK) & 1 != 0
     }
 
-    /// Says that there are buffers up to here; `crosses` tells whether that goes over a threshold. True if the device wants
+    /// Publishes the receive tail. `crosses` tells whether this passes a threshold. Returns true if the device wants
     /// the register written.
     #[inline]
     pub fn tell_receive(&self, tail: u32, crosses: impl FnOnce(u32) -> bool) -> bool {
@@ -70,19 +71,21 @@ impl Csb {
         self.get(HOST_NEED_RXKICK) & 1 != 0 || crosses(self.get(HOST_RXKICK_AT))
     }
 
-    /// How far the device is with sending.
+    /// Returns the device's transmit head.
     #[inline]
     pub fn transmitted(&self) -> u32 {
         self.get(HOST_TDH)
     }
 
-    /// Wants an interrupt for frames received, or none. What was received before has to be looked for once more.
+    /// Requests an interrupt for received frames, or none. The caller has to check for received frames once more
+    /// afterwards.
     pub fn want_received(&self, wanted: bool) {
         self.set(GUEST_NEED_RXKICK, wanted.into());
         fence(Ordering::SeqCst);
     }
 
-    /// Wants an interrupt when the device has come to this descriptor, or none. How far it is has to be looked at once more.
+    /// Requests an interrupt when the device has completed this descriptor, or none. The caller has to check the head
+    /// once more afterwards.
     pub fn want_transmitted(&self, at: Option<u32>) {
         self.set(GUEST_TXKICK_AT, at.unwrap_or(NEVER));
         self.set(GUEST_NEED_TXKICK, at.is_some().into());

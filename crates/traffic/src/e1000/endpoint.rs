@@ -18,18 +18,18 @@ use super::registers::register as reg;
 use super::transmit::{Place, Transmit};
 use crate::{Endpoint, Mac};
 
-/// Where guest memory begins, as descriptors give addresses: not 0, so that nobody takes one for an offset.
+/// Address of guest memory in descriptors. It is not 0, so that addresses cannot be confused with offsets.
 const GUEST: u64 = 0x1_0000_0000;
 /// A multiple of every page size.
 const PAGE: usize = 65_536;
-/// Bytes between two buffers: an odd number of cache lines from one to the next.
+/// Bytes between two buffers. The distance from one buffer to the next is an odd number of cache lines.
 const GAP: usize = 64;
-/// Buffers that Linux gives back to the device at a time.
+/// Number of buffers that Linux gives back to the device at a time.
 const GIVE_BACK: u32 = 16;
 
-/// A driver whose device is an e1000 behind a vfio-user server.
+/// A driver for an e1000 behind a vfio-user server.
 ///
-/// It runs when it is called: an interrupt that comes meanwhile is seen at the next call.
+/// The driver runs only when a method is called: it sees an interrupt at the next call.
 #[derive(Debug)]
 pub struct E1000Endpoint {
     pub(super) nic: Nic,
@@ -37,22 +37,22 @@ pub struct E1000Endpoint {
     pub(super) tx: Transmit,
     rx: Receive,
     pub(super) csb: Option<Csb>,
-    /// Interrupts are masked, and what the device has done is looked at.
+    /// True while interrupts are masked and the driver polls.
     pub(super) polling: bool,
-    /// An interrupt is to come that frames may wait for.
+    /// True while frames wait for an interrupt that is expected.
     pub(super) expecting: bool,
-    /// Somebody takes what is received.
+    /// True if received frames are taken.
     receives: bool,
-    /// Then nothing moves any more, and the next wait tells.
+    /// Why the device is unusable. Then nothing moves, and the next wait returns the error.
     broken: Option<String>,
     _memory: SharedMemory,
 }
 
 impl E1000Endpoint {
-    /// Meets the server at `socket`, and sets its device up.
+    /// Connects to the server at `socket`, and sets up its device.
     ///
     /// # Errors
-    /// There is none, or its device cannot do what is wanted.
+    /// There is no server, or its device does not support the options.
     pub fn attach(socket: &Path, options: &E1000Options) -> Result<E1000Endpoint, E1000Error> {
         options.check()?;
         let mut nic = Nic::meet(socket, options)?;
@@ -74,7 +74,7 @@ impl E1000Endpoint {
         let memory = SharedMemory::create("ringway-gen-e1000", bytes)?;
         let mode = options.mode;
         let csb = (mode == E1000Mode::Csb).then(|| Csb::new(memory.mapping(), csb_at)).transpose()?;
-        // With a status block the device says there how far it is.
+        // With a status block, the device reports its progress there.
         let tx = Transmit::new(memory.mapping(), &tx_at, csb.is_none())?;
         let rx = Receive::new(memory.mapping(), &rx_at, nic.kind.format(), nic.with_fcs)?;
 
@@ -102,19 +102,19 @@ impl E1000Endpoint {
         Ok(endpoint)
     }
 
-    /// The NIC's address.
+    /// Returns the NIC's address.
     #[must_use]
     pub fn mac(&self) -> Mac {
         self.nic.mac
     }
 
-    /// What driving it has taken since it was set up.
+    /// Returns the counts since the device was set up.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.nic.registers.counters()
     }
 
-    /// Ends when the server does: readable then.
+    /// Returns the connection. It becomes readable when the server has disconnected.
     #[must_use]
     pub fn connection(&self) -> &UnixStream {
         self.nic.registers.connection().connection()
@@ -138,7 +138,7 @@ impl E1000Endpoint {
         }
     }
 
-    /// Tells the device of all frames queued, in the mode's way.
+    /// Tells the device of all queued frames, in the way of the mode.
     #[inline]
     pub(super) fn tell_transmit(&mut self) -> Result<(), E1000Error> {
         let tail = self.tx.tell();
@@ -160,7 +160,7 @@ impl E1000Endpoint {
         Ok(())
     }
 
-    /// Takes back what was sent, as far as the driver would know by now.
+    /// Takes back sent buffers, as far as a driver would know of them by now.
     #[inline]
     fn serve(&mut self) {
         if self.broken.is_some() {
@@ -172,7 +172,7 @@ impl E1000Endpoint {
             }
             return;
         }
-        // An interrupt matters when frames wait for it, or when the device has done something.
+        // An interrupt matters if frames wait for it, or if the device has done something.
         let matters = self.expecting || self.tx.has_done() || self.receives && self.rx.has_some();
         let news = !self.polling && matters;
         let handled = if news && self.rung() { self.handle() } else { Ok(()) };
@@ -182,7 +182,7 @@ impl E1000Endpoint {
         }
     }
 
-    /// The transmit part of polling; the whole where there is nothing to receive.
+    /// Polls for sent buffers. Ends polling if there is nothing to receive.
     pub(super) fn poll_transmit(&mut self) -> Result<(), E1000Error> {
         self.tx.take_reported();
         if self.receives && self.rx.has_some() { Ok(()) } else { self.complete() }
@@ -196,7 +196,7 @@ impl E1000Endpoint {
         self.tx.room() > 0 && self.broken.is_none()
     }
 
-    /// Counts a frame queued, of which some modes tell at once.
+    /// Counts a queued frame. Some modes tell the device at once.
     #[inline]
     fn queued(&mut self) {
         self.nic.registers.counting().frames += 1;
@@ -213,7 +213,7 @@ impl E1000Endpoint {
         }
     }
 
-    /// Hands over received frames, while polling or by the status block.
+    /// Receives frames, while polling or with the status block.
     #[inline]
     fn poll_receive(&mut self, max: u32, mut take: impl FnMut(&[u8])) -> Result<u32, Trouble> {
         let (mut left, mut frames) = (max, 0);
@@ -236,7 +236,7 @@ impl E1000Endpoint {
         Ok(frames)
     }
 
-    /// Whether there is something to receive, or room to send; if not, an interrupt will tell.
+    /// Returns true if there is something to receive (`for_rx`) or room to send. If not, an interrupt will come.
     fn ready(&mut self, for_rx: bool) -> Result<bool, Trouble> {
         if self.rung() {
             self.handle()?;
@@ -266,7 +266,7 @@ impl E1000Endpoint {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        // Nothing is being asked, so that there is nothing to read but the end.
+        // No command is outstanding, so only the end of the connection makes it readable.
         if !descriptors[1].revents().is_empty() {
             let path = self.nic.registers.connection().path().display();
             let what = format!("the device at {path} is gone");
@@ -276,7 +276,7 @@ impl E1000Endpoint {
     }
 }
 
-/// Why something could not be done on the way.
+/// Why an operation failed.
 enum Trouble {
     Misuse(Misuse),
     Error(E1000Error),
@@ -350,7 +350,7 @@ impl Endpoint for E1000Endpoint {
     fn rx_batch(&mut self, max: usize, take: impl FnMut(&[u8])) -> usize {
         if !self.receives {
             self.receives = true;
-            // The interrupts of frames that came before may have been taken for others.
+            // The interrupts of frames that arrived before may have been attributed to other causes.
             self.polling |= self.rx.has_some();
         }
         self.serve();

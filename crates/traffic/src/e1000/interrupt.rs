@@ -7,11 +7,11 @@ use super::options::{E1000Error, E1000Mode};
 use super::registers::register as reg;
 
 impl E1000Endpoint {
-    /// Takes the interrupts that have come; false if there were none.
+    /// Takes the interrupts that have arrived. Returns false if there were none.
     #[inline]
     pub(super) fn rung(&mut self) -> bool {
         let mut count = [0; 8];
-        // Non-blocking: fails when there were none.
+        // Non-blocking: fails if there were none.
         let rung = rustix::io::read(&self.nic.bell, &mut count).is_ok();
         if rung {
             self.nic.registers.counting().interrupts += u64::from_ne_bytes(count);
@@ -19,27 +19,28 @@ impl E1000Endpoint {
         rung
     }
 
-    /// Handles an interrupt. The driver polls afterwards, with interrupts masked.
+    /// Handles an interrupt. Afterwards interrupts are masked and the driver polls.
     pub(super) fn handle(&mut self) -> Result<(), E1000Error> {
         let registers = &mut self.nic.registers;
         registers.counting().handled += 1;
         let causes = registers.read(reg::ICR)?;
         if self.nic.pin {
-            // Hypervisors unmask the pin at the first access after an interrupt.
+            // Hypervisors unmask the pin at the first register access after an interrupt.
             registers.client().unmask()?;
         }
-        // With a status block its words say what is wanted, and nothing is masked.
+        // With a status block, its words replace masking.
         if causes == 0 || self.csb.is_some() {
             return Ok(());
         }
-        // An 82574L has masked itself.
+        // An 82574L has masked its interrupts itself.
         if self.nic.kind == Kind::Pro1000 {
             registers.write(reg::IMC, u32::MAX)?;
             registers.read(reg::STATUS)?;
         }
         self.polling = true;
         if self.mode == E1000Mode::Combining {
-            // What has gathered goes now, and makes another interrupt; without it the next frame must not wait for one.
+            // The frames that were combined go now and cause another interrupt. If there were none, the next frame must
+            // not wait for an interrupt.
             self.expecting = self.tx.is_behind();
             if self.expecting {
                 self.tell_transmit()?;
@@ -48,8 +49,8 @@ impl E1000Endpoint {
         Ok(())
     }
 
-    /// Takes the interrupt of the frame that was just queued, as a guest does whose only processor the device interrupts: before
-    /// it goes on. While received frames wait to be polled, there is none.
+    /// Waits for the interrupt of the frame that was just queued, and handles it: a guest with a single processor does
+    /// so before it continues. While received frames wait to be polled, there is no interrupt.
     pub(super) fn take_its_interrupt(&mut self) -> Result<(), E1000Error> {
         if self.polling {
             self.poll_transmit()?;
@@ -63,11 +64,11 @@ impl E1000Endpoint {
         if self.polling { self.poll_transmit() } else { Ok(()) }
     }
 
-    /// Ends polling: lets interrupts come again.
+    /// Ends polling: unmasks interrupts.
     pub(super) fn complete(&mut self) -> Result<(), E1000Error> {
         self.polling = false;
         self.nic.registers.write(reg::IMS, CAUSES)?;
-        // Flushes the write, as the drivers do.
+        // Reading a register flushes the write, as drivers do.
         self.nic.registers.read(reg::STATUS)?;
         Ok(())
     }

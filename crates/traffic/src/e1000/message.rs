@@ -8,22 +8,22 @@ pub const HEADER: usize = 16;
 pub const IRQ_INTX: u32 = 0;
 /// Index of message-signalled interrupts.
 pub const IRQ_MSI: u32 = 1;
-/// Index of those with a table.
+/// Index of MSI-X interrupts.
 pub const IRQ_MSI_X: u32 = 2;
 
 /// Bits of a header's flags.
 pub mod flag {
     /// A reply.
     pub const REPLY: u32 = 1;
-    /// The type's bits.
+    /// The bits of the message type.
     pub const TYPE: u32 = 0xf;
-    /// No reply is wanted.
+    /// No reply is requested.
     pub const NO_REPLY: u32 = 1 << 4;
     /// The command failed.
     pub const ERROR: u32 = 1 << 5;
 }
 
-/// Commands, by their numbers.
+/// Commands and their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "the names of the specification")]
 pub enum Command {
@@ -43,20 +43,20 @@ pub enum Command {
 /// A message's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Echoed by the reply.
+    /// The reply repeats it.
     pub id: u16,
     /// Number of the command.
     pub command: u16,
-    /// Bytes, with the header.
+    /// Length in bytes, including the header.
     pub size: u32,
     /// See [`flag`].
     pub flags: u32,
-    /// An errno, where the flags say so.
+    /// An errno, if the error flag is set.
     pub error: u32,
 }
 
 impl Header {
-    /// As bytes.
+    /// Encodes the header.
     #[inline]
     pub fn to_bytes(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
@@ -68,7 +68,7 @@ impl Header {
         bytes
     }
 
-    /// From bytes.
+    /// Decodes a header.
     pub fn from_bytes(bytes: &[u8; HEADER]) -> Header {
         let short = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
         let word = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -76,7 +76,7 @@ impl Header {
     }
 }
 
-/// The 16 bytes in front of a region's data: where, in which region, how many.
+/// Encodes the 16 bytes before a region's data: offset, region and length.
 #[inline]
 pub fn access(region: u32, offset: u64, count: u32) -> [u8; 16] {
     let mut bytes = [0; 16];
@@ -86,17 +86,17 @@ pub fn access(region: u32, offset: u64, count: u32) -> [u8; 16] {
     bytes
 }
 
-/// Words one after the other.
+/// Encodes words one after another.
 pub fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// The 32-bit word at this place of a payload.
+/// Returns the 32-bit word at this offset of a payload.
 pub fn word(payload: &[u8], at: usize) -> Option<u32> {
     payload.get(at..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
-/// The 64-bit word at this place of a payload.
+/// Returns the 64-bit word at this offset of a payload.
 pub fn long(payload: &[u8], at: usize) -> Option<u64> {
     payload.get(at..)?.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
 }
@@ -104,30 +104,30 @@ pub fn long(payload: &[u8], at: usize) -> Option<u64> {
 /// A part of a region that can be mapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Area {
-    /// From the region's first byte.
+    /// Offset in the region.
     pub offset: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
 }
 
-/// What a server says of a region.
+/// A server's information about a region.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionReply {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Where the region begins in the file that came along.
+    /// Offset of the region in the file.
     pub file_offset: u64,
-    /// Whether it may be mapped.
+    /// True if the region may be mapped.
     pub mappable: bool,
-    /// What of it, where that is not all.
+    /// The areas that may be mapped, if not all of the region.
     pub areas: Option<Vec<Area>>,
 }
 
-/// Most capabilities of a region, and most areas of one.
+/// Most capabilities of a region, and most areas in one capability.
 const MOST: usize = 64;
 
 impl RegionReply {
-    /// From a reply's payload; `None` when that makes no sense.
+    /// Decodes a reply's payload. Returns `None` if it is invalid.
     pub fn parse(payload: &[u8]) -> Option<RegionReply> {
         const MMAP: u32 = 1 << 2;
         const CAPS: u32 = 1 << 3;
@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(Header::from_bytes(&bytes), header);
     }
 
-    /// What a server with 128 KiB of registers sends of which these areas can be mapped.
+    /// Returns the reply of a server with 128 KiB of registers, of which these areas can be mapped.
     fn reply(areas: &[(u64, u64)]) -> Vec<u8> {
         let mut payload = words(&[0, 0b1111, 0, 32]);
         payload.extend([0x2_0000u64, 0x1000].map(u64::to_ne_bytes).concat());

@@ -34,16 +34,16 @@ pub use message::{Area, IRQ_INTX, IRQ_MSI, IRQ_MSI_X};
 pub use options::{E1000Error, E1000Mode, E1000Options};
 pub use registers::register;
 
-/// What the device did that none may do.
+/// A violation of the specification by the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 enum Misuse {
-    /// The head of the transmit ring in shared memory is where no descriptor was given.
+    /// The transmit head in shared memory is beyond the tail.
     #[error("it says it is at transmit descriptor {0}, which it does not have")]
     Head(u32),
-    /// A received frame is longer than its buffer, or shorter than its frame check sequence.
+    /// A received frame is longer than its buffer, or shorter than a frame check sequence.
     #[error("it wrote {0} bytes into a buffer of {1}")]
     Length(usize, usize),
-    /// A received frame over more descriptors than there are.
+    /// A received frame spans more descriptors than the ring has.
     #[error("it wrote a frame over {0} buffers without an end")]
     Endless(u32),
 }

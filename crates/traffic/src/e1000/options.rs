@@ -6,28 +6,28 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// When the driver touches registers.
+/// When the driver accesses registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum E1000Mode {
-    /// As the Linux driver does, without moderation: a tail write for each frame, an interrupt for each event.
+    /// Like the Linux driver without moderation: a tail write for each frame, and an interrupt for each event.
     #[default]
     Base,
-    /// The same on a guest's only processor: the interrupt of each frame that is sent is taken before the next one (Maffione
-    /// 2012, table 3.1).
+    /// Like [`Base`](E1000Mode::Base), on a guest with a single processor: the interrupt of each sent frame is handled
+    /// before the next frame (Maffione 2012, table 3.1).
     Each,
-    /// The same, with the device's interrupts moderated (ITR).
+    /// Like [`Base`](E1000Mode::Base), with moderated interrupts (ITR).
     Moderated,
-    /// Moderated, and while an interrupt is to come frames wait for it: one tail write for all (Maffione 2012, section 3.3;
-    /// Rizzo 2013, section 3.2).
+    /// Moderated, with combined tail writes: while an interrupt is expected, frames wait for it, and one tail write
+    /// covers all (Maffione 2012, section 3.3; Rizzo 2013, section 3.2).
     Combining,
-    /// Moderated, with a communication status block: no register is touched while the device works (section 4.4.2).
+    /// Moderated, with a communication status block: no register is accessed while the device works (section 4.4.2).
     Csb,
-    /// Moderated, with the ring registers mapped and message-signalled interrupts: a tail write is a store.
+    /// Moderated, with mapped ring registers and message-signalled interrupts: a tail write is a store.
     Mapped,
 }
 
 impl E1000Mode {
-    /// All of them.
+    /// All modes.
     pub const ALL: [E1000Mode; 6] = [
         E1000Mode::Base,
         E1000Mode::Each,
@@ -39,7 +39,7 @@ impl E1000Mode {
 }
 
 impl E1000Mode {
-    /// Whether the device is to raise an interrupt for each event.
+    /// Returns true if the device raises an interrupt for each event.
     fn is_unmoderated(self) -> bool {
         matches!(self, E1000Mode::Base | E1000Mode::Each)
     }
@@ -67,22 +67,22 @@ impl FromStr for E1000Mode {
     }
 }
 
-/// What the driver is to be like.
+/// Settings of the driver.
 #[derive(Debug, Clone)]
 pub struct E1000Options {
-    /// When it touches registers.
+    /// When the driver accesses registers.
     pub mode: E1000Mode,
-    /// Least time between two interrupts, unless the mode is `Base` or `Each`. The papers use 250 us and 25 us.
+    /// Shortest time between two interrupts, unless the mode is `Base` or `Each`. The papers use 250 us and 25 us.
     pub interval: Duration,
-    /// Time for each answer, and for the device to reset and to have a link.
+    /// Time limit for each answer, and for reset and link of the device.
     pub within: Duration,
     /// Descriptors of the transmit ring: a power of two from 8 to [`MAX_RING`](crate::MAX_RING).
     pub tx_ring: u32,
-    /// Descriptors of the receive ring, likewise.
+    /// Descriptors of the receive ring: a power of two from 8 to [`MAX_RING`](crate::MAX_RING).
     pub rx_ring: u32,
-    /// Bytes of a receive buffer: a power of two from 256 to 16,384. Above 2,048 long frames are taken.
+    /// Bytes of a receive buffer: a power of two from 256 to 16,384. With more than 2,048, long frames are accepted.
     pub buffer_size: u32,
-    /// Take frames for all addresses.
+    /// Whether to receive frames for all addresses.
     pub promiscuous: bool,
 }
 
@@ -105,7 +105,7 @@ const ITR_UNIT: u128 = 256;
 const ITR_MOST: u128 = 0xffff;
 
 impl E1000Options {
-    /// What the interval register is set to.
+    /// Returns the value of the interval register.
     pub(super) fn throttle(&self) -> u32 {
         if self.mode.is_unmoderated() { 0 } else { (self.interval.as_nanos() / ITR_UNIT) as u32 }
     }
@@ -131,32 +131,32 @@ impl E1000Options {
     }
 }
 
-/// Why a device cannot be driven.
+/// Why a device cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum E1000Error {
-    /// Options that make no sense.
+    /// Invalid options.
     #[error("{0}")]
     Options(String),
-    /// There is nobody.
+    /// No server listens.
     #[error("no vfio-user server at {}: {source}", path.display())]
     Unreachable {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The device cannot do what was asked for.
+    /// The device does not support the options.
     #[error("the device at {} {what}", path.display())]
     Lacks {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
         /// What it lacks.
         what: String,
     },
-    /// The device does not behave as its kind does.
+    /// The device does not behave like a NIC of its model.
     #[error("the device at {} {what}", path.display())]
     Device {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
         /// What it does.
         what: String,
@@ -164,24 +164,24 @@ pub enum E1000Error {
     /// The server refused a command.
     #[error("vfio-user server at {}: it refused {command}: {source}", path.display())]
     Refused {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What was being asked.
+        /// The command.
         command: String,
-        /// Why.
+        /// The errno of the refusal.
         source: io::Error,
     },
-    /// The dialogue broke off.
+    /// The dialogue with the server failed.
     #[error("vfio-user server at {}: {command}: {source}", path.display())]
     Dialogue {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What was being asked.
+        /// The command.
         command: String,
         /// What went wrong.
         source: io::Error,
     },
-    /// Memory, eventfds or the like cannot be had.
+    /// The kernel refuses memory, an eventfd or the like.
     #[error("cannot make the driver's memory: {0}")]
     Memory(#[from] io::Error),
 }

@@ -10,7 +10,7 @@ use super::Misuse;
 use super::transmit::Place;
 use crate::area::{Buffers, Words};
 
-/// Frames ahead of the one at hand whose first line is brought near.
+/// How many frames ahead the first cache line of a frame is prefetched.
 const PREFETCH_AHEAD: u32 = 12;
 /// Bytes of a frame check sequence.
 const FCS: usize = 4;
@@ -18,22 +18,22 @@ const FCS: usize = 4;
 /// How the device writes descriptors back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// Length and status in the second word; the address stays.
+    /// Length and status in the second word. The address stays.
     Legacy,
-    /// Status and length in the second word; the address is lost.
+    /// Status and length in the second word. The address is overwritten.
     Extended,
 }
 
-/// What a descriptor says of what was received.
+/// The status in a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Status {
     len: usize,
-    /// The last of its frame.
+    /// True for the last descriptor of a frame.
     end: bool,
 }
 
 impl Format {
-    /// `None` while the device has the descriptor.
+    /// Decodes the status. Returns `None` while the device owns the descriptor.
     #[inline]
     fn read(self, word: u64) -> Option<Status> {
         const DONE: u64 = 1 << 0;
@@ -46,32 +46,32 @@ impl Format {
     }
 }
 
-/// The ring and its buffers. Positions count descriptors over all laps, and wrap.
+/// The receive ring and its buffers. Positions count descriptors over all laps, and wrap.
 #[derive(Debug)]
 pub struct Receive {
     words: Words<AtomicU64>,
     buffers: Buffers,
     place: Place,
     format: Format,
-    /// Whether frames come with their check sequence.
+    /// True if frames include their frame check sequence.
     with_fcs: bool,
-    /// Next that the device will write.
+    /// The next position that the device will write.
     next: u32,
-    /// First that the device has not got back, as it was told.
+    /// The first position not given back to the device, as of the last tail write.
     told: u32,
-    /// A frame over several buffers, as far as it has come, and its buffers.
+    /// A frame over several buffers as far as received, and the number of its buffers.
     part: (Vec<u8>, u32),
 }
 
 impl Receive {
-    /// A ring whose buffers are all the device's, but for one descriptor that stays empty.
+    /// A ring whose buffers all belong to the device, except one descriptor that stays empty.
     pub fn new(mapping: &Arc<Mapping>, place: &Place, format: Format, with_fcs: bool) -> io::Result<Receive> {
         let (words, buffers) = place.memory(mapping)?;
         let part = (Vec::new(), 0);
         Ok(Receive { words, buffers, place: *place, format, with_fcs, next: 0, told: 0, part })
     }
 
-    /// Whether something was received.
+    /// Returns true if a frame was received.
     #[inline]
     pub fn has_some(&self) -> bool {
         self.status(self.next).is_some()
@@ -82,34 +82,35 @@ impl Receive {
         self.format.read(self.words.at(position.wrapping_mul(2).wrapping_add(1)).load(Ordering::Acquire))
     }
 
-    /// Descriptors that can be given back to the device.
+    /// Returns the number of descriptors that can be given back to the device.
     #[inline]
     pub fn to_give(&self) -> u32 {
         self.next.wrapping_sub(self.told)
     }
 
-    /// The tail to tell the device, with which it gets what was taken.
+    /// Returns the tail that gives the taken buffers back to the device.
     #[inline]
     pub fn tail(&self) -> u32 {
         self.next.wrapping_sub(1) & (self.place.size - 1)
     }
 
-    /// The same, being told now.
+    /// Returns the tail that gives the taken buffers back, and notes that the device is told.
     #[inline]
     pub fn tell(&mut self) -> u32 {
         self.told = self.next;
         self.tail()
     }
 
-    /// Whether telling now moves the tail onto this place or across it.
+    /// Returns true if telling the tail now moves it onto this descriptor or across it.
     pub fn crosses(&self, at: u32) -> bool {
         at < self.place.size && at.wrapping_sub(self.told) & (self.place.size - 1) < self.to_give()
     }
 
-    /// Hands up to `max` descriptors' worth of frames to `take`. Gives the number of descriptors and of frames.
+    /// Calls `take` with received frames that take up to `max` descriptors. Returns the numbers of descriptors and of
+    /// frames.
     ///
     /// # Errors
-    /// The device wrote what it cannot have written.
+    /// The device wrote an invalid length, or a frame without an end.
     #[inline]
     pub fn take(&mut self, max: u32, mut take: impl FnMut(&[u8])) -> Result<(u32, u32), Misuse> {
         let (start, mut frames) = (self.next, 0);
@@ -133,7 +134,7 @@ impl Receive {
         Ok((self.next.wrapping_sub(start), frames))
     }
 
-    /// Makes the descriptor at hand one for the device to fill.
+    /// Makes the present descriptor available to the device again.
     #[inline]
     fn renew(&self) {
         if self.format == Format::Extended {
@@ -143,7 +144,7 @@ impl Receive {
         self.words.at(self.next.wrapping_mul(2).wrapping_add(1)).store(0, Ordering::Relaxed);
     }
 
-    /// Adds the buffer at hand to its frame; true when that is complete.
+    /// Adds the present buffer to its frame. Returns true when the frame is complete.
     #[cold]
     fn gather(&mut self, status: Status, take: &mut impl FnMut(&[u8])) -> Result<bool, Misuse> {
         let piece = self.buffers.frame(self.next as u16, status.len).ok_or_else(|| self.wrong_length(status.len))?;
@@ -185,7 +186,7 @@ mod tests {
     }
 
     impl Device {
-        /// Writes a descriptor's worth as a device does, with bytes that count from `first`.
+        /// Writes one descriptor and its buffer as a device does. The bytes count up from `first`.
         fn write(&mut self, len: usize, first: u8, end: bool) {
             let place = self.at % 8;
             self.at += 1;
@@ -215,7 +216,7 @@ mod tests {
         (ring, Device { memory, format, at: 0 })
     }
 
-    /// Lengths and first bytes of the frames that are there.
+    /// Takes frames. Returns their lengths and first bytes.
     fn taken(ring: &mut Receive, max: u32) -> Vec<(usize, u8)> {
         let mut frames = Vec::new();
         ring.take(max, |frame| frames.push((frame.len(), frame[0]))).unwrap();
@@ -252,7 +253,7 @@ mod tests {
             device.write(256, 0, false);
             device.write(256, 0, false);
             assert_eq!(taken(&mut ring, 9), []);
-            // Two bytes of the sequence are in the buffer before the last.
+            // Two bytes of the frame check sequence are in the last buffer but one.
             device.write(258 - 256, 0, true);
             device.write(64, 9, true);
             assert_eq!(taken(&mut ring, 9), [(510, 0), (60, 9)]);

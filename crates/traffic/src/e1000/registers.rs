@@ -12,12 +12,12 @@ use super::message::Area;
 use super::options::E1000Error;
 use crate::area::{Words, words32};
 
-/// The region of the registers.
+/// Region of the registers.
 const BAR0: u32 = 0;
-/// The region of the configuration space.
+/// Region of the configuration space.
 const CONFIG: u32 = 7;
 
-/// Offsets of registers and bits in them (8254x software developer's manual, chapter 13; 82574 datasheet, chapter 10).
+/// Offsets and bits of registers (8254x software developer's manual, chapter 13; 82574 datasheet, chapter 10).
 pub mod register {
     #![allow(missing_docs, reason = "the names of the manual")]
     pub const CTRL: u32 = 0x0000;
@@ -79,30 +79,30 @@ pub mod register {
     pub const RAH_AV: u32 = 1 << 31;
 }
 
-/// A part of the registers that is mapped.
+/// A mapped part of the registers.
 #[derive(Debug)]
 struct Mapped {
     area: Area,
     words: Words<AtomicU32>,
 }
 
-/// Access to a NIC's registers: stores where they are mapped, messages elsewhere. Every access is counted.
+/// Access to a NIC's registers: by memory accesses where they are mapped, otherwise by messages. Counts every access.
 #[derive(Debug)]
 pub struct Registers {
     client: VfioUser,
     mapped: Vec<Mapped>,
     counters: Counters,
-    /// Messages before counting began.
+    /// Number of messages before counting began.
     before: (u64, u64),
 }
 
 impl Registers {
-    /// Registers behind a connection, none of them mapped.
+    /// Registers behind a connection; none of them is mapped.
     pub fn new(client: VfioUser) -> Registers {
         Registers { client, mapped: Vec::new(), counters: Counters::default(), before: (0, 0) }
     }
 
-    /// Maps what the device lets be mapped.
+    /// Maps all areas that the device lets be mapped.
     pub fn map(&mut self) -> Result<(), E1000Error> {
         let Region { areas, file: Some((file, start)), .. } = self.client.region(BAR0)? else { return Ok(()) };
         for area in areas {
@@ -115,29 +115,29 @@ impl Registers {
         Ok(())
     }
 
-    /// The connection itself.
+    /// Returns the connection.
     pub fn client(&mut self) -> &mut VfioUser {
         &mut self.client
     }
 
-    /// The same, to look at.
+    /// Returns the connection, for reading its state.
     pub fn connection(&self) -> &VfioUser {
         &self.client
     }
 
-    /// Counts from now on.
+    /// Resets the counts.
     pub fn count_from_here(&mut self) {
         self.counters = Counters::default();
         self.before = self.client.messages();
     }
 
-    /// What was counted.
+    /// Returns the counts.
     pub fn counters(&self) -> Counters {
         let (posted, answered) = self.client.messages();
         Counters { posted: posted - self.before.0, answered: answered - self.before.1, ..self.counters }
     }
 
-    /// To count what is seen elsewhere.
+    /// Returns the counts, to add events that are seen elsewhere.
     #[inline]
     pub fn counting(&mut self) -> &mut Counters {
         &mut self.counters
@@ -151,7 +151,7 @@ impl Registers {
         Some(mapped.words.at(((at - mapped.area.offset) / 4) as u32))
     }
 
-    /// Whether this register is accessed as memory.
+    /// Returns true if this register is mapped.
     pub fn is_mapped(&self, register: u32) -> bool {
         self.memory(register).is_some()
     }
@@ -169,7 +169,7 @@ impl Registers {
         Ok(u32::from_le_bytes(bytes))
     }
 
-    /// Writes a register: what was written to memory before is there for the device to see.
+    /// Writes a register. The device sees all earlier writes to memory.
     #[inline]
     pub fn write(&mut self, register: u32, value: u32) -> Result<(), E1000Error> {
         if let Some(word) = self.memory(register) {

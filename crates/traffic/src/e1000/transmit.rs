@@ -9,39 +9,39 @@ use ringway_memory::Mapping;
 use super::Misuse;
 use crate::area::{Buffers, Words, words64};
 
-/// The frame ends with this descriptor; its check sequence is the device's to make.
+/// The frame ends with this descriptor, and the device computes its frame check sequence.
 const EOP_AND_IFCS: u64 = (1 << 0 | 1 << 1) << 24;
-/// The device says when it is done.
+/// The device reports when it is done.
 const REPORT: u64 = (1 << 3) << 24;
-/// It is done.
+/// Descriptor done.
 const DONE: u64 = 1 << 32;
-/// Frames ahead of the one at hand whose buffer is brought near.
+/// How many frames ahead a buffer is prefetched.
 const PREFETCH_AHEAD: u32 = 12;
 
-/// Where a ring is, and what it is like.
+/// The location and dimensions of a ring.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
-    /// Descriptors, a power of two.
+    /// Number of descriptors, a power of two.
     pub size: u32,
     /// Offset of the descriptors in the memory.
     pub ring: usize,
-    /// Offset of the buffers.
+    /// Offset of the buffers in the memory.
     pub buffers: usize,
-    /// Bytes of a frame that a buffer holds.
+    /// Most bytes of a frame in a buffer.
     pub capacity: usize,
-    /// Bytes between two buffers, so that they do not all begin in the same cache set.
+    /// Bytes between two buffers, so that not all buffers begin in the same cache set.
     pub gap: usize,
-    /// Address of the memory as descriptors give it.
+    /// Address of the memory in descriptors.
     pub guest: u64,
 }
 
 impl Place {
-    /// The address of a buffer's frame as its descriptor gives it.
+    /// Returns the address of a buffer's frame in its descriptor.
     pub fn address(&self, number: u32) -> u64 {
         self.guest + (self.buffers + self.gap + number as usize * (self.gap + self.capacity)) as u64
     }
 
-    /// Bytes of all buffers.
+    /// Returns the bytes of all buffers.
     pub fn bytes(&self) -> usize {
         self.size as usize * (self.gap + self.capacity)
     }
@@ -56,7 +56,7 @@ impl Place {
     }
 }
 
-/// The ring and its buffers. Positions count descriptors over all laps, and wrap.
+/// The transmit ring and its buffers. Positions count descriptors over all laps, and wrap.
 #[derive(Debug)]
 pub struct Transmit {
     /// Two words for each descriptor: the address; length, command and status.
@@ -64,29 +64,29 @@ pub struct Transmit {
     buffers: Buffers,
     size: u32,
     command: u64,
-    /// Next to fill.
+    /// The next position to fill.
     head: u32,
-    /// First that the device does not know of.
+    /// The first position that the device was not told of.
     told: u32,
-    /// First that the device still has.
+    /// The first position that the device has not completed.
     done: u32,
 }
 
 impl Transmit {
-    /// An empty ring. `report`: the device marks each descriptor that it is done with.
+    /// An empty ring. `report`: whether the device marks each completed descriptor.
     pub fn new(mapping: &Arc<Mapping>, place: &Place, report: bool) -> io::Result<Transmit> {
         let (words, buffers) = place.memory(mapping)?;
         let command = EOP_AND_IFCS | if report { REPORT } else { 0 };
         Ok(Transmit { words, buffers, size: place.size, command, head: 0, told: 0, done: 0 })
     }
 
-    /// Descriptors that can be filled, as known; one always stays empty.
+    /// Returns how many descriptors can be filled, as far as known. One descriptor always stays empty.
     #[inline]
     pub fn room(&self) -> u32 {
         self.size - 1 - self.head.wrapping_sub(self.done)
     }
 
-    /// The next frame's `len` bytes, to fill; `None` when a buffer does not hold so many. There must be room.
+    /// Returns the `len` bytes of the next frame, to fill, or `None` when a buffer has fewer. There must be room.
     #[inline]
     pub fn next(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.room() > PREFETCH_AHEAD {
@@ -95,7 +95,7 @@ impl Transmit {
         self.buffers.frame_mut(self.head as u16, len)
     }
 
-    /// Queues the next buffer with `len` bytes of frame; false when it does not hold so many. There must be room.
+    /// Queues the next buffer with a frame of `len` bytes. Returns false when a buffer has fewer. There must be room.
     #[inline]
     pub fn push(&mut self, len: usize) -> bool {
         if len > self.buffers.capacity() {
@@ -103,7 +103,7 @@ impl Transmit {
         }
         let word = self.words.at(self.head.wrapping_mul(2).wrapping_add(1));
         let wanted = len as u64 | self.command;
-        // Where the device reports nothing, what was sent a lap before is often the same.
+        // If the device does not mark descriptors, the word is often the same as a lap before.
         if word.load(Ordering::Relaxed) != wanted {
             word.store(wanted, Ordering::Relaxed);
         }
@@ -111,20 +111,20 @@ impl Transmit {
         true
     }
 
-    /// Whether there are frames that the device does not know of.
+    /// Returns true if there are frames that the device was not told of.
     #[inline]
     pub fn is_behind(&self) -> bool {
         self.told != self.head
     }
 
-    /// The tail to tell the device, which is told with it.
+    /// Returns the tail, and notes that the device is told.
     #[inline]
     pub fn tell(&mut self) -> u32 {
         self.told = self.head;
         self.head & (self.size - 1)
     }
 
-    /// Whether the device has reported the first descriptor that it has as done.
+    /// Returns true if the device has marked its first descriptor as completed.
     #[inline]
     pub fn has_done(&self) -> bool {
         self.done != self.told && self.is_done(self.done)
@@ -135,7 +135,7 @@ impl Transmit {
         self.words.at(position.wrapping_mul(2).wrapping_add(1)).load(Ordering::Acquire) & DONE != 0
     }
 
-    /// Takes back what was reported.
+    /// Takes back all descriptors marked as completed.
     #[inline]
     pub fn take_reported(&mut self) {
         while self.done != self.told && self.is_done(self.done) {
@@ -143,10 +143,10 @@ impl Transmit {
         }
     }
 
-    /// Takes back what is before the device's head.
+    /// Takes back the descriptors before the device's head.
     ///
     /// # Errors
-    /// The head is not between what the device had and what it was given.
+    /// The head is not between the first descriptor that the device has and the tail.
     #[inline]
     pub fn take_until(&mut self, head: u32) -> Result<(), Misuse> {
         let taken = head.wrapping_sub(self.done) & (self.size - 1);
@@ -157,7 +157,8 @@ impl Transmit {
         Ok(())
     }
 
-    /// The descriptor in the middle of those that the device has: when it is there, half of them are done.
+    /// Returns the descriptor in the middle of those that the device has: when the device reaches it, half of them are
+    /// completed.
     pub fn middle(&self) -> u32 {
         self.done.wrapping_add(self.told.wrapping_sub(self.done) / 2) & (self.size - 1)
     }
@@ -175,7 +176,7 @@ mod tests {
         (Transmit::new(memory.mapping(), &PLACE, report).unwrap(), memory)
     }
 
-    /// What the device finds in memory.
+    /// Returns a word of a descriptor, as the device sees it.
     fn word(memory: &SharedMemory, number: usize) -> u64 {
         memory.mapping().view(number * 8, 8).unwrap().first_word().unwrap()
     }
@@ -211,7 +212,7 @@ mod tests {
         assert!(ring.has_done());
         ring.take_reported();
         assert_eq!(ring.room(), 3);
-        // What is filled again is no longer reported as done.
+        // A refilled descriptor is no longer marked as completed.
         for _ in 0..3 {
             assert!(ring.push(64));
         }

@@ -12,7 +12,7 @@ pub use read::{CaptureError, CaptureProblem, CaptureReader, Record};
 pub use replay::{Replay, ReplayOptions, Timing};
 pub use write::{Format, Recorder};
 
-/// Most bytes of one frame in a file: the limit of the programs that write such files.
+/// Most bytes of one frame in a file: the limit of programs that write such files.
 pub const MAX_SNAP: usize = 262_144;
 /// Most bytes of one pcapng block.
 const MAX_BLOCK: u32 = 16 << 20;
@@ -28,7 +28,7 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const OPTION_END: u16 = 0;
 const OPTION_TSRESOL: u16 = 9;
 const OPTION_TSOFFSET: u16 = 14;
-/// LINKTYPE_ETHERNET
+/// LINKTYPE_ETHERNET.
 const ETHERNET: u16 = 1;
 
 #[cfg(test)]

@@ -13,15 +13,15 @@ use super::{
 /// One frame of a capture file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Since 1970; the time of the frame before where the file gives none.
+    /// Time since 1970. If the file gives none, the time of the frame before.
     pub time: Duration,
-    /// Length on the wire; more than `data` when the capture cut the frame.
+    /// Length on the wire; more than `data` if the capture truncated the frame.
     pub original_len: u32,
-    /// The bytes captured.
+    /// The captured bytes.
     pub data: &'a [u8],
 }
 
-/// What is wrong with a capture file, and where.
+/// An error in a capture file, and its place.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: frame {frame}, byte {position}: {problem}", path.display())]
 pub struct CaptureError {
@@ -29,50 +29,50 @@ pub struct CaptureError {
     pub path: PathBuf,
     /// Number of the frame that could not be read, from 1.
     pub frame: u64,
-    /// Where in the file the record or block with the mistake starts.
+    /// Offset in the file of the record or block with the error.
     pub position: u64,
     /// What is wrong.
     pub problem: CaptureProblem,
 }
 
-/// What is wrong with a capture file.
+/// Kinds of errors in a capture file.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureProblem {
     /// The file cannot be opened or read.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The file is something else.
+    /// The file has another format.
     #[error("starts with {0:02x?}: not a pcap or pcapng file")]
     NotACapture([u8; 4]),
-    /// The file ends within a record.
+    /// The file ends inside a record.
     #[error("the file ends within a record: it was cut short")]
     Truncated,
-    /// A length field cannot be right.
+    /// A length field is out of range.
     #[error("{what} is {value}: {rule}")]
     Length {
-        /// The field.
+        /// Name of the field.
         what: &'static str,
-        /// What it says.
+        /// Its value.
         value: u32,
-        /// What it may say.
+        /// The allowed values.
         rule: &'static str,
     },
-    /// A version that this reader does not know.
+    /// An unsupported version of the format.
     #[error("format version {0}: only pcap 2 and pcapng 1 are known")]
     Version(u16),
-    /// Not captured from Ethernet.
+    /// The link type is not Ethernet.
     #[error("link type {0}: only Ethernet (link type 1) can be replayed")]
     LinkType(u16),
-    /// A frame of an interface that was not described before.
+    /// A frame of an interface without a description.
     #[error("interface {0} was not described before its first frame")]
     Interface(u32),
-    /// A resolution that no 64-bit time needs.
+    /// A time resolution that exceeds 64-bit times.
     #[error("time resolution {0:#04x} of the interface is finer than any clock")]
     Resolution(u8),
-    /// The file is too large to be held in memory.
+    /// The file is too large for the memory limit.
     #[error("more than {0} bytes of frames: split the file (editcap -c) or raise the limit")]
     TooLarge(usize),
-    /// Nothing in it can be sent.
+    /// The file has no frame that can be sent.
     #[error("no frame of 14 to 65,535 bytes")]
     Empty,
 }
@@ -99,7 +99,7 @@ enum Format {
 struct Interface {
     link_type: u16,
     snap: u32,
-    /// Ticks of a second: the resolution option of the interface.
+    /// The resolution option of the interface, from which the ticks per second follow.
     resolution: u8,
     offset_seconds: i64,
 }
@@ -108,7 +108,7 @@ impl CaptureReader<BufReader<File>> {
     /// Opens a file and reads its header.
     ///
     /// # Errors
-    /// The file cannot be opened, or is no capture of Ethernet frames.
+    /// The file cannot be opened, or is not a capture of Ethernet frames.
     pub fn open(path: &Path) -> Result<Self, CaptureError> {
         match File::open(path) {
             Ok(file) => CaptureReader::new(BufReader::with_capacity(1 << 18, file), path),
@@ -118,10 +118,10 @@ impl CaptureReader<BufReader<File>> {
 }
 
 impl<R: Read> CaptureReader<R> {
-    /// Reads the header of a capture from any input; `path` is how errors call it.
+    /// Reads the header of a capture from any input. `path` is its name in errors.
     ///
     /// # Errors
-    /// The input is no capture of Ethernet frames.
+    /// The input is not a capture of Ethernet frames.
     pub fn new(input: R, path: &Path) -> Result<Self, CaptureError> {
         let mut reader = CaptureReader {
             input,
@@ -140,10 +140,10 @@ impl<R: Read> CaptureReader<R> {
         }
     }
 
-    /// The next frame; `None` at the end of the file.
+    /// Returns the next frame, or `None` at the end of the file.
     ///
     /// # Errors
-    /// The file is damaged or cut short, or the frame is not from Ethernet.
+    /// The file is damaged or truncated, or the frame is not from Ethernet.
     pub fn next_frame(&mut self) -> Result<Option<Record<'_>>, CaptureError> {
         self.at = self.position;
         let found = match self.format {
@@ -165,7 +165,7 @@ impl<R: Read> CaptureReader<R> {
         CaptureError { path: self.path.clone(), frame: self.frames + 1, position: self.at, problem }
     }
 
-    /// An error at the frame that was read last.
+    /// Returns an error at the frame that was read last.
     pub(super) fn refuse(&self, problem: CaptureProblem) -> CaptureError {
         CaptureError { frame: self.frames, ..self.error(problem) }
     }
@@ -189,7 +189,7 @@ impl<R: Read> CaptureReader<R> {
         if major != 2 {
             return Err(CaptureProblem::Version(major));
         }
-        // The upper half tells of trailing frame check sequences, which nobody captures.
+        // The upper half tells of trailing frame check sequences, which are hardly ever captured.
         match self.u32(&rest, 16) as u16 {
             ETHERNET => Ok(()),
             other => Err(CaptureProblem::LinkType(other)),
@@ -227,7 +227,7 @@ impl<R: Read> CaptureReader<R> {
         }
     }
 
-    /// The rest of a section header block, after its type.
+    /// Reads the rest of a section header block, after its type.
     fn section(&mut self) -> Result<(), CaptureProblem> {
         let start: [u8; 8] = self.array()?;
         self.big_endian = match (u32_at(&start, 4, true), u32_at(&start, 4, false)) {
@@ -247,7 +247,7 @@ impl<R: Read> CaptureReader<R> {
         Ok(())
     }
 
-    /// Reads what is left of a block of `len` bytes, of which `consumed` are read already, into `body`.
+    /// Reads the rest of a block of `len` bytes into `body`. `consumed` bytes of the block are read already.
     fn block_body(&mut self, len: u32, consumed: u32) -> Result<(), CaptureProblem> {
         let wrong = |rule| CaptureProblem::Length { what: "block length", value: len, rule };
         if len < consumed + 4 || len > MAX_BLOCK || !len.is_multiple_of(4) {
@@ -328,7 +328,7 @@ impl<R: Read> CaptureReader<R> {
 
     fn read_body(&mut self, len: usize) -> Result<(), CaptureProblem> {
         self.body.clear();
-        // Grows with what is really there, whatever the length field claims.
+        // The vector grows with the bytes that are really there, whatever the length field claims.
         let got = (&mut self.input).take(len as u64).read_to_end(&mut self.body)?;
         self.position += got as u64;
         if got == len { Ok(()) } else { Err(CaptureProblem::Truncated) }
@@ -338,7 +338,7 @@ impl<R: Read> CaptureReader<R> {
         self.array_or_end()?.ok_or(CaptureProblem::Truncated)
     }
 
-    /// `None` when the input ends right here.
+    /// Returns `None` when the input ends exactly here.
     fn array_or_end<const N: usize>(&mut self) -> Result<Option<[u8; N]>, CaptureProblem> {
         let mut bytes = [0; N];
         let mut got = 0;
@@ -388,7 +388,7 @@ impl Interface {
     }
 }
 
-/// Where in the body a frame lies.
+/// The place of a frame in the body.
 struct Found {
     time: Duration,
     original_len: u32,

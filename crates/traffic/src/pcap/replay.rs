@@ -9,19 +9,19 @@ use crate::{MAX_FRAME, MIN_FRAME, Source};
 /// When the frames of a file are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Timing {
-    /// As soon as there is room, or at the rate the sending loop is given.
+    /// As soon as there is room, or at the rate of the sending loop.
     #[default]
     Fast,
-    /// As far apart as they were captured.
+    /// With the time distances of the capture.
     Recorded,
 }
 
-/// How a file is replayed.
+/// Settings of a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReplayOptions {
     /// When frames are sent.
     pub timing: Timing,
-    /// How often the file is sent; `None` repeats it until the run ends.
+    /// How often the file is sent. `None`: repeated until the run ends.
     pub loops: Option<u64>,
     /// Most bytes of frames held in memory.
     pub memory: usize,
@@ -39,10 +39,10 @@ pub struct Replay {
     bytes: Vec<u8>,
     frames: Vec<Stored>,
     options: ReplayOptions,
-    /// Next frame, and how often the file was sent.
+    /// `next`: index of the next frame. `round`: how often the file was sent.
     next: usize,
     round: u64,
-    /// Time from one round's start to the next one's: the span of the file and one mean gap.
+    /// Time from the start of one round to the start of the next: the time span of the file, and one mean gap.
     period: Duration,
     skipped: u64,
     cut: u64,
@@ -52,7 +52,7 @@ pub struct Replay {
 struct Stored {
     start: usize,
     len: u32,
-    /// Since the first frame.
+    /// Time since the first frame.
     time: Duration,
 }
 
@@ -60,7 +60,7 @@ impl Replay {
     /// Reads the whole file.
     ///
     /// # Errors
-    /// The file cannot be read, is damaged, too large, or holds nothing that can be sent.
+    /// The file cannot be read, is damaged or too large, or has no frame that can be sent.
     pub fn open(path: &Path, options: ReplayOptions) -> Result<Replay, CaptureError> {
         let mut reader = CaptureReader::open(path)?;
         let mut replay = Replay {
@@ -84,7 +84,7 @@ impl Replay {
                 return Err(reader.refuse(CaptureProblem::TooLarge(options.memory)));
             }
             replay.cut += u64::from(record.original_len as usize > len);
-            // A clock set back while capturing must not hold frames up or reorder them.
+            // If the clock was set back during the capture, frames must not be delayed or reordered.
             let before = replay.frames.last().map_or(Duration::ZERO, |stored| stored.time);
             let time = record.time.saturating_sub(*first.get_or_insert(record.time)).max(before);
             replay.frames.push(Stored { start: replay.bytes.len(), len: len as u32, time });
@@ -96,25 +96,25 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Number of frames in one round.
+    /// Returns the number of frames in one round.
     #[must_use]
     pub fn len(&self) -> usize {
         self.frames.len()
     }
 
-    /// Whether there is nothing to send; never true for a replay that [`open`](Replay::open) returned.
+    /// Returns true if there is nothing to send. Never true for a replay that [`open`](Replay::open) returned.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Frames of the file that cannot be sent: below 14 bytes or above 65,535.
+    /// Returns the number of frames that cannot be sent: below 14 or above 65,535 bytes.
     #[must_use]
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// Frames that the capture cut; they are sent as short as they are in the file.
+    /// Returns the number of frames that the capture truncated. They are sent as they are in the file.
     #[must_use]
     pub fn cut(&self) -> u64 {
         self.cut

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::*;
 
-/// A file of its own for each test, removed at the end.
+/// A separate file for each test, removed at the end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -83,7 +83,7 @@ fn frames_beyond_the_snap_length_are_cut_and_say_so() {
     }
 }
 
-/// Output of another program, or `None` when it is not installed.
+/// Returns the output of another program, or `None` when it is not installed.
 fn output(program: &str, arguments: &[&str], file: &Path) -> Option<String> {
     let run = Command::new(program).args(arguments).arg(file).output();
     let Ok(run) = run else {
@@ -153,7 +153,7 @@ fn big_endian_pcap_of_both_resolutions_is_read() {
     }
 }
 
-/// A big-endian section with one interface (with these options) and these blocks.
+/// Returns a big-endian section with one interface (with these options) and these blocks.
 fn section(options: &[u8], blocks: &[u8]) -> Vec<u8> {
     let len = 20 + options.len() as u32;
     let mut bytes = be(&[BLOCK_SECTION, 28, BYTE_ORDER, 1 << 16, u32::MAX, u32::MAX, 28]);
@@ -179,7 +179,7 @@ fn all_packet_blocks_of_pcapng_are_read_and_others_skipped() {
         block(BLOCK_OLD_PACKET, &[0, 0, 2_000_000, 63, 63], &frame(63)),
     ];
     let once = section(&[], &blocks.concat());
-    // A second section starts its interfaces anew.
+    // A second section starts a new list of interfaces.
     let file = Scratch::holding("pcapng", &[once.clone(), once].concat());
     let frames = read_all(&file.0).expect("well formed");
     let millis = Duration::from_millis;
@@ -190,7 +190,7 @@ fn all_packet_blocks_of_pcapng_are_read_and_others_skipped() {
 #[test]
 fn resolution_and_offset_of_an_interface_are_used() {
     let cases: [(&[u8], u32, Duration); 4] = [
-        // After the name of the interface, whose three bytes are padded to four.
+        // Behind the name of the interface, whose three bytes are padded to four.
         (&[0, 2, 0, 3, b'e', b't', b'h', 0, 0, 9, 0, 1, 9, 0, 0, 0], 1_500_000_000, Duration::from_millis(1500)),
         (&[0, 9, 0, 1, 9, 0, 0, 0], 1_500_000_000, Duration::from_millis(1500)),
         (&[0, 9, 0, 1, 0x81, 0, 0, 0], 3, Duration::from_millis(1500)),
@@ -226,7 +226,7 @@ fn a_file_cut_anywhere_is_an_error_with_its_place_and_never_a_wrong_frame() {
                 }
             }
         }
-        // Only between two records or blocks does a cut look like an end.
+        // Only between two records or blocks does a truncated file look complete.
         assert!(clean_ends <= LENGTHS.len() + 1, "{clean_ends}");
     }
 }

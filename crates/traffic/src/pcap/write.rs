@@ -21,7 +21,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// By the end of the file's name: `.pcap` or `.cap` for pcap, pcapng for all others.
+    /// Selects by the end of the file's name: `.pcap` or `.cap` for pcap, pcapng for all others.
     #[must_use]
     pub fn of(path: &Path) -> Format {
         match path.extension().and_then(|extension| extension.to_str()) {
@@ -31,7 +31,7 @@ impl Format {
     }
 }
 
-/// Writes Ethernet frames to a capture file, in little-endian order.
+/// Writes Ethernet frames to a capture file, in little-endian byte order.
 pub struct Recorder {
     output: BufWriter<Box<dyn Write + Send>>,
     name: String,
@@ -40,7 +40,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Creates the file, in the format its name asks for. Of each frame at most `snap` bytes are kept (at most 262,144).
+    /// Creates the file, in the format that its name selects. Stores at most `snap` bytes of each frame (at most
+    /// 262,144).
     ///
     /// # Errors
     /// The file cannot be created or written.
@@ -50,7 +51,7 @@ impl Recorder {
         Recorder::new(Box::new(file), &name, Format::of(path), snap)
     }
 
-    /// Writes to `output`, which errors call `name`.
+    /// Writes to `output`. `name` is its name in errors.
     ///
     /// # Errors
     /// The header cannot be written.
@@ -66,7 +67,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Adds one frame, received at `time` since 1970.
+    /// Adds one frame that was received at `time` since 1970.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -91,7 +92,7 @@ impl Recorder {
         }
     }
 
-    /// Hands everything to the operating system.
+    /// Flushes all buffered data to the operating system.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -17,13 +17,13 @@ use super::split::Split;
 use super::{HEADER, HEADER_AT};
 use crate::Endpoint;
 
-/// Where guest memory begins, as descriptors give addresses: not 0, so that nobody takes one for an offset.
+/// Address of guest memory in descriptors. It is not 0, so that addresses cannot be confused with offsets.
 const GUEST: u64 = 0x1_0000_0000;
 
 /// A multiple of every page size.
 const PAGE: usize = 65_536;
 
-/// A virtio-net driver whose device is a vhost-user back end; `R` is the kind of ring.
+/// A virtio-net driver whose device is a vhost-user back end. `R` is the ring format.
 #[derive(Debug)]
 pub struct VirtioEndpoint<R> {
     tx: Queue<R>,
@@ -32,19 +32,19 @@ pub struct VirtioEndpoint<R> {
     rx_bells: Bells,
     path: PathBuf,
     connection: UnixStream,
-    /// What the device did; then nothing moves any more, and the next wait tells.
+    /// The device's violation, if any. Then nothing moves, and the next wait returns the error.
     misuse: Option<Misuse>,
     gathering: Option<Gathering>,
     guest: Guest,
-    /// Of queue pairs that are not used.
+    /// Eventfds of unused queue pairs.
     _idle: Vec<Bells>,
 }
 
-/// What a back end is told of.
+/// What a back end is told.
 #[derive(Debug)]
 struct Guest {
     memory: SharedMemory,
-    /// Address of the memory as rings are given by.
+    /// Address of the memory in the driver, from which ring addresses are computed.
     user: u64,
     /// Offset of each queue's rings.
     rings: Vec<usize>,
@@ -52,8 +52,8 @@ struct Guest {
 }
 
 impl Guest {
-    /// Meets a back end, which begins each queue at its `base`. What is sent already when a queue starts is lost unless queues
-    /// are `enabled_first` (vhost-user, "Ring states").
+    /// Connects to a back end, which starts each queue at its `base`. Frames that are available when a queue starts are
+    /// dropped, unless queues are `enabled_first` (vhost-user, "Ring states").
     fn meet<R: Ring>(
         &self,
         socket: &Path,
@@ -86,11 +86,11 @@ impl Guest {
 }
 
 impl VirtioEndpoint<Split> {
-    /// Meets another back end after the first is gone, and goes on where that one was, as QEMU does: what it had not given
-    /// back is there for the other to take.
+    /// Connects to another back end after the first has gone, and continues where that one was, as QEMU does: the other
+    /// back end takes the buffers that the first had not used.
     ///
     /// # Errors
-    /// As [`VirtioEndpoint::attach`].
+    /// Those of [`VirtioEndpoint::attach`].
     pub fn attach_again(&mut self) -> Result<(), VhostUserError> {
         let last = self.guest.rings.len() - 1;
         let (rx, tx) = (self.rx.ring().used_index(), self.tx.ring().used_index());
@@ -107,13 +107,13 @@ impl VirtioEndpoint<Split> {
 }
 
 impl<R: Ring> VirtioEndpoint<R> {
-    /// Meets the back end at `socket` and starts its device.
+    /// Connects to the back end at `socket` and starts its device.
     ///
     /// # Errors
-    /// There is none, or it cannot do what is wanted.
+    /// There is no back end, or it does not support the options.
     pub fn attach(socket: &Path, options: &VirtioOptions) -> Result<VirtioEndpoint<R>, VhostUserError> {
         options.check()?;
-        // Queue by queue the rings, then the buffers of the two queues that are used.
+        // First the rings of all queues, then the buffers of the two queues that are used.
         let queues = 2 * (usize::from(options.pair) + 1);
         let size = |queue: usize| options.ring_of(queue);
         let mut end = 0;
@@ -165,7 +165,7 @@ impl<R: Ring> VirtioEndpoint<R> {
         })
     }
 
-    /// Ends when the back end does: readable then.
+    /// Returns the connection. It becomes readable when the back end has disconnected.
     #[must_use]
     pub fn connection(&self) -> &UnixStream {
         &self.connection
@@ -178,7 +178,7 @@ impl<R: Ring> VirtioEndpoint<R> {
         self.rx.shut();
     }
 
-    /// Takes back the transmit buffers that were sent.
+    /// Takes back the transmit buffers that were used.
     #[inline]
     fn reclaim(&mut self) {
         if self.misuse.is_none()
@@ -228,7 +228,7 @@ impl<R: Ring> VirtioEndpoint<R> {
         }
         let [called, ended] = descriptors.map(|descriptor| !descriptor.revents().is_empty());
         if called {
-            // Non-blocking; an empty counter means that there was no call after all.
+            // Non-blocking. If the counter is empty, there was no call after all.
             let _ = rustix::io::read(call, &mut [0; 8]);
         }
         if ended {
@@ -265,7 +265,7 @@ impl<R: Ring> Endpoint for VirtioEndpoint<R> {
     #[inline]
     fn tx_flush(&mut self) {
         if self.tx.publish() {
-            // Non-blocking; a full counter is as good as a write.
+            // Non-blocking. If the counter is full, the eventfd is readable already.
             let _ = rustix::io::write(&self.tx_bells.kick, &1u64.to_ne_bytes());
         }
     }
@@ -279,7 +279,7 @@ impl<R: Ring> Endpoint for VirtioEndpoint<R> {
         let mut frames = 0;
         let taken = match &mut self.gathering {
             None => self.rx.drain::<true>(most, |buffers, id, written| {
-                // A length below that of the header becomes one above all.
+                // For a length below that of the header, the subtraction wraps to a length that is too long.
                 let frame = buffers.frame(id, (written as usize).wrapping_sub(HEADER));
                 take(frame.ok_or_else(|| wrong_length(buffers, written))?);
                 frames += 1;

@@ -21,7 +21,7 @@ const HEADER_BYTES: usize = 12;
 const PROTOCOL_MQ: u64 = 1 << 0;
 const PROTOCOL_REPLY_ACK: u64 = 1 << 3;
 
-/// Requests, by their numbers.
+/// Requests and their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(non_camel_case_types, clippy::upper_case_acronyms, reason = "the names of the specification")]
 enum Request {
@@ -43,36 +43,36 @@ enum Request {
 /// Why a back end cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum VhostUserError {
-    /// Options that make no sense.
+    /// Invalid options.
     #[error("{0}")]
     Options(String),
-    /// There is nobody.
+    /// No back end listens.
     #[error("no vhost-user back end at {}: {source}", path.display())]
     Unreachable {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A feature that was asked for is missing.
+    /// A required feature is missing.
     #[error("the back end at {} does not offer {}", path.display(), name)]
     Lacks {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What it lacks.
+        /// Name of the feature.
         name: &'static str,
     },
-    /// The dialogue broke off.
+    /// The dialogue with the back end failed.
     #[error("vhost-user back end at {}: {request}: {source}", path.display())]
     Dialogue {
-        /// The socket.
+        /// Path of the socket.
         path: PathBuf,
-        /// What was being asked.
+        /// The request.
         request: String,
         /// What went wrong.
         source: io::Error,
     },
-    /// Memory, eventfds or the like cannot be had.
+    /// The kernel refuses memory, an eventfd or the like.
     #[error("cannot make the driver's memory: {0}")]
     Memory(#[from] io::Error),
 }
@@ -82,30 +82,30 @@ pub enum VhostUserError {
 pub struct FrontEnd {
     socket: UnixStream,
     path: PathBuf,
-    /// Protocol features agreed on.
+    /// Protocol features in use.
     protocol: u64,
-    /// Whether rings have to be enabled: they are from the start where there are no protocol features.
+    /// True if rings have to be enabled. Without protocol features they are enabled from the start.
     enables: bool,
 }
 
-/// Memory shared with the back end, one region.
+/// Memory shared with the back end: one region.
 #[derive(Debug, Clone, Copy)]
 pub struct Region<'f> {
     pub file: BorrowedFd<'f>,
     pub bytes: usize,
-    /// Address that descriptors are relative to.
+    /// Address of the memory in descriptors.
     pub guest: u64,
-    /// Address that rings are given by.
+    /// Address of the memory in the driver.
     pub user: u64,
 }
 
-/// One virtqueue as the back end is told of it.
+/// One virtqueue, as it is described to the back end.
 #[derive(Debug)]
 pub struct Vring {
     pub index: u32,
     pub size: u32,
     pub base: u32,
-    /// Address of the rings.
+    /// Address of the rings in the driver.
     pub user: u64,
     pub parts: Parts,
 }
@@ -127,7 +127,7 @@ impl FrontEnd {
         Self::over(socket, path, within)
     }
 
-    /// Listens until a back end connects. The socket is gone afterwards.
+    /// Listens until a back end connects. Removes the socket afterwards.
     pub fn listen(path: &Path, within: Duration) -> Result<FrontEnd, VhostUserError> {
         let unreachable = |source| VhostUserError::Unreachable { path: path.to_owned(), source };
         let listener = UnixListener::bind(path).map_err(unreachable)?;
@@ -148,7 +148,7 @@ impl FrontEnd {
         Ok(FrontEnd { socket, path: path.to_owned(), protocol: 0, enables: false })
     }
 
-    /// Agrees on exactly the features `wanted`, and finds out whether the device has `pairs` queue pairs.
+    /// Negotiates exactly the features `wanted`, and checks that the device has `pairs` queue pairs.
     pub fn negotiate(&mut self, wanted: u64, pairs: u16) -> Result<(), VhostUserError> {
         self.tell(Request::SET_OWNER, &[], &[])?;
         let offered = self.ask(Request::GET_FEATURES)?;
@@ -178,7 +178,7 @@ impl FrontEnd {
         self.tell(Request::SET_FEATURES, &features.to_ne_bytes(), &[])
     }
 
-    /// Shares the memory.
+    /// Shares the memory with the back end.
     pub fn share(&mut self, region: &Region<'_>) -> Result<(), VhostUserError> {
         let mut table = [1u32.to_ne_bytes(), 0u32.to_ne_bytes()].concat();
         for word in [region.guest, region.bytes as u64, region.user, 0] {
@@ -187,14 +187,14 @@ impl FrontEnd {
         self.tell(Request::SET_MEM_TABLE, &table, &[region.file])
     }
 
-    /// Sets one virtqueue up and starts it.
+    /// Configures and starts one virtqueue.
     pub fn start(&mut self, vring: &Vring) -> Result<Bells, VhostUserError> {
         let bell = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(io::Error::from);
         let bells = Bells { kick: bell()?, call: bell()? };
         let state = |number: u32| [vring.index.to_ne_bytes(), number.to_ne_bytes()].concat();
         self.tell(Request::SET_VRING_NUM, &state(vring.size), &[])?;
         self.tell(Request::SET_VRING_BASE, &state(vring.base), &[])?;
-        // No flags; then, in the message's own order, descriptors, device, driver, and no log.
+        // No flags. Then, in the order of the message: descriptors, device area, driver area, and no log.
         let mut addresses = state(0);
         for at in [vring.parts.descriptors, vring.parts.device, vring.parts.driver] {
             addresses.extend((vring.user + at as u64).to_ne_bytes());
@@ -209,7 +209,7 @@ impl FrontEnd {
         Ok(bells)
     }
 
-    /// Enables one virtqueue that was started.
+    /// Enables a started virtqueue.
     pub fn enable(&mut self, index: u32) -> Result<(), VhostUserError> {
         if !self.enables {
             return Ok(());
@@ -217,12 +217,12 @@ impl FrontEnd {
         self.tell(Request::SET_VRING_ENABLE, &[index.to_ne_bytes(), 1u32.to_ne_bytes()].concat(), &[])
     }
 
-    /// The connection, which the back end ends with itself.
+    /// Returns the connection, whose end is the end of the back end.
     pub fn into_socket(self) -> UnixStream {
         self.socket
     }
 
-    /// Sends a request and, where that was agreed on, waits until it is done.
+    /// Sends a request. With REPLY_ACK, waits until it is done.
     fn tell(&mut self, request: Request, payload: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), VhostUserError> {
         let acknowledged = self.protocol & PROTOCOL_REPLY_ACK != 0;
         let flags = VERSION | if acknowledged { NEED_REPLY } else { 0 };
@@ -237,7 +237,7 @@ impl FrontEnd {
         done.map_err(|source| self.broken(request, source))
     }
 
-    /// Asks for a number.
+    /// Sends a request and returns the number in the answer.
     fn ask(&mut self, request: Request) -> Result<u64, VhostUserError> {
         let answer = self.send(request, VERSION, &[], &[]).and_then(|()| self.reply(request));
         answer.map_err(|source| self.broken(request, source))
@@ -258,7 +258,7 @@ impl FrontEnd {
         Ok(())
     }
 
-    /// Reads a reply, which must be one number.
+    /// Receives a reply, which must be one number.
     fn reply(&mut self, request: Request) -> io::Result<u64> {
         let mut message = [0; HEADER_BYTES + 8];
         self.socket.read_exact(&mut message).map_err(|error| match error.kind() {

@@ -4,23 +4,23 @@ use super::HEADER;
 use super::ring::Misuse;
 use crate::area::Buffers;
 
-/// A received frame over several buffers, as far as it has come.
+/// A received frame over several buffers, as far as received.
 #[derive(Debug, Default)]
 pub struct Gathering {
     bytes: Vec<u8>,
-    /// Buffers still to come.
+    /// Number of buffers still to come.
     missing: u16,
     /// Most buffers of a frame.
     most: u32,
 }
 
 impl Gathering {
-    /// Nothing has come; a frame has at most `most` buffers.
+    /// Starts without a frame. A frame may have at most `most` buffers.
     pub fn new(most: u32) -> Gathering {
         Gathering { most, ..Gathering::default() }
     }
 
-    /// Takes the next buffer; true when its frame is complete.
+    /// Adds the next buffer. Returns true when its frame is complete.
     pub fn add(
         &mut self,
         buffers: &Buffers,
@@ -55,7 +55,7 @@ impl Gathering {
     }
 }
 
-/// What a device did that says it wrote so many bytes.
+/// Returns the violation of a device that reports `written` bytes.
 pub fn wrong_length(buffers: &Buffers, written: u32) -> Misuse {
     Misuse::Length(written, HEADER + buffers.capacity())
 }

@@ -29,25 +29,26 @@ pub use packed::Packed;
 pub use ring::Ring;
 pub use split::Split;
 
-/// Bytes of the header in front of every frame.
+/// Bytes of the header before every frame.
 const HEADER: usize = 12;
-/// Where the header begins in its buffer: so that the frame begins with a cache line, and a short one needs no other.
+/// Offset of the header in its buffer, so that the frame begins with a cache line, and a short frame takes no other
+/// line.
 const HEADER_AT: usize = 52;
-/// Where the frame begins in its buffer.
+/// Offset of the frame in its buffer.
 const FRAME_AT: usize = HEADER_AT + HEADER;
 
 /// Feature bits (virtio 1.3, 5.1.3 and 6).
 mod feature {
-    /// Checksums left out and TCP segments over IPv4 left whole, in both directions: VIRTIO_NET_F_CSUM, GUEST_CSUM,
+    /// Frames with partial checksums and unsegmented TCP over IPv4, in both directions: VIRTIO_NET_F_CSUM, GUEST_CSUM,
     /// GUEST_TSO4, HOST_TSO4.
     pub const SEGMENTS: u64 = 1 << 0 | 1 << 1 | 1 << 7 | 1 << 11;
     /// Received frames may take several buffers.
     pub const MRG_RXBUF: u64 = 1 << 15;
     /// Several queue pairs.
     pub const MQ: u64 = 1 << 22;
-    /// Each side says how far the other may go without a wake-up.
+    /// Each side publishes the index at which it wants the next notification.
     pub const EVENT_IDX: u64 = 1 << 29;
-    /// vhost-user's own: there are protocol features.
+    /// vhost-user's own feature bit: there are protocol features.
     pub const PROTOCOL: u64 = 1 << 30;
     /// Not a legacy device.
     pub const VERSION_1: u64 = 1 << 32;
@@ -56,7 +57,7 @@ mod feature {
     /// The device uses buffers in the order in which they were made available.
     pub const IN_ORDER: u64 = 1 << 35;
 
-    /// The name of a feature that a back end lacks.
+    /// Returns the name of a feature that a back end lacks.
     pub fn name(bit: u64) -> &'static str {
         match bit {
             MRG_RXBUF => "mergeable receive buffers (VIRTIO_NET_F_MRG_RXBUF)",

@@ -7,39 +7,40 @@ use super::{HEADER, feature};
 
 /// Most descriptors of a ring.
 pub const MAX_RING: u32 = 32_768;
-/// Who listens.
+/// Which side listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Meeting {
-    /// The back end does.
+    /// The back end listens.
     #[default]
     Connect,
-    /// The driver does, and the back end connects.
+    /// The driver listens, and the back end connects.
     Listen,
 }
 
-/// What the driver is to be like.
+/// Settings of the driver.
 #[derive(Debug, Clone)]
 pub struct VirtioOptions {
-    /// Who listens on the socket.
+    /// Which side listens on the socket.
     pub meeting: Meeting,
-    /// Time for the back end to connect, and for each of its answers.
+    /// Time limit for the back end to connect, and for each of its answers.
     pub within: Duration,
     /// Descriptors of the transmit ring: a power of two up to [`MAX_RING`].
     pub tx_ring: u32,
-    /// Descriptors of the receive ring, likewise.
+    /// Descriptors of the receive ring: a power of two up to [`MAX_RING`].
     pub rx_ring: u32,
-    /// Bytes of a frame that a buffer holds. A multiple of 64; an odd one spreads buffers over cache sets.
+    /// Most bytes of a frame in a buffer. A multiple of 64; an odd multiple spreads buffers over cache sets.
     pub buffer_size: u32,
-    /// The queue pair to use, from 0. Those before it are set up and left empty.
+    /// The queue pair to use, from 0. The pairs before it are configured and stay empty.
     pub pair: u16,
-    /// Insist on VIRTIO_F_IN_ORDER.
+    /// Whether VIRTIO_F_IN_ORDER is required.
     pub in_order: bool,
-    /// Insist on VIRTIO_F_EVENT_IDX.
+    /// Whether VIRTIO_F_EVENT_IDX is required.
     pub event_idx: bool,
-    /// Insist on VIRTIO_NET_F_MRG_RXBUF.
+    /// Whether VIRTIO_NET_F_MRG_RXBUF is required.
     pub mergeable: bool,
-    /// Ask for every frame to be cut into segments with so many bytes of data, and take such frames whole: TCP over IPv4,
-    /// headers without options or tags. Insists on VIRTIO_NET_F_CSUM, GUEST_CSUM, HOST_TSO4 and GUEST_TSO4.
+    /// Requests segmentation of every frame into segments with this many bytes of data, and accepts such frames
+    /// unsegmented: TCP over IPv4, headers without options or tags. Requires VIRTIO_NET_F_CSUM, GUEST_CSUM, HOST_TSO4
+    /// and GUEST_TSO4.
     pub segments: Option<u16>,
 }
 
@@ -72,7 +73,7 @@ impl VirtioOptions {
             | wish(self.segments.is_some(), feature::SEGMENTS)
     }
 
-    /// Descriptors of queue number `queue`: receive queues are the even ones (virtio 1.3, 5.1.2).
+    /// Returns the size of queue number `queue`. Receive queues have even numbers (virtio 1.3, 5.1.2).
     pub(super) fn ring_of(&self, queue: usize) -> u32 {
         if queue.is_multiple_of(2) { self.rx_ring } else { self.tx_ring }
     }
@@ -94,11 +95,13 @@ impl VirtioOptions {
     }
 }
 
-/// The header of a TCP frame over IPv4 that asks for a checksum and for segments with `size` bytes of data (virtio 1.3, 5.1.6.2).
+/// Returns the header of a TCP frame over IPv4 that requests a checksum and segments with `size` bytes of data (virtio
+/// 1.3, 5.1.6.2).
 pub(super) fn segmented(size: u16) -> [u8; HEADER] {
     const NEEDS_CSUM: u8 = 1;
     const TCPV4: u8 = 1;
-    // An Ethernet and an IPv4 header come first; the TCP checksum is 16 bytes on, the header ends 4 bytes behind that.
+    // The frame begins with an Ethernet and an IPv4 header. The TCP checksum is 16 bytes after these, and the TCP
+    // header ends 4 bytes after the checksum's offset.
     let [start, offset, end] = [34u16, 16, 54].map(u16::to_le_bytes);
     let size = size.to_le_bytes();
     [NEEDS_CSUM, TCPV4, end[0], end[1], size[0], size[1], start[0], start[1], offset[0], offset[1], 0, 0]

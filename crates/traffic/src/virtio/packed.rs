@@ -14,7 +14,7 @@ const WRITE: u64 = 1 << (48 + 1);
 const AVAIL: u64 = 1 << (48 + 7);
 const USED: u64 = 1 << (48 + 15);
 
-/// The buffer's number there.
+/// The buffer id in the second word of a descriptor.
 const ID: u64 = 0xffff << 32;
 /// Descriptors in a cache line.
 const PER_LINE: usize = 4;
@@ -29,16 +29,16 @@ const WRAP: u32 = 1 << 15;
 #[derive(Debug)]
 pub struct Packed {
     place: Place,
-    /// Two words for each descriptor: the address; length, buffer and flags.
+    /// Two words for each descriptor: the address; length, buffer id and flags.
     descriptors: Words<AtomicU64>,
     driver_events: Words<AtomicU32>,
     device_events: Words<AtomicU32>,
-    /// Which bit of a position tells odd laps from even ones.
+    /// The bit of a position that distinguishes odd laps from even ones.
     lap: u32,
 }
 
 impl Packed {
-    /// The driver's wrap counter at this position.
+    /// Returns the driver's wrap counter at this position.
     #[inline]
     fn wrap(&self, position: u32) -> bool {
         position & self.lap == 0
@@ -49,7 +49,7 @@ impl Packed {
         self.descriptors.at(position.wrapping_mul(2).wrapping_add(1))
     }
 
-    /// Stores the second word of the descriptor at a position.
+    /// Writes the second word of the descriptor at a position.
     #[inline]
     fn store(&self, order: &Order, position: u32, ordering: Ordering) {
         let id = order.id(position);
@@ -57,14 +57,14 @@ impl Packed {
         self.second_word(position).store(word, ordering);
     }
 
-    /// The flags of a descriptor that is available at this position.
+    /// Returns the flags of an available descriptor at this position.
     #[inline]
     fn turn(&self, position: u32) -> u64 {
         let write = if self.place.direction == Direction::Rx { WRITE } else { 0 };
         if self.wrap(position) { AVAIL | write } else { USED | write }
     }
 
-    /// Stores what `store` does for all positions, when the length is the same for all.
+    /// Writes the second words of several positions, if all have the same length.
     #[inline]
     fn store_run(&self, order: &Order, from: u32, to: u32, len: u32) {
         let mut position = from;
@@ -83,7 +83,7 @@ impl Packed {
 impl Ring for Packed {
     const PACKED: bool = true;
     const COUNTS: bool = false;
-    /// Both wrap counters begin with 1 (vhost-user, "Vring descriptor indices").
+    /// Both wrap counters start as 1 (vhost-user, "Vring descriptor indices").
     const BASE: u32 = 1 << 15 | 1 << 31;
 
     fn parts(size: u32) -> Parts {
@@ -112,7 +112,7 @@ impl Ring for Packed {
                 position = position.wrapping_add(1);
             }
         }
-        // The first comes last, and the device waits for it: it sees all or none.
+        // The first descriptor is written last. The device waits for it, so it sees all descriptors or none.
         let second = from.wrapping_add(1);
         match order.common_len() {
             Some(len) => self.store_run(order, second, to, len),
@@ -158,11 +158,12 @@ impl Ring for Packed {
             let used = if self.wrap(next) { AVAIL | USED } else { 0 };
             let first = (next & (self.lap - 1)) as usize;
             let words = self.descriptors.all()[2 * first..][..2 * ids.len()].as_chunks::<2>().0;
-            // What of a used descriptor is not as it should be.
+            // The bits in which a descriptor differs from the expected used descriptor.
             let odd = |words: &[AtomicU64; 2], id: u16| {
                 (words[1].load(Ordering::Acquire) ^ (used | u64::from(id) << 32)) & (AVAIL | USED | ID)
             };
-            // As many at a time as a line has, and one by one where one of them is not used.
+            // Checks a cache line of descriptors at a time, and one by one from the line with a descriptor that is not
+            // used.
             let mut count = 0;
             for (words, ids) in words.as_chunks::<PER_LINE>().0.iter().zip(ids.as_chunks::<PER_LINE>().0) {
                 if words.iter().zip(ids).fold(0, |all, (words, &id)| all | odd(words, id)) != 0 {
@@ -197,7 +198,7 @@ impl Ring for Packed {
             EVENTS_AT => {
                 let mut event = to & !(self.lap - 1) | events & (self.lap - 1);
                 if (events & WRAP != 0) != self.wrap(to) {
-                    // It is of the lap before.
+                    // The event is in the previous lap.
                     event = event.wrapping_sub(self.lap);
                 }
                 to.wrapping_sub(event).wrapping_sub(1) < to.wrapping_sub(from)

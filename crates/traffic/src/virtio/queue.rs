@@ -9,7 +9,7 @@ use super::ring::{Misuse, Order, Place, Ring, Used};
 use super::{FRAME_AT, HEADER};
 use crate::area::Buffers;
 
-/// Buffers ahead of the one at hand whose first line is prefetched.
+/// How many buffers ahead the first cache line of a buffer is prefetched.
 const PREFETCH_AHEAD: u32 = 12;
 
 /// A queue and its buffers.
@@ -19,24 +19,24 @@ pub struct Queue<R> {
     order: Order,
     pub buffers: Buffers,
     size: u32,
-    /// Next position to make available.
+    /// The next position to make available.
     head: u32,
-    /// First position that the device does not know of.
+    /// The first position that the device does not know of.
     published: u32,
-    /// Next position to be used by the device.
+    /// The next position that the device will use.
     used: u32,
-    /// The length of the descriptor last pushed.
+    /// The length of the descriptor that was pushed last.
     last_len: u32,
-    /// Descriptors of positions before this one may differ from those of the lap before.
+    /// Descriptors of positions before this one may differ from those of the previous lap.
     rewrite_until: u32,
     in_order: bool,
-    /// Positions of a batch of which only the last has an entry (virtio 1.3, 2.7.12 and 2.8.13) still to be taken, and that
-    /// entry's length.
+    /// The rest of a batch with a single used entry, that of its last buffer (virtio 1.3, 2.7.12 and 2.8.13): the
+    /// number of buffers still to be taken, and the length in that entry.
     batch: (u32, u32),
 }
 
 impl<R: Ring> Queue<R> {
-    /// A queue with all buffers on the driver's side.
+    /// A queue whose buffers all belong to the driver.
     pub fn new(mapping: &Arc<Mapping>, place: &Place) -> io::Result<Queue<R>> {
         let size = place.size;
         let len = (HEADER + place.capacity) as u32;
@@ -55,28 +55,28 @@ impl<R: Ring> Queue<R> {
         })
     }
 
-    /// The ring itself.
+    /// Returns the ring.
     pub fn ring(&self) -> &R {
         &self.ring
     }
 
-    /// Buffers on the driver's side, as known.
+    /// Returns how many buffers belong to the driver, as far as known.
     #[inline]
     pub fn room(&self) -> u32 {
         self.size.wrapping_sub(self.head.wrapping_sub(self.used))
     }
 
-    /// The next buffer to fill. There must be room.
+    /// Returns the next buffer to fill. There must be room.
     #[inline]
     pub fn next(&self) -> u16 {
-        // Only what the device has given back: it may be reading the others.
+        // Prefetches only a buffer that the device has given back: the device may be reading the others.
         if self.room() > PREFETCH_AHEAD {
             self.buffers.prefetch_mut(self.order.id(self.head.wrapping_add(PREFETCH_AHEAD)));
         }
         self.order.id(self.head)
     }
 
-    /// Queues it with `len` bytes of frame; false when a buffer does not hold so many. There must be room.
+    /// Queues the next buffer with a frame of `len` bytes. Returns false when a buffer has fewer. There must be room.
     #[inline]
     pub fn push(&mut self, len: usize) -> bool {
         let len = len.saturating_add(HEADER);
@@ -87,7 +87,7 @@ impl<R: Ring> Queue<R> {
         true
     }
 
-    /// Notes a length that not all descriptors have.
+    /// Sets a length that not all descriptors have.
     fn push_different(&mut self, len: usize) -> bool {
         if len > HEADER + self.buffers.capacity() {
             return false;
@@ -103,20 +103,20 @@ impl<R: Ring> Queue<R> {
         true
     }
 
-    /// Queues the next `count` buffers with the lengths their descriptors have.
+    /// Queues the next `count` buffers with the lengths that their descriptors have.
     #[inline]
     pub fn push_many(&mut self, count: u32) {
         debug_assert!(count <= self.room());
         self.head = self.head.wrapping_add(count);
     }
 
-    /// Takes no more part in anything: there is no room, and nothing to publish.
+    /// Ends the queue: there is no room, and nothing to publish.
     pub fn shut(&mut self) {
         self.published = self.head;
         self.used = self.head.wrapping_sub(self.size);
     }
 
-    /// Makes what was queued available; true when the device asks for a kick.
+    /// Makes the queued buffers available. Returns true when the device wants a kick.
     #[inline]
     pub fn publish(&mut self) -> bool {
         let from = self.published;
@@ -126,21 +126,22 @@ impl<R: Ring> Queue<R> {
         let rewrite = self.rewrite_until.wrapping_sub(from) as i32 > 0;
         self.ring.publish(&self.order, from, self.head, rewrite);
         self.published = self.head;
-        // The device's wish is read after the buffers are visible: one of the two sees the other.
+        // Reads the device's request after the buffers are visible: at least one of the two sides sees the other's
+        // write.
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.ring.wants_kick(from, self.head)
     }
 
-    /// For one lap descriptors are to be written again.
+    /// Has the descriptors of one lap written again.
     fn rewrite_lap(&mut self) {
         self.rewrite_until = self.head.wrapping_add(self.size);
     }
 
-    /// Takes back up to `max` buffers that the device has used, and shows `each` with the bytes that were written, if they are
-    /// to be shown. Gives their number.
+    /// Takes back up to `max` used buffers. With `SHOW`, calls `each` with each buffer and the bytes written to it.
+    /// Returns the number of buffers.
     ///
     /// # Errors
-    /// The device did what none may do, or `each` says so.
+    /// The device violated the specification, or `each` returns an error.
     #[inline]
     pub fn drain<const SHOW: bool>(
         &mut self,
@@ -155,7 +156,7 @@ impl<R: Ring> Queue<R> {
             let left = max - self.used.wrapping_sub(start);
             let outstanding = self.published.wrapping_sub(self.used);
             let (ring, buffers, order) = (&mut self.ring, &self.buffers, &self.order);
-            // Only what was used is brought near: the device may be writing what comes after it.
+            // Prefetches only used buffers: the device may be writing to those after them.
             let found = |id| {
                 if SHOW {
                     buffers.prefetch(id)
@@ -171,7 +172,7 @@ impl<R: Ring> Queue<R> {
                 break;
             }
             let entry = self.ring.entry(self.used);
-            // Else it came just now.
+            // Otherwise the buffer became used just now.
             if entry.id != u32::from(self.order.id(self.used)) {
                 self.take_another(entry, left - ready, &mut each)?;
                 if self.in_order {
@@ -182,10 +183,10 @@ impl<R: Ring> Queue<R> {
         Ok(self.used.wrapping_sub(start))
     }
 
-    /// Takes back all buffers that were used.
+    /// Takes back all used buffers.
     ///
     /// # Errors
-    /// As for `drain`.
+    /// Those of `drain`.
     #[inline]
     pub fn take_all(&mut self) -> Result<(), Misuse> {
         if R::COUNTS && self.in_order {
@@ -197,28 +198,28 @@ impl<R: Ring> Queue<R> {
         Ok(())
     }
 
-    /// Whether there is a buffer to take back.
+    /// Returns true if there is a used buffer.
     ///
     /// # Errors
-    /// As for `drain`.
+    /// Those of `drain`.
     pub fn has_used(&mut self) -> Result<bool, Misuse> {
         let ready = self.ring.ready(self.used, self.published.wrapping_sub(self.used), 1)?;
         Ok(self.batch.0 > 0 || ready > 0)
     }
 
-    /// Asks for a call when half of the buffers that the device has are used (`half`), or the first.
+    /// Requests a call when half of the buffers that the device has are used (`half`), or the first.
     pub fn want_call(&mut self, half: bool) {
         let ahead = if half { self.published.wrapping_sub(self.used) / 2 } else { 0 };
         self.ring.want_call(self.used.wrapping_add(ahead));
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// Asks for no calls.
+    /// Requests no calls.
     pub fn want_no_call(&mut self) {
         self.ring.want_no_call(self.used);
     }
 
-    /// Takes back what is left of a batch, up to `max` buffers.
+    /// Takes back the rest of a batch, up to `max` buffers.
     #[cold]
     fn drain_batch(
         &mut self,
@@ -228,7 +229,7 @@ impl<R: Ring> Queue<R> {
         for _ in 0..self.batch.0.min(max) {
             let (left, last_len) = self.batch;
             let id = self.order.id(self.used);
-            // Those without an entry of their own count as filled completely.
+            // Buffers without an entry of their own count as completely filled.
             let len = if left == 1 { last_len } else { self.order.len(id) };
             self.batch.0 = left - 1;
             self.used = self.used.wrapping_add(1);
@@ -237,8 +238,8 @@ impl<R: Ring> Queue<R> {
         Ok(())
     }
 
-    /// Another buffer came back than the one that was expected: the last of a batch, or one out of order. Takes back what that
-    /// means, up to `max` buffers.
+    /// The device used another buffer than the expected one: the last of a batch, or one out of order. Takes back the
+    /// buffers that this concerns, up to `max`.
     #[cold]
     fn take_another(
         &mut self,
@@ -248,7 +249,7 @@ impl<R: Ring> Queue<R> {
     ) -> Result<(), Misuse> {
         let outstanding = self.published.wrapping_sub(self.used);
         let holds = |&ahead: &u32| u32::from(self.order.id(self.used.wrapping_add(ahead))) == entry.id;
-        // Where all came back in order up to now, the number tells.
+        // If all buffers were used in order so far, the id gives the distance.
         let guess = entry.id.wrapping_sub(self.order.id(self.used).into()) & (self.size - 1);
         let ahead = if guess < outstanding && holds(&guess) { Some(guess) } else { (0..outstanding).find(holds) };
         let ahead = ahead.ok_or(Misuse::Id(entry.id))?;
@@ -259,7 +260,7 @@ impl<R: Ring> Queue<R> {
             self.batch = (ahead + 1, entry.len);
             return self.drain_batch(max, each);
         }
-        // The two change places: the one not yet used will come back later, from wherever.
+        // The two buffers swap positions: the one that is not yet used will be used later, at any position.
         self.order.ids.set(self.used.wrapping_add(ahead), self.order.id(self.used));
         self.order.ids.set(self.used, entry.id as u16);
         self.rewrite_lap();

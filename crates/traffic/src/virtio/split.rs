@@ -26,13 +26,13 @@ pub struct Split {
     used_event: Words<AtomicU16>,
     used_flags: Words<AtomicU16>,
     used_index: Words<AtomicU16>,
-    /// Two words for each entry: the buffer, the length.
+    /// Two words for each entry: the buffer id and the length.
     used: Words<AtomicU32>,
     avail_event: Words<AtomicU16>,
 }
 
 impl Split {
-    /// How far the device has come, as the ring has it.
+    /// Returns the device's used index.
     pub fn used_index(&self) -> u16 {
         self.used_index.at(0).load(Ordering::Acquire)
     }
@@ -135,7 +135,7 @@ impl Ring for Split {
     fn wants_kick(&self, from: u32, to: u32) -> bool {
         if self.place.event_idx {
             let event = self.avail_event.at(0).load(Ordering::Relaxed);
-            // The event lies in what was just published (virtio 1.3, 2.7.10).
+            // True if the event index is among the entries that were just published (virtio 1.3, 2.7.10).
             (to as u16).wrapping_sub(event).wrapping_sub(1) < (to as u16).wrapping_sub(from as u16)
         } else {
             self.used_flags.at(0).load(Ordering::Relaxed) & USED_F_NO_NOTIFY == 0
@@ -152,7 +152,7 @@ impl Ring for Split {
 
     fn want_no_call(&mut self, position: u32) {
         if self.place.event_idx {
-            // As far away as can be: one call in 65,536 buffers.
+            // As far away as possible: one call in 65,536 buffers.
             self.used_event.at(0).store(position.wrapping_sub(1) as u16, Ordering::Relaxed);
         } else {
             self.avail_flags.at(0).store(AVAIL_F_NO_INTERRUPT, Ordering::Relaxed);

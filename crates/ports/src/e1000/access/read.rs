@@ -10,7 +10,7 @@ use crate::e1000::registers::canonical;
 use crate::e1000::ring_page::RingPage;
 use crate::e1000::rings::{Received, Traffic};
 
-/// SWSM: taken by whoever reads it clear.
+/// SWSM.SMBI: a semaphore bit. The reader that gets 0 owns it.
 const SWSM_SMBI: u32 = 1;
 /// EEMNGCTL: configuration is done.
 const EEMNGCTL_DONE: u32 = 1 << 18;
@@ -23,7 +23,8 @@ impl Device {
     pub(in crate::e1000) fn read_register(&self, core: &mut Core, offset: u32) -> u32 {
         let offset = canonical(offset);
         if RingPage::has(offset) {
-            // An alias may be in the page, too; what is not a register there reads as what was written to it.
+            // An alias may be in the page, too. An offset in the page without a register reads as the value written to
+            // it.
             return self.page.get(offset);
         }
         match offset {
@@ -60,7 +61,7 @@ impl Device {
         }
     }
 
-    /// A statistics register, after what the data path has counted was added to them.
+    /// Reads a statistics register, after the counts of the data path have been added to the registers.
     fn read_statistics(&self, core: &mut Core, offset: u32) -> u32 {
         let (sent, [segmented, failed]) = {
             let mut side = self.input.lock();
@@ -90,14 +91,14 @@ impl Core {
         STATUS_FD | link | STATUS_SPEED_1000 | STATUS_ASDV_1000 | master
     }
 
-    /// PBA: what is not for receiving is for transmitting, in KiB.
+    /// PBA: the packet buffer that is not used for receiving is used for transmitting. In KiB.
     fn packet_buffer(&self) -> u32 {
         let all: u32 = if self.model == Model::E1000e { 40 } else { 64 };
         let receive = self.registers.get(PBA) & 0xff;
         receive | all.saturating_sub(receive) << 16
     }
 
-    /// A register that is no more than memory; 0 for others.
+    /// Returns a register that is plain storage, and 0 for other registers.
     pub(in crate::e1000) fn plain(&self, offset: u32) -> u32 {
         self.registers.get(canonical(offset))
     }

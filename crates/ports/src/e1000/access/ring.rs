@@ -7,12 +7,13 @@ use crate::e1000::offsets::*;
 use crate::e1000::rings::{Filters, Format, PacketBuffer, ReceiveSettings, TransmitSettings};
 use crate::e1000::sides::{InputSide, OutputSide, Ring, place};
 
-/// Longest frame without frame check sequence: 1518 bytes and a VLAN tag; with long packets allowed (RCTL.LPE), and when
-/// sending, 16 KiB (SDM 13.4.22 and 3.3.3).
+/// Longest frame in bytes without frame check sequence. `LONGEST`: 1,518 bytes, a VLAN tag included. `LONGEST_LONG`: 16
+/// KiB less the frame check sequence, for reception with long packets enabled (RCTL.LPE) and for transmission (SDM
+/// 13.4.22 and 3.3.3).
 const LONGEST: usize = 1518;
 const LONGEST_LONG: usize = 16_384 - 4;
 
-/// Whether a ring is to be found anew.
+/// Whether a ring has to be restarted from its registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::e1000) enum Restart {
     No,
@@ -20,7 +21,7 @@ pub(in crate::e1000) enum Restart {
 }
 
 impl Restart {
-    /// If a control register's enable bit changes.
+    /// Returns `Yes` if the enable bit of a control register changes.
     pub(super) fn after(before: u32, value: u32, enable: u32) -> Restart {
         if (before ^ value) & enable != 0 { Restart::Yes } else { Restart::No }
     }
@@ -90,18 +91,19 @@ impl Core {
         }
     }
 
-    /// With how many descriptors left RXDMT0 is due: a half, a quarter or an eighth of `count` (RCTL.RDMTS).
+    /// Returns the number of free descriptors at which RXDMT0 is due: a half, a quarter or an eighth of `count`
+    /// (RCTL.RDMTS).
     fn low_mark(&self, count: u32) -> u32 {
         count >> [1, 2, 3, 3][(self.registers.get(RCTL) >> 8 & 3) as usize]
     }
 
-    /// What receive descriptors look like, and the buffers that they have (RCTL.BSIZE and BSEX; of the 82574L also FLXBUF, DTYP
-    /// and PSRCTL).
+    /// Returns the layout of the receive descriptors and the sizes of their buffers (RCTL.BSIZE and BSEX; on the 82574L
+    /// also FLXBUF, DTYP and PSRCTL).
     fn receive_format(&self, psrctl: u32) -> Format {
         let rctl = self.registers.get(RCTL);
         let size = 2048u32 >> (rctl >> 16 & 3);
         let buffer = if rctl & RCTL_BSEX != 0 && size < 2048 { size << 4 } else { size };
-        // In KiB, instead of these (FLXBUF).
+        // FLXBUF replaces BSIZE. It counts KiB.
         let buffer = match (self.model, rctl >> 27 & 0xf) {
             (Model::E1000e, kib @ 1..) => kib << 10,
             _ => buffer,
@@ -123,7 +125,7 @@ impl Core {
 }
 
 impl Device {
-    /// A register of the ring pages is written by a message.
+    /// Writes a register of the ring pages by message.
     pub(super) fn write_ring_register(&self, core: &Core, offset: u32, value: u32) {
         if self.csb && matches!(offset, CSBAL | CSBAH) {
             self.page.set(offset, value);
@@ -156,7 +158,7 @@ impl Device {
         }
     }
 
-    /// Has the transmit side follow the registers, and finds these rings anew: the first at 0, the other at [`SECOND`].
+    /// Applies the registers to the transmit side, and restarts the given rings: 0 is the first, [`SECOND`] the other.
     pub(super) fn apply_transmit(&self, core: &Core, rings: &[u32]) {
         let on = core.registers.get(TCTL) & TCTL_EN != 0;
         let mut side = self.input.lock();
@@ -170,16 +172,16 @@ impl Device {
         }
         let pending = side.any_pending(&self.page);
         drop(side);
-        // Whether a sleeping poller has to look by itself may be another matter now, too.
+        // Whether a sleeping poller has to poll by itself may have changed, too.
         if pending || self.mapped && !rings.is_empty() {
             self.kick();
         }
     }
 
-    /// Has the receive side follow the registers.
+    /// Applies the registers to the receive side.
     pub(super) fn apply_receive(&self, core: &Core, restart: Restart) {
         let on = core.registers.get(RCTL) & RCTL_EN != 0;
-        // Without the lock, which others wait for: a guest can have this done all the time.
+        // Computed without the lock, which other threads wait for: a guest can cause this continually.
         let mut settings = core.receive_settings();
         settings.low = core.low_mark(place(&self.page, RDBAL).1);
         let format = core.receive_format(self.page.get(PSRCTL));

@@ -78,7 +78,7 @@ impl Device {
         }
     }
 
-    /// Changes the interrupt registers, and raises what follows from it.
+    /// Changes the interrupt registers, and raises the interrupts that follow.
     fn with_causes(&self, change: impl FnOnce(&mut Causes)) {
         change(&mut self.interrupting().causes);
         self.settle();
@@ -100,8 +100,8 @@ impl Device {
         }
     }
 
-    /// Takes both rings out of use, before their registers change: up to another tail, a poller would take descriptors that were
-    /// sent already.
+    /// Stops both rings before their registers change. Otherwise a poller could, with a changed tail, take descriptors
+    /// again that were sent already.
     fn rest(&self) {
         let mut input = self.input.lock();
         (input.ring, input.other) = (Ring::Off, Ring::Off);
@@ -112,7 +112,7 @@ impl Device {
         self.tell_of_losses(output);
     }
 
-    /// Software reset. The status block stays: FreeBSD's driver says where it is before it resets the NIC.
+    /// Software reset. Keeps the status block: FreeBSD's driver writes the block's address before it resets the NIC.
     fn reset_registers(&self, core: &mut Core) {
         self.rest();
         core.reset(&self.page);
@@ -137,7 +137,7 @@ impl Device {
         }
     }
 
-    /// Plugs the cable in, or out.
+    /// Plugs the cable in or out.
     pub(in crate::e1000) fn set_cable(&self, on: bool) {
         let mut core = self.core.lock();
         if core.phy.set_cable(on) {
@@ -147,18 +147,18 @@ impl Device {
         }
     }
 
-    /// As after power on.
+    /// Restores the state after power-on.
     pub(in crate::e1000) fn power_on(&self, core: &mut Core) {
         self.rest();
         self.forget_block();
         self.forget_counts();
         core.power_on();
         self.reset_registers(core);
-        // No cause is left that the pin could be raised for.
+        // No cause is pending that the pin would have to be raised for.
         self.disable_pin(false);
     }
 
-    /// What the data path has counted for the statistics registers, which begin at 0.
+    /// Drops the counts of the data path: the statistics registers begin at 0.
     fn forget_counts(&self) {
         {
             let mut input = self.input.lock();
@@ -168,8 +168,8 @@ impl Device {
         self.interrupting().take_raised();
     }
 
-    /// Writes the configuration space. Without bus mastering no frame moves, in either direction: a system that starts another
-    /// one takes it away before it gives the memory to that (PCI 3.0, 6.2.2).
+    /// Writes the configuration space. Without bus mastering no frame flows in either direction: an operating system
+    /// that starts another disables bus mastering before it hands over the memory (PCI 3.0, 6.2.2).
     pub(in crate::e1000) fn write_config(&self, core: &mut Core, offset: u64, data: &[u8]) -> Result<(), BadAccess> {
         let (before, disabled) = (core.masters(), core.config.has_pin_disabled());
         core.config.write(offset, data)?;

@@ -2,21 +2,22 @@
 
 use super::*;
 
-/// Where the rings are, in descriptors from the beginning of memory: 64 each, buffers behind them.
+/// Places of the rings, in descriptors from the beginning of memory. Each has 64 descriptors; the buffers follow.
 const TRANSMIT: u8 = 0;
 const RECEIVE: u8 = 64;
-/// A frame, whose headers descriptors' bytes are written as.
+/// Place of a frame. Its headers are written as if they were descriptors.
 const FRAME: u8 = 128;
 const RING_BYTES: u32 = 64 * 16;
 const BUFFERS: u32 = AT as u32 + 0x2000;
-/// In a transmit descriptor: end of packet, frame check sequence, report status; extended; context and data.
+/// Bits of a transmit descriptor: end of packet, frame check sequence and report status; extended descriptor (context);
+/// extended descriptor (data).
 const LAST: u32 = 0xb << 24;
 const EXTENDED: u32 = 1 << 29;
 const DATA: u32 = EXTENDED | 1 << 20;
-/// The same: to be cut.
+/// Bit of a transmit descriptor: segmentation.
 const CUT: u32 = 1 << 26;
 
-/// A case in the making.
+/// Builds the input of a case.
 struct Case(Vec<u8>);
 
 impl Case {
@@ -46,12 +47,12 @@ impl Case {
         self.bytes(&[12, at]).number(address).bytes(&[0]).number(word[0]).number(word[1])
     }
 
-    /// Sixteen bytes of the frame, at a multiple of 16.
+    /// Writes sixteen bytes of the frame at offset `at`, a multiple of 16.
     fn frame(self, at: u8, words: [u32; 4]) -> Case {
         self.bytes(&[12, FRAME + at / 16]).number(words[0]).bytes(&[words[1] as u8]).number(words[2]).number(words[3])
     }
 
-    /// Link, rings, eight receive buffers.
+    /// Brings up the link and the rings, and gives eight receive buffers.
     fn up(self, receive: u32) -> Case {
         let at = AT as u32;
         let case = self
@@ -80,13 +81,13 @@ impl Case {
 
 const ALL: u32 = RCTL_EN | 0x8018;
 
-/// Names and bytes.
+/// Returns the names and bytes of the seeds.
 #[must_use]
 pub fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let frame = AT as u32 + u32::from(FRAME) * 16;
     let send = |kind: u8| Case::new(kind).up(ALL).descriptor(TRANSMIT, frame, [LAST | 60, 0]).write(TDT, 1).pass();
     let receive = |kind: u8, control: u32| Case::new(kind).up(control).bytes(&[10, 0xff, 40, 3, 10, 0, 0, 7]);
-    // IPv4 and TCP, headers of 54 bytes.
+    // IPv4 and TCP, with headers of 54 bytes.
     let context = [4 << 24 | 50 << 8 | 34, EXTENDED | 7 << 24 | 346, 54 << 8 | 100 << 16];
     let segments = Case::new(0)
         .up(ALL)

@@ -5,7 +5,7 @@ use crate::e1000::moderation::throttle_interval;
 use crate::e1000::offsets::EXT_EIAME;
 
 impl Causes {
-    /// Whether looking at the clock could change anything.
+    /// Returns true if there is nothing to raise now or later, so that the clock need not be read.
     #[inline]
     pub(in crate::e1000) fn is_quiet(&self) -> bool {
         let raised = match self.way {
@@ -16,12 +16,13 @@ impl Causes {
         (self.icr & self.ims == 0 || raised) && !delayed
     }
 
-    /// Whether the pin is raised, for a front end that unmasks it.
+    /// Returns true if the pin is raised. Asked when a front end unmasks it.
     pub(in crate::e1000) fn pin(&self) -> bool {
         self.way == Way::One && self.one.up
     }
 
-    /// What is to be raised now, and when to look again. Who raises something then says when ([`Causes::raised`]).
+    /// Decides what to raise now and when to check again. The caller then reports the time of the interrupts by
+    /// [`Causes::raised`].
     pub(in crate::e1000) fn settle(&mut self, now: u64) -> Raise {
         let ended = [self.transmit.expire(now), self.sent.expire(now)].contains(&true);
         if ended && !self.transmit.is_running() && !self.sent.is_running() {
@@ -82,7 +83,7 @@ impl Causes {
         raise
     }
 
-    /// The causes that go to a vector.
+    /// Returns the causes that are assigned to a vector.
     fn causes_of(&self, vector: usize) -> u32 {
         (0..).zip(ALLOCATED).fold(0, |causes, (place, cause)| {
             let entry = self.ivar >> (4 * place) & 0xf;
@@ -90,7 +91,7 @@ impl Causes {
         })
     }
 
-    /// What [`Causes::settle`] had raised was, at the latest now.
+    /// Notes that the interrupts which [`Causes::settle`] returned were raised, at `now` at the latest.
     pub(in crate::e1000) fn raised(&mut self, vectors: u8, now: u64) {
         match self.way {
             Way::One if vectors != 0 => self.one.throttle.raised(now),
@@ -102,7 +103,7 @@ impl Causes {
         }
     }
 
-    /// Lines without causes go down: the next cause raises them again.
+    /// Lowers the lines without pending causes. The next cause raises them again.
     pub(super) fn settle_lines(&mut self) {
         let there = self.icr & self.ims;
         self.one.up &= there != 0;

@@ -16,27 +16,28 @@ use ringway_switch::{DropReason, Gso, Headers, Offload};
 
 use super::descriptor::{EOP, IC, IXSM, Kind, TXSM, Transmitted};
 
-/// Bytes of a VLAN tag, which is inserted before everything that is summed.
+/// Bytes of a VLAN tag, which is inserted before all bytes that are summed.
 pub(super) const TAG: usize = 4;
-/// What of the private head may be changed: a tag may follow.
+/// The bytes of the private head that may be changed. A tag may still be inserted.
 const NEAR: usize = HEAD_BYTES - TAG;
 const IPV6_BYTES: usize = 40;
-/// Where an IPv4 header's checksum is.
+/// Offset of the checksum in an IPv4 header.
 const IP_SUM: usize = 10;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const UDP_BYTES: usize = 8;
-/// "Congestion window reduced", in a TCP header's flags.
+/// "Congestion window reduced" in the flags of a TCP header.
 const CWR: u8 = 0x80;
 
-/// A context descriptor: what the data descriptors after it mean (SDM 3.3.6).
+/// A context descriptor: parameters for the data descriptors that follow (SDM 3.3.6).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Context {
     places: u64,
     sizes: u64,
 }
 
-/// The one for frames as they are, and the one for segmentation: each data descriptor refers to one of them.
+/// The context for frames without segmentation, and the one for segmentation. Each data descriptor refers to one of
+/// them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Contexts {
     whole: Context,
@@ -46,7 +47,7 @@ pub(super) struct Contexts {
 impl Contexts {
     pub(super) fn set(&mut self, descriptor: Transmitted) {
         let context = Context { places: descriptor.address, sizes: descriptor.word };
-        // TSE has the place of IC.
+        // In a context descriptor, the bit of IC is TSE.
         *if descriptor.has(IC) { &mut self.segments } else { &mut self.whole } = context;
     }
 }
@@ -76,12 +77,12 @@ impl Context {
         (self.sizes & 0xf_ffff) as usize
     }
 
-    /// TCP rather than UDP. The place of a data descriptor's EOP.
+    /// TCP, not UDP. The bit is that of a data descriptor's EOP.
     fn is_tcp(self) -> bool {
         self.sizes & EOP != 0
     }
 
-    /// IPv4 rather than IPv6.
+    /// IPv4, not IPv6.
     fn is_ipv4(self) -> bool {
         self.sizes & 1 << 25 != 0
     }
@@ -91,13 +92,14 @@ impl Context {
         (self.sizes >> 40 & 0xff) as usize
     }
 
-    /// Most bytes after the headers of a segment.
+    /// Most payload bytes of a segment.
     fn segment(self) -> usize {
         (self.sizes >> 48) as usize
     }
 }
 
-/// The sum of the bytes from `start` up to `end` goes to `field`. Offsets from a frame's first byte, without its tag.
+/// A checksum: the sum of the bytes from `start` up to `end` goes to `field`. Offsets count from the frame's first
+/// byte, without an inserted tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     start: usize,
@@ -106,26 +108,26 @@ struct Span {
 }
 
 impl Span {
-    /// As far as a frame of `len` bytes has it; `None` if it is out of the frame's range (SDM 3.3.3.1, IC).
+    /// Cuts the range to a frame of `len` bytes. Returns `None` if it is outside the frame (SDM 3.3.3.1, IC).
     fn within(self, len: usize) -> Option<Span> {
         let end = self.end.min(len);
         (self.start < end && self.field.saturating_add(1) < len).then_some(Span { end, ..self })
     }
 
-    /// The same in a frame in which `bytes` bytes were inserted before all of it.
+    /// Shifts the range in a frame into which `bytes` bytes were inserted before it.
     fn behind(self, bytes: usize) -> Span {
         let [start, end, field] = [self.start, self.end, self.field].map(|at| at.saturating_add(bytes));
         Span { start, end, field }
     }
 
-    /// The checksum and its place.
+    /// Computes the checksum. Returns its offset and its value.
     fn of(self, frame: View<'_>) -> Option<(usize, [u8; 2])> {
         let sum = frame.sub(self.start, self.end.checked_sub(self.start)?)?.ones_sum();
         Some((self.field, checksum(sum)))
     }
 }
 
-/// Never zero, which in UDP means that there is none (RFC 768); in the other protocols both mean the same.
+/// Never returns zero, which in UDP means "no checksum" (RFC 768). In the other protocols both values are equivalent.
 fn checksum(sum: u16) -> [u8; 2] {
     match !sum {
         0 => [0xff, 0xff],
@@ -133,7 +135,7 @@ fn checksum(sum: u16) -> [u8; 2] {
     }
 }
 
-/// The checksums of a frame that is sent as it is.
+/// The checksums to insert into a frame without segmentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     ip: Option<Span>,
@@ -141,7 +143,7 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// What the first and the last descriptor of a frame of `len` bytes ask for.
+    /// Returns the checksums that the first and the last descriptor of a frame of `len` bytes request.
     pub(super) fn asked(first: Transmitted, last: Transmitted, contexts: &Contexts, len: usize) -> Sums {
         let mut sums = Sums::default();
         if first.kind() == Kind::Data {
@@ -158,17 +160,18 @@ impl Sums {
         sums
     }
 
-    /// Whether there are none.
+    /// Returns true if no checksum is requested.
     pub(super) fn is_empty(&self) -> bool {
         *self == Sums::default()
     }
 
-    /// Whether whoever gets a frame of `len` bytes can make the sum over its end, and the other is in the private head.
+    /// Returns true if the receiver can complete the transport checksum (it covers the frame to its end, `len`), and
+    /// the IP checksum covers only bytes in the private head.
     pub(super) fn is_usual(&self, len: usize) -> bool {
         self.transport.is_none_or(|span| span.end == len) && self.ip.is_none_or(|span| span.end <= NEAR)
     }
 
-    /// Whether each goes into its header's own field, in a frame that begins with `head`.
+    /// Returns true if each checksum goes into the field of its own header, in a frame that begins with `head`.
     fn are_right(&self, head: &[u8]) -> bool {
         let Some(headers) = Headers::read(head) else { return self.is_empty() };
         let ip_sum = headers.ip.saturating_add(IP_SUM);
@@ -180,10 +183,10 @@ impl Sums {
         ip && transport
     }
 
-    /// Inserts them into a frame in private memory.
+    /// Inserts the checksums into a frame in private memory.
     ///
     /// # Errors
-    /// They are to go elsewhere than into the headers' own fields.
+    /// A checksum would not go into the field of its own header.
     pub(super) fn insert(&self, frame: View<'_>) -> Result<(), DropReason> {
         let mut head = Head::default();
         let near = frame.read_head(frame.len(), &mut head);
@@ -197,11 +200,11 @@ impl Sums {
         Ok(())
     }
 
-    /// Inserts the usual one into a private head in which `shift` bytes of tag were inserted, and says what of the other is
-    /// left to do.
+    /// Inserts the IP checksum into a private head in which `shift` bytes of tag were inserted. Returns the transport
+    /// checksum as an offload.
     ///
     /// # Errors
-    /// They are to go elsewhere than into the headers' own fields.
+    /// A checksum would not go into the field of its own header.
     pub(super) fn finish(&self, head: &mut [u8], shift: usize) -> Result<Option<Offload>, DropReason> {
         let bad = DropReason::BadOffload;
         let [ip, transport] = [self.ip, self.transport].map(|span| span.map(|span| span.behind(shift)));
@@ -223,17 +226,19 @@ impl Sums {
 }
 
 impl Context {
-    /// Whether a frame of `len` bytes to be cut is as long as was said (else it counts for TSCTFC).
+    /// Returns true if a frame of `len` bytes for segmentation has the length that the context states. Otherwise it
+    /// counts for TSCTFC.
     pub(super) fn fits(self, len: usize) -> bool {
         len.checked_sub(self.header()) == Some(self.payload())
     }
 
-    /// Makes the headers of a frame of `len` bytes to be cut those of one large frame: lengths, header checksum, and the
-    /// length in the pseudo header's sum, which the driver leaves out (SDM 3.5.6 and 3.5.7). `head` is its private head, in which
-    /// `shift` bytes of tag were inserted. Says what is left to do: one that fits into a segment is not cut.
+    /// Turns the headers of a frame of `len` bytes for segmentation into those of one large frame: lengths, IP header
+    /// checksum, and the length in the pseudo-header sum, which the driver leaves out (SDM 3.5.6 and 3.5.7). `head` is
+    /// the private head, in which `shift` bytes of tag were inserted. Returns the remaining offload. A frame that fits
+    /// into one segment is not segmented.
     ///
     /// # Errors
-    /// The headers are not where the context says, or the segments have no bytes.
+    /// The headers are not where the context says, or segments would have no payload.
     pub(super) fn prepare(self, head: &mut [u8], len: usize, shift: usize) -> Result<Offload, DropReason> {
         self.prepared(head, len, shift).ok_or(DropReason::BadOffload)
     }
@@ -271,7 +276,7 @@ impl Context {
         }
         let seed = head.get(said.field..)?.first_chunk().map(|seed| u32::from(u16::from_be_bytes(*seed)))?;
         let bytes = len.checked_sub(transport)?;
-        // The length has 16 bits, too, so one carry is all there can be.
+        // The length has 16 bits, too, so there is at most one carry.
         let sum = seed.saturating_add(bytes as u32);
         put(head, said.field, (sum & 0xffff).saturating_add(sum >> 16) as usize)?;
         let cut = len.checked_sub(header)? > self.segment();
@@ -296,13 +301,13 @@ impl Context {
     }
 }
 
-/// Writes bytes of a head, if it has them.
+/// Writes bytes into a head. Returns `None` if the head is too short.
 fn write(head: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
     head.get_mut(at..at.checked_add(bytes.len())?)?.copy_from_slice(bytes);
     Some(())
 }
 
-/// Puts a number of 16 bits.
+/// Writes a 16-bit number, big-endian.
 fn put(head: &mut [u8], at: usize, number: usize) -> Option<()> {
     write(head, at, &(number as u16).to_be_bytes())
 }

@@ -5,33 +5,33 @@ use ringway_abi::csb::{self, Csb};
 use super::fault::RingFault;
 use crate::guest::GuestMemory;
 
-/// The place of a block, which was in memory when it was named.
+/// The address of a communication status block. The block was in memory when the address was set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CsbPlace {
     address: u64,
 }
 
 impl CsbPlace {
-    /// The block at this guest physical address.
+    /// Checks that a block at this guest physical address is in memory.
     ///
     /// # Errors
-    /// It is not aligned to words, or not all in memory.
+    /// The address is not aligned to words, or the block is not in one region.
     pub fn new(address: u64, writable: &GuestMemory) -> Result<CsbPlace, RingFault> {
         let place = CsbPlace { address };
         place.block(writable).map(|_| place).ok_or(RingFault::BadBlock(address))
     }
 
-    /// The block, for the length of a batch; `None` when its memory has gone since.
+    /// Returns the block, for the length of a batch, or `None` if its memory was unmapped meanwhile.
     #[inline]
     #[must_use]
     pub fn block(self, writable: &GuestMemory) -> Option<Csb<'_>> {
         Csb::new(writable.space().view(self.address, csb::BYTES as u32)?.words32()?)
     }
 
-    /// That it shares nothing with a ring of `count` 16-byte descriptors at `base`.
+    /// Checks that the block does not overlap a ring of `count` 16-byte descriptors at `base`.
     ///
     /// # Errors
-    /// It does.
+    /// The two overlap.
     pub fn check(self, base: u64, count: u32) -> Result<(), RingFault> {
         let end = self.address.saturating_add(csb::BYTES as u64);
         let ring_end = base.saturating_add(u64::from(count) << 4);

@@ -8,16 +8,16 @@ use super::descriptor::{IC, IFCS, Kind, Transmitted, VLE};
 use super::transmit::TransmitSettings;
 use crate::gather::{Gather, Pieces};
 
-/// Shortest frame of the wire without its frame check sequence.
+/// Shortest frame in bytes without frame check sequence.
 pub(super) const SHORTEST: usize = 60;
-/// An Ethernet header.
+/// Bytes of an Ethernet header.
 pub(super) const HEADER: usize = 14;
-/// Both addresses: what comes before a VLAN tag.
+/// Bytes of both addresses, which precede a VLAN tag.
 const ADDRESSES: usize = 12;
 /// Bytes of a frame check sequence.
 const FCS: usize = 4;
 
-/// What a frame's descriptors and the registers say of it.
+/// What a frame's descriptors and the registers request for the frame.
 pub(super) struct Asks<'a> {
     pub(super) first: Transmitted,
     pub(super) last: Transmitted,
@@ -25,27 +25,27 @@ pub(super) struct Asks<'a> {
     pub(super) settings: &'a TransmitSettings,
 }
 
-/// What became of a frame.
+/// The result of [`Asks::push`].
 pub(super) enum Pushed {
-    /// It is in the batch, or was counted as refused, or was nothing at all.
+    /// The frame is in the batch, was counted as refused, or is empty.
     Whole,
-    /// It was to be cut.
+    /// The frame needs segmentation.
     Cut {
-        /// Not as its context says.
+        /// True if the frame differs from its context.
         failed: bool,
     },
 }
 
 impl Asks<'_> {
-    /// Adds the frame to the batch; `None` when it has to wait for private memory.
+    /// Adds the frame to the batch. Returns `None` if the frame has to wait for a bounce buffer.
     pub(super) fn push<'m>(&self, mut gather: Gather<'m>, batch: &mut Batch<'m>) -> Option<Pushed> {
         let mut len = gather.len();
         let is_nothing = len == 0;
         if !self.last.has(IFCS) {
-            // The driver made the frame check sequence itself.
+            // The driver has appended the frame check sequence itself.
             len = len.saturating_sub(FCS);
         }
-        // TSE has the place of IC.
+        // In a data descriptor, the bit of IC is TSE.
         let is_cut = self.first.kind() == Kind::Data && self.first.has(IC);
         let sums = if is_cut { Sums::default() } else { Sums::asked(self.first, self.last, self.contexts, len) };
         let is_usual = sums.is_usual(len);
@@ -90,11 +90,11 @@ impl Asks<'_> {
         Some(Pushed::Whole)
     }
 
-    /// Adds a frame that is to be cut.
+    /// Adds a frame that needs segmentation.
     fn push_cut<'m>(&self, pieces: &[View<'m>], len: usize, batch: &mut Batch<'m>) -> Pushed {
         let context = self.contexts.segments;
         let prepare = |head: &mut [u8], shift| context.prepare(head, len, shift);
-        // The first descriptor says which tag all segments get (SDM 3.3.7.1).
+        // The first descriptor gives the VLAN tag of all segments (SDM 3.3.7.1).
         match self.draft(pieces, len, self.first, false, batch, prepare) {
             (_, Err(reason)) => {
                 batch.refuse(reason);
@@ -107,8 +107,9 @@ impl Asks<'_> {
         }
     }
 
-    /// Drafts the first `len` bytes of a frame's pieces, with the tag that `tagged` asks for, and padding; `patch` may change
-    /// what of it is in the private head, in which as many bytes were inserted as it is told. Returns the bytes in the head.
+    /// Drafts the first `len` bytes of a frame's pieces in the batch, with the VLAN tag that `tagged` requests, and
+    /// padding. `patch` may change the private head; its second argument is the number of bytes that were inserted
+    /// there. Returns the number of bytes in the head, and the result of `patch`.
     fn draft<'m, T>(
         &self,
         pieces: &[View<'m>],
@@ -143,7 +144,7 @@ impl Asks<'_> {
             }
         }
         let patched = patch(head.0.get_mut(..at).unwrap_or(&mut []), tag.map_or(0, |_| TAG));
-        // What is cut is padded by whoever needs that, as its last segment may be short, too.
+        // Segmented frames are padded later, where a segment needs it: the last segment may be short, too.
         if pad && at < SHORTEST {
             head.0[at..SHORTEST].fill(0);
             at = SHORTEST;

@@ -2,14 +2,14 @@
 
 use ringway_memory::HEAD_BYTES;
 
-/// Receive address registers.
+/// Number of receive address registers.
 const ADDRESSES: usize = 16;
-/// An address of 48 bits in a word, which no entry without one has.
+/// Stands for an unused entry: no 48-bit address has this value.
 const NONE: u64 = u64::MAX;
 const MAC_BITS: u64 = 0xffff_ffff_ffff;
 const BROADCAST: u64 = MAC_BITS;
 
-/// Bytes of the shortest header with a tag.
+/// Bytes of the shortest header with a VLAN tag.
 const TAGGED: usize = 18;
 
 /// Bits of RCTL.
@@ -19,27 +19,27 @@ const ACCEPT_BROADCAST: u32 = 1 << 15;
 const VLANS: u32 = 1 << 18;
 const FORMAT: u32 = 1 << 19;
 const FORMAT_BIT: u32 = 1 << 20;
-/// RAH: the address is valid; what is compared with it is the destination.
+/// RAH: the entry is valid; which address of a frame it is compared with (0: the destination).
 const VALID: u32 = 1 << 31;
 const SELECT: u32 = 3 << 16;
 
-/// The registers that say so.
+/// The receive filters, from the registers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filters {
     addresses: [u64; ADDRESSES],
-    /// How many of them are looked at.
+    /// Number of entries to compare.
     used: usize,
     control: u32,
-    /// The type of frames with a tag (VET), as in memory.
+    /// EtherType of tagged frames (VET), big-endian.
     tag: [u8; 2],
-    /// The multicast table array (MTA): a bit per hash.
+    /// Multicast table array (MTA): one bit for each hash value.
     pub multicast: [u32; 128],
-    /// The VLAN filter table array (VFTA): a bit per VLAN.
+    /// VLAN filter table array (VFTA): one bit for each VLAN ID.
     pub vlans: [u32; 128],
 }
 
 impl Default for Filters {
-    /// No frame passes.
+    /// Filters that no frame passes.
     fn default() -> Filters {
         let (addresses, tables) = ([NONE; ADDRESSES], [0; 128]);
         Filters { addresses, used: 0, control: 0, tag: [0x81, 0], multicast: tables, vlans: tables }
@@ -47,7 +47,7 @@ impl Default for Filters {
 }
 
 impl Filters {
-    /// Sets receive address `index` (0 to 15) as its registers have it (RAL, RAH).
+    /// Sets receive address `index` (0 to 15) from its registers (RAL, RAH).
     pub fn set_address(&mut self, index: usize, low: u32, high: u32) {
         let Some(address) = self.addresses.get_mut(index) else { return };
         let word = u64::from(low) | u64::from(high & 0xffff) << 32;
@@ -56,24 +56,24 @@ impl Filters {
         self.used = last.map_or(0, |last| last.saturating_add(1));
     }
 
-    /// Sets promiscuous modes, broadcast, the part of addresses that is hashed, and VLAN filters as RCTL has them.
+    /// Sets the promiscuous modes, broadcast, the bits of addresses that are hashed, and VLAN filtering from RCTL.
     pub fn set_control(&mut self, control: u32) {
         self.control = control;
     }
 
-    /// Sets the type of frames with a tag (VET).
+    /// Sets the EtherType of tagged frames (VET).
     pub fn set_tag(&mut self, kind: u16) {
         self.tag = kind.to_be_bytes();
     }
 
-    /// The tag of a frame of `len` bytes that begins so. One that ends before the type behind its tag has none: what is in a
-    /// head behind its frame is another's.
+    /// Returns the VLAN tag of a frame of `len` bytes that begins with `head`. A frame that ends before the EtherType
+    /// after the tag has none: the bytes of `head` after the frame belong to another frame.
     #[inline(always)]
     pub(super) fn tag_of(&self, head: &[u8; HEAD_BYTES], len: usize) -> Option<u16> {
         (head[12..14] == self.tag && len >= TAGGED).then(|| u16::from_be_bytes([head[14], head[15]]))
     }
 
-    /// Whether the guest wants a frame of `len` bytes that begins so.
+    /// Returns true if a frame of `len` bytes that begins with `head` passes the filters.
     #[inline(always)]
     pub(super) fn passes(&self, head: &[u8; HEAD_BYTES], len: usize) -> bool {
         let destination = head.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)) & MAC_BITS;
@@ -93,14 +93,15 @@ impl Filters {
             || destination & 1 != 0 && self.is_in_table(destination)
     }
 
-    /// Bits 47 to 36 of the address, 46 to 35, 45 to 34, or 43 to 32, where bit 47 is the last byte's highest (RCTL.MO).
+    /// Hashes bits 47 to 36 of the address, 46 to 35, 45 to 34, or 43 to 32, depending on RCTL.MO. Bit 47 is the
+    /// highest bit of the last byte.
     fn is_in_table(&self, destination: u64) -> bool {
         let shift = [36, 35, 34, 32][(self.control >> 12 & 3) as usize];
         let hash = (destination >> shift & 0xfff) as usize;
         self.multicast[hash / 32] >> (hash % 32) & 1 != 0
     }
 
-    /// Frames without a tag pass (SDM 9.3: VLAN filters concern tagged frames).
+    /// Checks the VLAN ID. Frames without a tag pass (SDM 9.3: VLAN filters concern tagged frames).
     fn has_vlan(&self, head: &[u8; HEAD_BYTES], len: usize) -> bool {
         let Some(tag) = self.tag_of(head, len) else { return true };
         let vlan = usize::from(tag & 0xfff);
@@ -158,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_multicast_table_is_asked_with_the_bits_that_rctl_names() {
-        // SDM 13.5.1's example: 12 bits from the last two bytes, of which offset 0 takes the upper ones.
+        // The example of SDM 13.5.1: 12 bits from the last two bytes. Offset 0 selects the upper ones.
         let group = [1, 0xaa, 0, 0x12, 0x34, 0x56];
         for (offset, hash) in [(0, 0x563), (1, 0xac6), (2, 0x58d), (3, 0x634)] {
             let mut filters = own();

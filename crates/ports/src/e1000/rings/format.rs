@@ -2,43 +2,43 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How receive descriptors are laid out, and the buffers that they have.
+/// Layout of the receive descriptors, and their buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// 16 bytes, one buffer.
+    /// Legacy: 16 bytes, one buffer.
     Legacy {
-        /// Its bytes (RCTL.BSIZE and BSEX).
+        /// Size of the buffer in bytes (RCTL.BSIZE and BSEX).
         buffer: u32,
     },
-    /// 16 bytes, one buffer, whose address is overwritten (RFCTL.EXSTEN).
+    /// Extended: 16 bytes, one buffer. Writing back overwrites the buffer's address (RFCTL.EXSTEN).
     Extended {
-        /// Its bytes.
+        /// Size of the buffer in bytes.
         buffer: u32,
     },
-    /// 32 bytes, four buffers (RCTL.DTYP). Frames fill one buffer after the other: headers are not told from what follows,
-    /// which the format allows.
+    /// Packet split: 32 bytes, four buffers (RCTL.DTYP). Frames fill one buffer after the other. The device does not
+    /// put headers into a buffer of their own, which the format permits.
     Split {
-        /// Their bytes (PSRCTL).
+        /// Sizes of the buffers in bytes (PSRCTL).
         buffers: [u32; 4],
     },
 }
 
-/// Descriptor done.
+/// Descriptor done (DD).
 pub(super) const DONE: u64 = 1;
-/// The last descriptor of a frame.
+/// End of packet (EOP).
 pub(super) const LAST: u64 = 1 << 1;
-/// What is said of checksums means nothing.
+/// Ignore the checksum indications (IXSM).
 pub(super) const NO_SUMS: u64 = 1 << 2;
-/// A tag was taken out.
+/// A VLAN tag was removed (VP).
 const TAGGED: u64 = 1 << 3;
-/// The sum is one of UDP. Extended formats only.
+/// The checksum is that of UDP (UDPCS). Extended formats only.
 pub(super) const UDP_SUM: u64 = 1 << 4;
-/// The TCP or UDP checksum was looked at, and is right.
+/// The TCP or UDP checksum was checked and is correct (TCPCS).
 pub(super) const TRANSPORT_SUM: u64 = 1 << 5;
-/// The same for that of an IPv4 header.
+/// The IPv4 header checksum was checked and is correct (IPCS).
 pub(super) const IP_SUM: u64 = 1 << 6;
 
-/// What is said of a frame: the status bits, which are the same in all formats, and the tag that was taken out.
+/// The status of a frame: the status bits, which are the same in all formats, and the removed VLAN tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Status {
     bits: u64,
@@ -61,7 +61,7 @@ impl Status {
 }
 
 impl Format {
-    /// Bytes of the only buffer; none for those of several.
+    /// Returns the size of the only buffer in bytes, or `None` for descriptors with several buffers.
     #[inline]
     pub(super) fn single(self) -> Option<usize> {
         match self {
@@ -70,7 +70,7 @@ impl Format {
         }
     }
 
-    /// Bytes that a descriptor takes.
+    /// Returns the bytes that one descriptor holds.
     pub(super) fn room(self) -> usize {
         match self {
             Format::Legacy { buffer } | Format::Extended { buffer } => buffer as usize,
@@ -78,12 +78,13 @@ impl Format {
         }
     }
 
-    /// 16-byte words of the ring in a descriptor: head and tail count those (as drivers do, 82574 datasheet 10.2.5.8).
+    /// Returns the size of a descriptor in 16-byte units. Head and tail count these units (as drivers do; 82574
+    /// datasheet 10.2.5.8).
     pub(super) fn words(self) -> u32 {
         if matches!(self, Format::Split { .. }) { 2 } else { 1 }
     }
 
-    /// The second word of a descriptor with `len` bytes in its only buffer, the frame's last.
+    /// Returns the second word of a frame's last descriptor, with `len` bytes in its only buffer.
     #[inline(always)]
     pub(super) fn only(self, status: Status, len: usize) -> u64 {
         let word = match self {
@@ -93,7 +94,7 @@ impl Format {
         self.with_len(word | u64::from(status.tag) << 48, len)
     }
 
-    /// The second word of a descriptor like one with no bytes, with `len` of them.
+    /// Returns the second word `none`, of a descriptor with no bytes, changed to `len` bytes.
     #[inline(always)]
     pub(super) fn with_len(self, none: u64, len: usize) -> u64 {
         none | match self {
@@ -102,7 +103,7 @@ impl Format {
         }
     }
 
-    /// Writes a descriptor back whose only buffer was filled: first what is behind the word that the driver looks at.
+    /// Writes back a descriptor with one buffer. The word that the driver polls is written last.
     #[inline(always)]
     pub(super) fn write(self, words: &[AtomicU64; 2], word: u64) {
         if matches!(self, Format::Extended { .. }) {
@@ -111,7 +112,7 @@ impl Format {
         words[1].store(word.to_le(), Ordering::Release);
     }
 
-    /// Bytes in each buffer of a descriptor that holds `len` bytes.
+    /// Returns how a descriptor divides `len` bytes among its buffers.
     pub(super) fn parts(self, mut len: usize) -> [usize; 4] {
         let buffers = match self {
             Format::Legacy { buffer } | Format::Extended { buffer } => [buffer, 0, 0, 0],
@@ -124,7 +125,7 @@ impl Format {
         })
     }
 
-    /// The words of a descriptor that holds `len` bytes; the second is the one that the driver looks at.
+    /// Returns the words of a written-back descriptor with `len` bytes. The driver polls the second word.
     pub(super) fn outcome(self, status: Status, len: usize, last: bool) -> [u64; 4] {
         let status = if last { status.and_last() } else { status.but_last() };
         let parts = self.parts(len).map(|part| part as u64);

@@ -5,16 +5,16 @@ use ringway_switch::Frame;
 
 use super::traffic::{Group, Traffic};
 
-/// A frame, or several in a row that are alike and take a descriptor each.
+/// Describes a collected frame, or a run of frames of equal length that take one descriptor each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// Bytes of each.
+    /// Bytes of each frame.
     len: u32,
     frames: u16,
-    /// The descriptor after the last; the ring's size for its first one.
+    /// The descriptor after the last frame. The ring's size stands for descriptor 0.
     next: u16,
     group: Group,
-    /// Of a frame to be cut the bytes of its headers and of a segment.
+    /// For a frame to be segmented: bytes of its headers, and payload bytes of a segment.
     header: u8,
     size: u16,
 }
@@ -22,13 +22,13 @@ pub(super) struct Mark {
 impl Mark {
     pub(super) const NONE: Mark = Mark { len: 0, frames: 0, next: 0, group: Group::None, header: 0, size: 0 };
 
-    /// Of a frame that is not to be cut.
+    /// Describes a frame that is not segmented.
     #[inline(always)]
     pub(super) fn whole(head: &[u8; HEAD_BYTES], len: usize, next: u32) -> Mark {
         Mark { len: len as u32, frames: 1, next: next as u16, group: Group::of(head), ..Mark::NONE }
     }
 
-    /// Of frames to one station each, before descriptor `next`.
+    /// Describes `frames` unicast frames of equal length, whose descriptors end before `next`.
     #[inline(always)]
     pub(super) fn alike(frames: usize, len: usize, next: u32) -> Mark {
         Mark { len: len as u32, frames: frames as u16, next: next as u16, ..Mark::NONE }
@@ -42,24 +42,24 @@ impl Mark {
         }
     }
 
-    /// The descriptor after the frames; the ring's size for its first one.
+    /// Returns the descriptor after the frames. The ring's size stands for descriptor 0.
     pub(super) fn next(self) -> u32 {
         self.next.into()
     }
 
-    /// How many there are.
+    /// Returns the number of frames.
     pub(super) fn frames(self) -> usize {
         self.frames.into()
     }
 
-    /// The first `frames` of them, if there are more.
+    /// Returns a mark of at most the first `frames` of the frames.
     pub(super) fn first(self, frames: usize) -> Mark {
         let frames = self.frames.min(frames.try_into().unwrap_or(u16::MAX));
         let fewer = self.frames.saturating_sub(frames);
         Mark { frames, next: self.next.saturating_sub(fewer), ..self }
     }
 
-    /// Counts the frames, or what one is cut into.
+    /// Counts the frames, or the segments of a segmented frame.
     #[inline(always)]
     pub(super) fn count(self, traffic: &mut Traffic) {
         match self.size {

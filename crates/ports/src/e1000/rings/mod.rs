@@ -27,7 +27,8 @@ mod receive;
 mod traffic;
 mod transmit;
 
-// Drivers choose the numbers here: release builds of this crate have no overflow checks, and no arithmetic here may wrap.
+// Drivers choose these numbers. Release builds of this crate have no overflow checks, so no arithmetic in these modules
+// may wrap.
 #[deny(clippy::arithmetic_side_effects)]
 mod context;
 #[deny(clippy::arithmetic_side_effects)]

@@ -21,7 +21,7 @@ const CONTEXT: u64 = 1 << 29;
 const IXSM: u64 = 1 << 40;
 const TXSM: u64 = 1 << 41;
 
-/// A sum over 16-bit words, as its field has it.
+/// A checksum over 16-bit words, as a header field has it.
 fn checksum(bytes: &[u8]) -> [u8; 2] {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
     let sum = bytes.chunks(2).map(word).fold(0, |sum, word| (sum + word) % 0xffff);
@@ -31,7 +31,8 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     }
 }
 
-/// Where the sums of the IPv4 header and of what it carries begin, and where they go; frames here have no tags of their own.
+/// For the checksums of the IPv4 header and of its payload: where the summed bytes begin, and where the checksum goes.
+/// The frames here have no VLAN tags of their own.
 fn own_fields(data: &[u8]) -> [Option<(usize, usize)>; 2] {
     let v4 = data.get(12..14) == Some(&[8, 0]) && data.len() >= 24 && data[14] >> 4 == 4 && data[14] & 15 >= 5;
     let v6 = data.get(12..14) == Some(&[0x86, 0xdd]) && data.len() >= 21 && data[14] >> 4 == 6;
@@ -44,14 +45,14 @@ fn own_fields(data: &[u8]) -> [Option<(usize, usize)>; 2] {
     let transport = match protocol {
         6 => Some((start, start + 16)),
         17 => Some((start, start + 6)),
-        // Where it says that it has one.
+        // GRE has a checksum if its flags say so.
         47 if data.get(start).is_some_and(|flags| flags & 0x80 != 0) => Some((start, start + 4)),
         _ => None,
     };
     [v4.then_some((14, 24)), transport]
 }
 
-/// The device as in the manual.
+/// A model of the device, after the manual.
 #[derive(Default)]
 struct Manual {
     contexts: [[u64; 2]; 2],
@@ -81,7 +82,7 @@ impl Manual {
             data.truncate(data.len().saturating_sub(4));
         }
         let (cut, tagged) = if extended && first & TSE != 0 { (self.cut(&data), first) } else { (vec![], word) };
-        // The last of several segments is padded by whoever needs that.
+        // Segmented frames are padded later, segment by segment.
         let pad = settings.pad && cut.is_empty();
         let frames = match cut.is_empty() {
             true => self.summed(data, extended, first, word).into_iter().collect(),
@@ -98,13 +99,13 @@ impl Manual {
         }
     }
 
-    /// Places of a context: start, field and end of both sums.
+    /// Returns the offsets in a context: start, field and end of both checksums.
     fn places(&self, context: usize) -> [(usize, usize, usize); 2] {
         let places = self.contexts[context][0].to_le_bytes().map(usize::from);
         [0, 4].map(|at| (places[at], places[at + 1], places[at + 2] | places[at + 3] << 8))
     }
 
-    /// Other than in the manual, sums go into their headers' own fields or the frame goes nowhere.
+    /// Unlike in the manual, a checksum goes into the field of its own header, or the frame is dropped.
     fn summed(&self, mut data: Vec<u8>, extended: bool, first: u64, last: u64) -> Option<Vec<u8>> {
         let [ip, transport] = self.places(0);
         let mut asked = vec![];
@@ -169,7 +170,7 @@ impl Manual {
     }
 }
 
-/// A frame as a driver has it, and where it is cut.
+/// A frame that a driver sends, and how it is divided into descriptors.
 #[derive(Clone, Debug)]
 struct Sending {
     what: What,
@@ -190,11 +191,11 @@ enum What {
 
 fn whats() -> impl Strategy<Value = What> {
     let usual = prop_oneof![
-        // TCP and UDP over IPv4 and IPv6, as drivers ask for them.
+        // TCP and UDP over IPv4 and IPv6, with the offsets that drivers use.
         Just(0x0000_3222_0021_180e_u64),
         Just(0x0000_2822_0021_180e),
         Just(0x0000_4636_0000_180e),
-        // Anywhere but in the addresses, which the switch would look at.
+        // Offsets anywhere after the addresses, which the switch reads.
         any::<u64>().prop_map(|places| places | 0x1000_0000_1000),
         (any::<u64>(), any::<u64>()).prop_map(|(a, b)| a & b & 0x00ff_7f7f_00ff_7f7f | 0x1000_0000_1000),
     ];
@@ -228,7 +229,7 @@ fn put(guest: &Guest, ring: &mut Ring, sending: &Sending, seed: usize) {
     let addresses = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1];
     let shown = bytes.len().min(12);
     bytes[..shown].copy_from_slice(&addresses[..shown]);
-    // Most are TCP or UDP over IPv4 or IPv6.
+    // Most frames are TCP or UDP over IPv4 or IPv6.
     if bytes.len() > 24 && seed % 5 < 4 {
         let (kind, first): ([u8; 2], u8) = if seed % 5 < 3 { ([8, 0], 0x45) } else { ([0x86, 0xdd], 0x60) };
         bytes[12..14].copy_from_slice(&kind);
@@ -341,8 +342,8 @@ impl Bell for Silent {
     }
 }
 
-/// Sends all that is in the ring through a switch. Returns what is on the wire, what the driver is told, and how many frames were
-/// lost.
+/// Sends all frames of the ring through a switch. Returns the frames on the wire, what the driver is told, and the
+/// number of lost frames.
 fn send(
     guest: &Arc<Guest>,
     ring: &Ring,
@@ -409,13 +410,13 @@ proptest! {
     }
 }
 
-/// A frame and a context, which need not have anything to do with each other.
+/// A frame and a context that need not match.
 #[derive(Clone, Debug)]
 struct Strange {
     places: u64,
     sizes: u64,
     flags: u64,
-    /// The type, and the first byte behind it.
+    /// The EtherType, and the byte after it.
     kind: (u16, u8),
     protocol: u8,
     len: usize,
@@ -434,7 +435,7 @@ fn stranges() -> impl Strategy<Value = Strange> {
         .prop_map(|(payload, command, header, segment)| {
             payload | command << 24 & 3 << 24 | header << 40 | segment << 48
         });
-    // Legacy with a sum, or data with sums, perhaps to be cut.
+    // A legacy descriptor with a checksum, or a data descriptor with checksums, perhaps with segmentation.
     let flags = prop_oneof![Just(IC), (0..4u64).prop_map(|sums| DATA | sums << 40), Just(DATA | TSE | IXSM | TXSM)];
     let kind = prop_oneof![
         3 => Just((0x0800u16, 0x45u8)), 1 => Just((0x0800, 0x4a)), 3 => Just((0x86dd, 0x60)), 2 => Just((0x0806, 0)), 1 => any::<(u16, u8)>()
@@ -448,7 +449,8 @@ fn stranges() -> impl Strategy<Value = Strange> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(3000) })]
 
-    /// It is sent with the sums of its own headers or not at all: whoever judged it would have judged something else.
+    /// The frame is sent with the checksums of its own headers, or not at all. Otherwise policies would have judged a
+    /// frame that differs from the sent one.
     #[test]
     fn a_context_that_fits_no_header_changes_no_frame(stranges in vec(stranges(), 1..12), limit in 1..16usize) {
         let guest = Arc::new(Guest::new());

@@ -22,17 +22,17 @@ use ringway_switch::{Batch, BatchStorage, Frame, Offload};
 
 use crate::copy;
 
-/// A frame takes whole units of so many bytes.
+/// A frame takes a multiple of this many bytes.
 const UNIT: usize = 64;
-/// Frames that are shown at once.
+/// Most frames in one batch of [`PacketBuffer::drain`].
 const SHOWN: usize = 64;
 
-/// Copies of frames, the oldest first, in memory of the device's own.
+/// A queue of copied frames in the device's own memory.
 #[derive(Debug)]
 pub struct PacketBuffer {
     memory: Mapping,
     frames: VecDeque<Stored>,
-    /// Where the next frame goes, if it fits there.
+    /// Where the next frame is stored, if it fits there.
     next: usize,
     shown: Option<BatchStorage>,
 }
@@ -50,16 +50,16 @@ impl Stored {
     }
 }
 
-/// What a frame of `len` bytes takes.
+/// Returns the bytes that a frame of `len` bytes takes.
 fn units(len: usize) -> usize {
     len.max(1).next_multiple_of(UNIT)
 }
 
 impl PacketBuffer {
-    /// One of so many bytes, at least a unit.
+    /// Makes a buffer of `bytes` bytes, rounded up to whole units.
     ///
     /// # Errors
-    /// There is no memory for it.
+    /// The kernel has no memory for it.
     pub fn new(bytes: usize) -> io::Result<PacketBuffer> {
         let bytes = units(bytes);
         Ok(PacketBuffer {
@@ -70,14 +70,14 @@ impl PacketBuffer {
         })
     }
 
-    /// Whether no frame waits.
+    /// Returns true if no frame waits.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// About how many frames of `len` bytes there is room for now, and at most.
+    /// Estimates how many frames of `len` bytes fit now, and how many fit into an empty buffer.
     #[must_use]
     pub fn room(&self, len: usize) -> (usize, usize) {
         let (bytes, each) = (self.memory.bytes(), units(len));
@@ -89,7 +89,7 @@ impl PacketBuffer {
         ((bytes - used) / each, bytes / each)
     }
 
-    /// Keeps a copy of a frame behind the others. False: there is no room for it.
+    /// Appends a copy of a frame. Returns false if there is no room.
     pub fn put(&mut self, frame: &Frame<'_, '_>) -> bool {
         let Some(at) = self.place(units(frame.len())) else { return false };
         let Some(room) = self.memory.view(at, frame.len()) else { return false };
@@ -100,7 +100,7 @@ impl PacketBuffer {
         true
     }
 
-    /// Where there is room for so many bytes in a row: behind the last frame, or before the first.
+    /// Returns where `bytes` contiguous bytes are free: after the last frame, or at the beginning before the first.
     fn place(&self, bytes: usize) -> Option<usize> {
         let (start, end) = match self.frames.front() {
             None => (0, self.memory.bytes()),
@@ -111,8 +111,8 @@ impl PacketBuffer {
         (start + bytes <= end).then_some(start)
     }
 
-    /// Shows `take` the oldest frames, some at a time, and lets go of those that it says it took, until it leaves some or there
-    /// are none.
+    /// Calls `take` with batches of the oldest frames, and removes as many frames as it returns. Ends when `take`
+    /// leaves some, or when the buffer is empty.
     pub fn drain(&mut self, mut take: impl FnMut(&Batch<'_>) -> usize) {
         let mut all = true;
         while all && !self.frames.is_empty() {
@@ -131,7 +131,7 @@ impl PacketBuffer {
         }
     }
 
-    /// Forgets all frames; how many there were.
+    /// Removes all frames. Returns their number.
     pub fn clear(&mut self) -> u64 {
         self.next = 0;
         self.frames.drain(..).count() as u64

@@ -10,7 +10,7 @@ use super::PacketBuffer;
 use super::testing::{OffloadedFrame, frame};
 use crate::virtqueue::testing::{bytes_of, fill_batch, memory_for};
 
-/// Puts one frame, in pieces.
+/// Stores one frame, given in pieces.
 fn put(buffer: &mut PacketBuffer, frame: &OffloadedFrame, piece: usize) -> bool {
     let frames = [frame.clone()];
     let source = memory_for(&frames);
@@ -18,7 +18,7 @@ fn put(buffer: &mut PacketBuffer, frame: &OffloadedFrame, piece: usize) -> bool 
     buffer.put(&batch.frame(0))
 }
 
-/// Takes out up to `most` frames.
+/// Takes up to `most` frames out of the buffer.
 fn take(buffer: &mut PacketBuffer, most: usize) -> Vec<OffloadedFrame> {
     let mut all = Vec::new();
     buffer.drain(|batch| {
@@ -36,8 +36,8 @@ fn sum_at(start: u16) -> Option<Offload> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Frames of any lengths come and go. One finds room as long as there is some for two of the longest, and none where there is
-    /// less than its own length.
+    /// Stores and removes frames of any lengths. A frame is stored whenever two of the longest would fit, and never
+    /// when less than its own length is free.
     #[test]
     fn frames_wait_in_order_and_whole(
         kib in 4..9usize, piece in 60..2000usize, sums in any::<bool>(),
@@ -76,7 +76,7 @@ fn a_buffer_is_full_to_its_last_unit_and_empty_when_it_was_cleared() {
         assert_eq!(buffer.room(60), (64, 64));
         assert_eq!((0..100).filter(|&seed| put(&mut buffer, &(frame(60, seed), None), 60)).count(), 64);
         assert_eq!(buffer.room(60), (0, 64));
-        // Around the end: what is free is at the beginning.
+        // The free memory wraps around the end of the buffer.
         assert_eq!(take(&mut buffer, 10 * turn).len(), 10 * turn);
         assert_eq!(buffer.room(60).0, 10 * turn);
         assert_eq!((0..100).filter(|&seed| put(&mut buffer, &(frame(64, seed), None), 60)).count(), 10 * turn);

@@ -10,7 +10,7 @@ use super::{Format, Receive, RingFault, Transmit, TransmitSettings};
 use crate::gather::Bounce;
 use crate::virtqueue::testing::{Guest, HIGH, LOW, LOW_BYTES};
 
-/// Numbers without a pattern (xorshift).
+/// A pseudo-random number generator (xorshift).
 struct Random(u64);
 
 impl Random {
@@ -22,7 +22,7 @@ impl Random {
     }
 }
 
-/// A word that some descriptor might begin or end with: mostly almost right.
+/// Returns a word that a descriptor might begin or end with; most are nearly valid.
 fn word(rng: &mut Random, second: bool) -> u64 {
     let random = rng.next();
     match (second, random >> 60) {
@@ -58,7 +58,7 @@ fn descriptors_rewritten_meanwhile_hurt_nobody() {
             Format::Extended { buffer: 256 },
             Format::Split { buffers: [128, 1024, 0, 1024] },
         ];
-        // Long enough, and until the writer has had the processor.
+        // For some time, and until the writing thread had a turn on the processor.
         let late = deadline + Duration::from_secs(30);
         while Instant::now() < deadline || (sent <= 100 || received <= 100 || faults <= 10) && Instant::now() < late {
             let random = rng.next();
@@ -93,7 +93,7 @@ fn memory_that_is_taken_away_ends_the_ring_by_name() {
     rustix::fs::ftruncate(&guest.file, 0).expect("truncated");
     let (result, _) = deliver(&mut receive, &guest, &[(frame(1000, 1), None)], 500, &open(), 63);
     assert_eq!(result, Err(RingFault::MemoryLost));
-    // What is lost reads as zeroes: descriptors without data, which go back.
+    // Lost pages read as zeroes: descriptors without data, which are completed.
     assert_eq!(collect(&mut transmit, &guest, ring.tail), Err(RingFault::MemoryLost));
 }
 
@@ -106,8 +106,8 @@ fn frames_whose_memory_is_taken_away_end_the_ring_whose_own_memory_stays() {
         ring.put(&guest, HIGH + (page << 12), 60 | DATA | LAST);
     }
     rustix::fs::ftruncate(&guest.file, LOW_BYTES).expect("truncated");
-    // Who releases them sees memory for writing, which may be other: else each page that is read would be made anew, at the cost
-    // of the daemon.
+    // `release` sees memory for writing, which may be other memory. Without the error, every page that is read would be
+    // replaced by new memory, at the cost of the daemon.
     let (mut bounce, mut batch) = (Bounce::default(), BatchStorage::new(8).into_batch());
     bounce.begin().expect("memory");
     let collected = transmit.collect(&guest.memory, &bounce, ring.tail, &TX, &mut batch);
@@ -119,7 +119,8 @@ fn frames_that_have_to_wait_are_collected_again_with_their_contexts() {
     let guest = Guest::new();
     let mut ring = Ring::new(&guest, 64);
     let mut transmit = Transmit::start(ring.base, 64, 0).expect("a ring");
-    // Two with each context: the UDP header is where it says, behind more and more words of IPv4 options.
+    // Two frames for each context. The UDP header is where the context says, after more and more words of IPv4
+    // options.
     let bytes = (0..6).map(|seed| {
         let mut bytes = frame(200, seed);
         bytes[12..15].copy_from_slice(&[8, 0, 0x45 + seed as u8]);

@@ -19,49 +19,50 @@ use super::traffic::{Group, Traffic};
 use crate::copy::{self, FEW, ROW, prefetch};
 use crate::guest::{GuestMemory, Space};
 
-/// Shortest frame of the wire without its frame check sequence: shorter ones are padded.
+/// Shortest frame in bytes without frame check sequence. Shorter frames are padded.
 const SHORTEST: usize = 60;
 
-/// Where a row has no frame.
+/// Fills the unused places of a row.
 static NO_BYTES: Head = Head([0; HEAD_BYTES]);
 
-/// What the registers say of reception.
+/// Settings of reception, from the registers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveSettings {
-    /// Which frames the guest wants.
+    /// The receive filters.
     pub filters: Filters,
-    /// Tags are taken out and told of in the descriptor (CTRL.VME).
+    /// Whether VLAN tags are removed and reported in the descriptor (CTRL.VME).
     pub strip_tag: bool,
-    /// The frame check sequence is left out (RCTL.SECRC). Otherwise it is made, as no sender has one.
+    /// Whether the frame check sequence is left out (RCTL.SECRC). If not, it is computed, as frames in the switch have
+    /// none.
     pub strip_fcs: bool,
-    /// The guest is told of IPv4 header checksums that are right (RXCSUM.IPOFLD).
+    /// Whether correct IPv4 header checksums are reported (RXCSUM.IPOFLD).
     pub ip_sums: bool,
-    /// The guest is told of TCP and UDP checksums that are right (RXCSUM.TUOFLD).
+    /// Whether correct TCP and UDP checksums are reported (RXCSUM.TUOFLD).
     pub transport_sums: bool,
-    /// Longest frame without frame check sequence (RCTL.LPE).
+    /// Longest frame in bytes without frame check sequence (RCTL.LPE).
     pub longest: usize,
-    /// An interrupt is wanted when no more than this many 16-byte descriptors are left (RCTL.RDMTS).
+    /// The number of free 16-byte descriptors at which an interrupt is due (RCTL.RDMTS).
     pub low: u32,
 }
 
-/// What became of the frames of one delivery.
+/// Counts the results of one delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// Frames given to the driver, with their padding and tags.
+    /// Frames delivered to the driver, with padding and tags.
     pub traffic: Traffic,
-    /// Bytes of the frames as they came.
+    /// Bytes of the frames as they arrived.
     pub bytes: u64,
     /// Frames that wait for descriptors.
     pub held: u64,
-    /// Their bytes.
+    /// Bytes of the frames that wait for descriptors.
     pub held_bytes: u64,
-    /// Frames that the guest does not want.
+    /// Frames that did not pass the receive filters.
     pub filtered: u64,
-    /// Frames that are lost because there were no descriptors.
+    /// Frames lost because there were no descriptors.
     pub full: u64,
-    /// Frames that are longer than allowed.
+    /// Frames longer than allowed.
     pub long: u64,
-    /// With them, free descriptors became as few as was to be told.
+    /// True if the number of free descriptors fell to the threshold of [`ReceiveSettings::low`].
     pub low: bool,
 }
 
@@ -72,50 +73,51 @@ pub struct Receive {
     /// The next descriptor to fill.
     head: u32,
     format: Format,
-    /// The first descriptor that was filled by this delivery, held back: where, and its second word.
+    /// The first descriptor filled by this delivery, which is written last: its index, and its second word.
     held: Option<(u32, u64)>,
 }
 
 impl Receive {
-    /// What `deliver` takes: it makes missing checksums itself, as a guest that passes frames on could not know of them, and
-    /// tells the guest that they are right.
+    /// The offloads that `deliver` accepts. It computes missing checksums itself and reports them as correct: a guest
+    /// that forwards frames could not know that a checksum is missing.
     pub const ACCEPTS: Accepts = Accepts::CSUM;
 
-    /// A ring of `count` 16-byte descriptors at guest physical address `base`, of which `head` is the next to fill.
+    /// Starts a ring of `count` 16-byte descriptors at guest physical address `base`. The descriptor at `head` is the
+    /// next to fill.
     ///
     /// # Errors
-    /// There is no such ring.
+    /// The length, the base or the head is invalid.
     pub fn start(base: u64, count: u32, head: u32, format: Format) -> Result<Receive, RingFault> {
         let table = Table::new(base, count)?;
         table.check_head(head)?;
         Ok(Receive { table, head: head - head % format.words(), format, held: None })
     }
 
-    /// The head register: the next descriptor to fill.
+    /// Returns the value of the head register: the next descriptor to fill.
     #[inline]
     #[must_use]
     pub fn head(&self) -> u32 {
         self.head
     }
 
-    /// Descriptors that the driver has given up to `tail`.
+    /// Returns the number of free descriptors before `tail`.
     #[inline]
     #[must_use]
     pub fn free(&self, tail: u32) -> u32 {
         if tail < self.table.count() { self.table.ahead(self.head, tail) } else { 0 }
     }
 
-    /// Descriptors of the ring.
+    /// Returns the size of the ring in descriptors.
     #[must_use]
     pub fn size(&self) -> u32 {
         self.table.count()
     }
 
-    /// Gives frames to the driver, in order, up to the first that there are no descriptors for; it and those behind it go to
-    /// `left`, which may count them.
+    /// Delivers frames to the driver, in order, up to the first for which there are no descriptors. Calls `left` with
+    /// that frame and all after it; `left` may count them.
     ///
     /// # Errors
-    /// The ring is not as it must be. What was given stays given; the others went to `left`.
+    /// The ring is malformed. The frames delivered before the fault stay delivered; `left` gets the others.
     #[inline]
     pub fn deliver<'b, 'm: 'b>(
         &mut self,
@@ -180,12 +182,13 @@ impl Receive {
         }
         let left = self.table.ahead(self.head, tail);
         received.low |= before > settings.low && left <= settings.low;
-        // What is lost reads as zeroes, which may look like any other mistake.
+        // Lost pages read as zeroes, which can look like any other fault.
         if writable.is_lost() { Err(RingFault::MemoryLost) } else { result }
     }
 
-    /// Gives frames to descriptors whose only buffers of `size` bytes hold them, in the region that was used last, up to the
-    /// first that does not or is not wanted, in rows of `ROW`. Returns how many.
+    /// Delivers frames to descriptors with one buffer of `size` bytes each, in rows of `ROW`. Stops at the first frame
+    /// that does not fit, does not pass the filters, or whose buffer is not in the region of the last lookup. Returns
+    /// the number of frames delivered.
     #[inline(always)]
     fn give_plain<'b, 'm: 'b, const ROW: usize>(
         &mut self,
@@ -256,7 +259,8 @@ impl Receive {
         }
     }
 
-    /// Writes descriptors back, the first of which is `given` after the head: of the delivery's first only later.
+    /// Writes descriptors back; the first of them is `given` after the head. Holds back the first descriptor of the
+    /// delivery.
     #[inline(always)]
     fn give_back_row(&mut self, words: &[Words], given: usize, second: impl Iterator<Item = u64>) {
         let mut both = words.iter().zip(second);
@@ -272,13 +276,13 @@ impl Receive {
 struct Row {
     count: usize,
     bytes: usize,
-    /// Of the last one.
+    /// Length of the last frame.
     len: usize,
-    /// They are of different lengths, unless this is 0.
+    /// 0 if all frames have the same length.
     uneven: usize,
-    /// Some are to a group, unless this is even.
+    /// Even if no frame has a group address.
     groups: u8,
-    /// Nothing of them but their first bytes has to be written.
+    /// True if only the heads of the frames have to be written: no frame has further bytes or needs padding.
     short: bool,
 }
 
@@ -307,7 +311,7 @@ impl Row {
 }
 
 impl Received {
-    /// Whether a frame is one that the guest wants and may be given; counts it otherwise.
+    /// Returns true if a frame passes the filters and is not too long. Otherwise counts the reason.
     pub fn judge(&mut self, frame: &Frame<'_, '_>, settings: &ReceiveSettings) -> bool {
         let wanted = settings.filters.passes(&frame.head().0, frame.len());
         let fits = frame.len() <= settings.longest;
@@ -316,7 +320,7 @@ impl Received {
         wanted && fits
     }
 
-    /// Passes over frames that the guest does not want, up to one that it does; counts them.
+    /// Skips and counts frames that do not pass the filters, up to the first that does.
     #[inline(always)]
     fn skip_unwanted<'b, 'm: 'b>(
         &mut self,
@@ -329,7 +333,7 @@ impl Received {
         }
     }
 
-    /// Adds what became of others.
+    /// Adds the results of another delivery.
     pub fn merge(&mut self, other: &Received) {
         self.traffic.merge(&other.traffic);
         self.bytes += other.bytes;
@@ -342,7 +346,7 @@ impl Received {
     }
 }
 
-/// Writes zeroes to what is behind the first `from` bytes: padding, and the place of a frame check sequence.
+/// Writes zeroes after the first `from` bytes: the padding, and the place of a frame check sequence.
 #[inline(always)]
 fn write_zeroes(buffer: View<'_>, from: usize) {
     const MOST: usize = SHORTEST + fcs::BYTES;

@@ -8,16 +8,16 @@ use super::testing::{OffloadedFrame, Ring, deliver, fcs, open};
 use super::{Format, Receive, ReceiveSettings};
 use crate::virtqueue::testing::{Guest, HIGH, LOW, LOW_BYTES};
 
-/// A frame as a driver finds it.
+/// A frame that a driver receives.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Got {
     bytes: Vec<u8>,
-    /// IXSM, UDPCS, TCPCS, IPCS.
+    /// The status bits IXSM, UDPCS, TCPCS and IPCS.
     sums: u64,
     tag: Option<u16>,
 }
 
-/// Reads the ring as a driver does, from `at` to `head`.
+/// Reads the ring from `at` to `head` as a driver does.
 fn read(guest: &Guest, ring: &Ring, format: Format, addresses: &[[u64; 4]], mut at: u32, head: u32) -> Vec<Got> {
     let (mut all, mut now) = (vec![], Got::default());
     while at != head {
@@ -53,7 +53,7 @@ fn read(guest: &Guest, ring: &Ring, format: Format, addresses: &[[u64; 4]], mut 
 struct Sending {
     len: usize,
     tag: bool,
-    /// IPv4 or IPv6, TCP or UDP, without its checksum; else anything.
+    /// IPv4 or IPv6, and TCP or UDP, without its checksum. `None`: any bytes.
     protocol: Option<(bool, bool)>,
     header: bool,
 }
@@ -90,7 +90,7 @@ fn frame(sending: &Sending, seed: usize) -> OffloadedFrame {
     (bytes, Some(Offload { needs_csum: true, csum_start: start as u16, csum_offset, ..Offload::default() }))
 }
 
-/// What the manual says of the frame.
+/// Returns what the driver receives according to the manual.
 fn expected(sending: &Sending, (bytes, offload): &OffloadedFrame, settings: &ReceiveSettings, format: Format) -> Got {
     let mut got = Got { bytes: bytes.clone(), sums: 4, tag: None };
     if let Some(offload) = offload {

@@ -4,7 +4,7 @@ use super::testing::{Ring, deliver, fcs, frame, open};
 use super::{Format, Receive, ReceiveSettings, RingFault};
 use crate::virtqueue::testing::{Guest, LOW, LOW_BYTES};
 
-/// A ring whose descriptors have buffers of 2048 bytes, all but one given to the device.
+/// A ring whose descriptors have buffers of 2,048 bytes. The device owns all descriptors but one.
 fn start(guest: &Guest, count: u32) -> (Ring, Receive) {
     let mut ring = Ring::new(guest, count);
     for at in 0..count {
@@ -15,7 +15,7 @@ fn start(guest: &Guest, count: u32) -> (Ring, Receive) {
     (ring, receive)
 }
 
-/// Length, status, errors and tag of a descriptor.
+/// Returns length, status, errors and tag of a descriptor.
 fn fields(ring: &Ring, guest: &Guest, at: u32) -> (usize, u8, u8, u16) {
     let word = ring.get(guest, at)[1];
     (word as usize & 0xffff, (word >> 32) as u8, (word >> 40) as u8, (word >> 48) as u16)

@@ -13,9 +13,10 @@ use crate::virtqueue::testing::Guest;
 const SMALL: u64 = 0x2_0000_0000;
 const REGIONS: u64 = 254;
 const BYTES: u64 = 16;
-/// Descriptors and pieces of a visit, at most; for each there may be two searches of eight comparisons.
+/// Most comparisons of a visit: descriptors and pieces, for each of which there may be two searches of eight
+/// comparisons.
 const MOST_SENT: usize = (4096 + 1024 + 2048) * 17;
-/// Pieces of a frame of 1000 bytes, at most, as such and searched for.
+/// Most comparisons for a frame of 1,000 bytes: its pieces, and the searches for them.
 const MOST_GIVEN: usize = (4 * 80 + 40) * 17;
 
 fn guest() -> Guest {
@@ -73,7 +74,7 @@ fn a_frame_in_more_regions_than_any_guest_has_buffers_in_stops_a_receive_ring_by
     assert_eq!(result, Err(RingFault::BadAddress { address: SMALL, len: 1000 }));
 }
 
-/// A descriptor: where its buffer is, its length and flags.
+/// Descriptors: offset of the buffer, length and flags.
 fn descriptors() -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
     let len = prop_oneof![Just(0u64), Just(1), 1u64..80, Just(60), Just(4000)];
     let flags = prop_oneof![3 => Just(DATA), 2 => Just(DATA | LAST), 1 => Just(LAST), 1 => Just(1 << 29), 1 => Just(DATA | EOP)];

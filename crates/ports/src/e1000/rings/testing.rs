@@ -11,7 +11,7 @@ pub type OffloadedFrame = (Vec<u8>, Option<ringway_switch::Offload>);
 
 pub const TX: TransmitSettings = TransmitSettings { vlan: None, pad: false, longest: 16_288 };
 
-/// Whatever comes, without frame check sequence.
+/// Settings that accept every frame and leave out the frame check sequence.
 pub fn open() -> ReceiveSettings {
     let mut filters = Filters::default();
     filters.set_control(1 << 3 | 1 << 4);
@@ -28,10 +28,10 @@ pub const IDE: u64 = 1 << 31;
 pub const DATA: u64 = 1 << 29 | 1 << 20;
 /// Descriptor done.
 pub const DONE: u64 = 1 << 32;
-/// As Linux ends a frame.
+/// The command bits with which Linux ends a frame.
 pub const LAST: u64 = EOP | IFCS | RS;
 
-/// A frame check sequence, bit by bit as the standard has it (IEEE 802.3, 3.2.9), with the lowest bit first.
+/// Computes a frame check sequence bit by bit (IEEE 802.3, 3.2.9), with the lowest bit first.
 pub fn fcs(frame: &[u8]) -> [u8; 4] {
     let shift = |sum: u32| sum >> 1 ^ if sum & 1 != 0 { 0xedb8_8320 } else { 0 };
     let sum = frame.iter().fold(!0, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), |sum, _| shift(sum)));
@@ -42,7 +42,7 @@ pub fn frame(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 7 + seed * 31 + (at >> 8)) as u8 & !u8::from(at == 0)).collect()
 }
 
-/// A ring as the driver has it.
+/// A ring, as the driver sees it.
 pub struct Ring {
     pub base: u64,
     pub count: u32,
@@ -64,7 +64,7 @@ impl Ring {
         [0, 8].map(|place| u64::from_le(guest.word64(self.base + u64::from(at) * 16 + place).load(Ordering::Relaxed)))
     }
 
-    /// Adds a descriptor.
+    /// Adds a descriptor. Returns its index.
     pub fn put(&mut self, guest: &Guest, address: u64, word: u64) -> u32 {
         let at = self.tail;
         self.set(guest, at, [address, word]);
@@ -72,14 +72,14 @@ impl Ring {
         at
     }
 
-    /// Adds a frame in one descriptor.
+    /// Adds a frame in one descriptor. Returns its index.
     pub fn send(&mut self, guest: &Guest, frame: &[u8], flags: u64) -> u32 {
         let address = guest.place(frame);
         self.put(guest, address, frame.len() as u64 | flags)
     }
 }
 
-/// What a collect brought.
+/// The result of a collect.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     pub frames: Vec<OffloadedFrame>,
@@ -87,7 +87,7 @@ pub struct Sent {
     pub completed: Completed,
 }
 
-/// One collect of up to `limit` frames and its release.
+/// Collects up to `limit` frames once, and releases them.
 pub fn collect_some(
     transmit: &mut Transmit,
     guest: &Guest,
@@ -109,12 +109,12 @@ pub fn collect_some(
     })
 }
 
-/// As much as a batch takes.
+/// Collects and releases as many frames as a batch holds.
 pub fn collect(transmit: &mut Transmit, guest: &Guest, tail: u32) -> Result<Sent, RingFault> {
     collect_some(transmit, guest, tail, &TX, 256)
 }
 
-/// Delivers frames, each of them in pieces of `piece` bytes behind its head.
+/// Delivers frames. The bytes after the head of each are in pieces of `piece` bytes.
 pub fn deliver(
     receive: &mut Receive,
     guest: &Guest,

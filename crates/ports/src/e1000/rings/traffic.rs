@@ -2,22 +2,22 @@
 
 use ringway_memory::HEAD_BYTES;
 
-/// Frames of one direction. Bytes are without frame check sequence.
+/// Counts the frames of one direction. Bytes are without frame check sequences.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// All frames.
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Frames to everybody.
+    /// Frames to the broadcast address.
     pub broadcast: u64,
-    /// Frames to a group.
+    /// Frames to a multicast address.
     pub multicast: u64,
     /// Frames by their length with frame check sequence: up to 64 bytes, up to 127, 255, 511, 1023, and longer.
     pub sizes: [u64; 6],
 }
 
-/// Whom a frame is for.
+/// Kind of destination address: unicast (`None`), multicast or broadcast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Group {
     None,
@@ -26,7 +26,7 @@ pub(super) enum Group {
 }
 
 impl Group {
-    /// Of a frame that begins so.
+    /// Returns the kind of destination of a frame that begins with `head`.
     #[inline(always)]
     pub(super) fn of(head: &[u8; HEAD_BYTES]) -> Group {
         match head[0] & 1 {
@@ -38,7 +38,7 @@ impl Group {
 }
 
 impl Traffic {
-    /// Counts `frames` of `len` bytes.
+    /// Counts `frames` frames of `len` bytes.
     #[inline(always)]
     pub(super) fn add(&mut self, group: Group, len: usize, frames: u64) {
         self.frames += frames;
@@ -46,7 +46,7 @@ impl Traffic {
         if group != Group::None {
             self.add_group(group, frames);
         }
-        // Lengths from 64 on by their highest bit.
+        // Lengths from 64 on are classified by their highest bit.
         let place = ((len + 4) >> 6).checked_ilog2().map_or(0, |bit| bit as usize + usize::from(len > 60));
         self.sizes[place.min(5)] += frames;
     }
@@ -59,7 +59,7 @@ impl Traffic {
         }
     }
 
-    /// Adds another's frames.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Traffic) {
         self.frames += other.frames;
         self.bytes += other.bytes;

@@ -17,36 +17,38 @@ use crate::guest::{GuestMemory, Space, count_work};
 
 /// Most descriptors of a frame.
 const LONGEST_FRAME: u32 = 1024;
-/// A batch ends after so many descriptors of frames in several pieces, or of none, and so many pieces of buffers that lie in several
-/// regions: a turn is bounded. What is left is met by the next one: the ring is pending.
+/// A collect ends after this many steps, so that a turn is bounded. Steps are descriptors of frames in several pieces
+/// or of no frame, and pieces of buffers that span several regions. The next turn takes the rest: the ring is still
+/// pending.
 const MOST_STEPS: u32 = 4096;
-/// What the registers say of transmission.
+/// Settings of transmission, from the registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransmitSettings {
-    /// The type of tags to insert where a descriptor says so (VET); `None` where CTRL.VME is clear.
+    /// EtherType of the VLAN tags that descriptors may ask for (VET). `None` if CTRL.VME is clear.
     pub vlan: Option<u16>,
-    /// Frames are padded to 60 bytes (TCTL.PSP).
+    /// Whether frames are padded to 60 bytes (TCTL.PSP).
     pub pad: bool,
-    /// Longest frame without frame check sequence, segmented ones apart.
+    /// Longest frame in bytes without frame check sequence. Frames to be segmented may be longer.
     pub longest: usize,
 }
 
-/// What became of the descriptors of one batch.
+/// The results of one batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completed {
-    /// Descriptors that were given back, contexts among them.
+    /// Completed descriptors, context descriptors included.
     pub descriptors: u32,
-    /// Some were written back: they had RS.
+    /// True if some were written back: they had RS set.
     pub reported: bool,
-    /// All that were had IDE: the interrupt may be late.
+    /// True if all that were written back had IDE set: the interrupt may be delayed.
     pub delay: bool,
-    /// None is left.
+    /// True if the ring is empty.
     pub empty: bool,
-    /// The frames that were sent, segments one by one.
+    /// The sent frames. Segments count one by one.
     pub traffic: Traffic,
-    /// Frames that were sent to be cut (TSCTC).
+    /// Frames sent for segmentation (TSCTC).
     pub segmented: u64,
-    /// Frames to be cut that were not as long as their context says, or whose headers are not where it says (TSCTFC).
+    /// Frames for segmentation whose length differs from that in their context, or whose headers are not where the
+    /// context says (TSCTFC).
     pub failed: u64,
 }
 
@@ -54,39 +56,40 @@ pub struct Completed {
 #[derive(Debug)]
 pub struct Transmit {
     table: Table,
-    /// The first descriptor that was not given back.
+    /// The first descriptor that is not completed.
     head: u32,
-    /// The first that was not taken.
+    /// The first descriptor that is not taken.
     next: u32,
     /// The tail as of the last collect.
     tail: u32,
-    /// The last frame does not end before the tail.
+    /// True if the last frame does not end before the tail.
     incomplete: bool,
     contexts: Contexts,
-    /// As they were before the last collect.
+    /// The contexts before the last collect.
     before: Contexts,
-    /// The frames of the last collect, and how many there are.
+    /// `marks`: the frames of the last collect. `marked`: how many of these entries are in use.
     marks: Box<[Mark]>,
     marked: usize,
     segmented: u64,
     failed: u64,
 }
 
-/// What one step through the ring took.
+/// The result of one step through the ring.
 enum Step {
-    /// So many descriptors, whose buffers lie in so many pieces besides one for each.
+    /// Took `slots` descriptors, with `pieces` additional pieces of buffers that span several regions.
     Took { slots: u32, pieces: u32 },
-    /// Nothing: a frame has to wait for the next batch.
+    /// Took nothing: a frame has to wait for the next batch.
     Wait,
-    /// Nothing: a frame ends behind the tail.
+    /// Took nothing: a frame ends beyond the tail.
     Incomplete,
 }
 
 impl Transmit {
-    /// A ring of `count` descriptors at guest physical address `base`, of which `head` is the next to send.
+    /// Starts a ring of `count` descriptors at guest physical address `base`. The descriptor at `head` is the next to
+    /// send.
     ///
     /// # Errors
-    /// There is no such ring.
+    /// The length, the base or the head is invalid.
     pub fn start(base: u64, count: u32, head: u32) -> Result<Transmit, RingFault> {
         let table = Table::new(base, count)?;
         table.check_head(head)?;
@@ -105,31 +108,31 @@ impl Transmit {
         })
     }
 
-    /// The head register: the first descriptor that was not given back.
+    /// Returns the value of the head register: the first descriptor that is not completed.
     #[inline]
     #[must_use]
     pub fn head(&self) -> u32 {
         self.head
     }
 
-    /// Descriptors of the ring.
+    /// Returns the size of the ring in descriptors.
     #[inline]
     #[must_use]
     pub fn count(&self) -> u32 {
         self.table.count()
     }
 
-    /// Whether there may be frames before `tail`.
+    /// Returns true if there may be frames before `tail`.
     #[inline]
     #[must_use]
     pub fn pending(&self, tail: u32) -> bool {
         tail != self.next && !(self.incomplete && tail == self.tail)
     }
 
-    /// Takes frames as long as the batch has room.
+    /// Takes frames while the batch has room.
     ///
     /// # Errors
-    /// The ring is not as it must be. What is in the batch may be delivered.
+    /// The ring is malformed. Frames that are in the batch may be delivered.
     #[inline]
     pub fn collect<'m>(
         &mut self,
@@ -145,13 +148,13 @@ impl Transmit {
         let words = self.begin(readable, tail)?;
         (self.before, self.marked) = (self.contexts, 0);
         let result = self.take(words, readable, bounce, settings, batch);
-        // What is lost reads as zeroes, which may look like any other mistake. `release` does not see it where the frames'
-        // memory is for reading only.
+        // Lost pages read as zeroes, which can look like any other fault. `release` does not see the loss if the memory
+        // of the frames is read-only.
         if readable.is_lost() { Err(RingFault::MemoryLost) } else { result }
     }
 
-    /// Of the frames of the last collect, of which none was refused, takes only the first `frames`: the others are collected
-    /// again.
+    /// Undoes the last collect, from which no frame was refused, except for its first `frames` frames. The others will
+    /// be collected again.
     pub fn keep(&mut self, readable: &GuestMemory, frames: usize) {
         let mut left = frames;
         let Some(cut) = self.marks[..self.marked].iter().position(|mark| {
@@ -161,7 +164,7 @@ impl Transmit {
         }) else {
             return;
         };
-        // Of the one at the cut nothing may be left: what is before it may be the ring's end.
+        // If nothing is left of the mark at the cut, it is not shortened: its beginning may be the end of the ring.
         if left > 0 {
             self.marks[cut] = self.marks[cut].first(left);
         }
@@ -169,7 +172,7 @@ impl Transmit {
         self.next = self.marks[..self.marked].last().map_or(self.head, |last| self.table.after(0, last.next()));
         (self.incomplete, self.contexts) = (false, self.before);
         (self.segmented, self.failed) = (0, 0);
-        // What was said before the frames that stay is said again after them.
+        // Applies the context descriptors before the remaining frames again.
         let Ok(words) = self.table.words(readable) else { return };
         let mut at = self.head;
         while at != self.next {
@@ -181,7 +184,7 @@ impl Transmit {
         }
     }
 
-    /// Takes note of the tail.
+    /// Notes the tail. Returns the descriptors.
     #[inline]
     fn begin<'m>(&mut self, readable: &'m GuestMemory, tail: u32) -> Result<&'m [Words], RingFault> {
         self.table.check_tail(tail)?;
@@ -231,8 +234,8 @@ impl Transmit {
         Ok(())
     }
 
-    /// Takes frames as long as each is in one descriptor of the region that was used last, and asks for nothing. Returns how
-    /// many.
+    /// Takes frames until the first that is not plain. A plain frame is in one descriptor, in the region of the last
+    /// lookup, and asks for no insertion or offload. Returns the number of frames taken.
     #[inline(always)]
     fn take_plain<'m>(
         &mut self,
@@ -271,8 +274,8 @@ impl Transmit {
         }
     }
 
-    /// Remembers the last `count` frames of the batch, from `first` on, whose descriptors are before `self.next`. All may
-    /// have `len` bytes.
+    /// Marks the `count` frames of the batch from `first` on, whose descriptors end at `self.next`. `len` is their
+    /// length if all have the same.
     #[inline(always)]
     fn mark_row(&mut self, batch: &Batch<'_>, first: usize, count: usize, len: Option<usize>) {
         let groups = (first..first + count).fold(0, |groups, index| groups | batch.head(index)[0]) & 1;
@@ -362,7 +365,7 @@ impl Transmit {
         Ok(Step::Took { slots, pieces })
     }
 
-    /// Gives the descriptors of the last collect back.
+    /// Completes the descriptors of the last collect.
     ///
     /// # Errors
     /// The ring cannot be written.
@@ -376,7 +379,7 @@ impl Transmit {
         (completed.segmented, completed.failed) =
             (std::mem::take(&mut self.segmented), std::mem::take(&mut self.failed));
         if descriptors == 0 {
-            // Descriptors that cannot be had read as zeroes, of which no frame is made.
+            // Lost descriptors read as zeroes, which make no frame.
             return if writable.is_lost() { Err(RingFault::MemoryLost) } else { Ok(completed) };
         }
         let words = self.table.words(writable)?;
@@ -402,10 +405,10 @@ impl Transmit {
         if writable.is_lost() { Err(RingFault::MemoryLost) } else { Ok(completed) }
     }
 
-    /// Takes up to `most` frames without looking into them; they are given back by the next release.
+    /// Takes up to `most` frames without reading them, and drops them. The next release completes their descriptors.
     ///
     /// # Errors
-    /// The ring is not as it must be.
+    /// The ring is malformed.
     pub fn discard(
         &mut self,
         readable: &GuestMemory,
@@ -436,11 +439,12 @@ impl Transmit {
                     if descriptor.has(EOP) {
                         frames += usize::from(bytes > 0);
                         discarded.frames += u64::from(bytes > 0);
-                        // A client says how many, and they are counted: no frame is longer.
+                        // The client chooses this length, and it goes into counters. No frame is longer than
+                        // `MAX_FRAME`.
                         discarded.bytes += if bytes <= MAX_FRAME as u64 { bytes } else { 0 };
                         (self.next, slots, bytes) = (at, 0, 0);
                     } else if slots >= LONGEST_FRAME || slots + 1 >= self.table.count() {
-                        // What is lost reads as zeroes, which may look like any other mistake.
+                        // Lost pages read as zeroes, which can look like any other fault.
                         return Err(if readable.is_lost() { RingFault::MemoryLost } else { RingFault::Endless(slots) });
                     }
                 }

@@ -42,7 +42,7 @@ fn legacy_and_data_descriptors_carry_frames_in_order_over_many_laps() {
 fn frames_that_have_to_wait_come_again_and_are_counted_when_they_go() {
     let guest = Guest::new();
     let (mut ring, mut transmit) = start(&guest, 256);
-    // Rows of frames alike, rows of others, one in two descriptors, and the ring's end.
+    // Rows of frames of equal length, rows of other frames, one frame in two descriptors, and the end of the ring.
     let lens = [&[60; 150][..], &[61, 1514, 60, 300], &[90; 90], &[14; 5]].concat();
     for keep in [0, 1, 63, 64, 65, 151, 153, 200, 248] {
         let sent: Vec<Vec<u8>> = (0..).zip(&lens).map(|(seed, &len)| frame(len, seed)).collect();
@@ -101,7 +101,7 @@ fn a_frame_in_any_number_of_descriptors_is_one_frame() {
         }
         ring.put(&guest, 0, 77 | DATA);
         ring.send(&guest, &whole[at..], DATA | LAST);
-        // Very many pieces have to wait once for memory to copy them to.
+        // A frame in very many pieces waits once for a bounce buffer.
         let mut got = bytes(collect(&mut transmit, &guest, ring.tail).expect("fine"));
         got.extend(bytes(collect(&mut transmit, &guest, ring.tail).expect("fine")));
         assert!(got == [&whole[..]], "a null buffer is none");
@@ -212,7 +212,7 @@ fn a_buffer_in_two_regions_that_meet_is_one_buffer() {
     let region = |guest, offset| {
         std::sync::Arc::new(crate::guest::Region::map(&file, guest, 1 << 18, guest, offset).expect("a region"))
     };
-    // The upper half of what the guest sees as one is the lower half of the file.
+    // Two regions that are adjacent in guest memory; the upper one is the lower half of the file.
     let memory = crate::guest::GuestMemory::new(vec![region(1 << 18, 1 << 18), region(0, 1 << 19)]);
     let frame = frame(1000, 9);
     let border = 1 << 18;

@@ -9,12 +9,12 @@ use rustix::fs::MemfdFlags;
 
 use crate::guest::{GuestMemory, Region};
 
-/// Two regions with a gap between them, as every machine with more than 3 GiB has them.
+/// Two regions with a gap between them, as in every machine with more than 3 GiB.
 pub const LOW: u64 = 0x1_0000;
 pub const LOW_BYTES: u64 = 16 << 20;
 pub const HIGH: u64 = 0x1_0000_0000;
 pub const HIGH_BYTES: u64 = 1 << 20;
-/// Where the front end has them.
+/// Address of the memory in the front end.
 const USER: u64 = 0x7fff_0000_0000;
 
 pub struct Guest {
@@ -35,7 +35,7 @@ impl Guest {
         Guest { memory, file, own, next: AtomicU64::new(LOW) }
     }
 
-    /// `len` bytes of the lower region that nobody has had yet.
+    /// Allocates `len` bytes of the lower region. Returns their guest physical address.
     pub fn alloc(&self, len: usize, align: u64) -> u64 {
         let at = self.allocated().next_multiple_of(align);
         self.next.store(at + len as u64, Ordering::Relaxed);
@@ -43,12 +43,12 @@ impl Guest {
         at
     }
 
-    /// Bytes of the lower region that were given out so far.
+    /// Returns the end of the allocated bytes in the lower region.
     pub fn allocated(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// The driver's view; the address must be in a region.
+    /// Returns the driver's view. The address must be in a region.
     pub fn view(&self, address: u64, len: usize) -> View<'_> {
         let offset = if address >= HIGH { address - HIGH + LOW_BYTES } else { address - LOW };
         self.own.view(offset as usize, len).expect("an address of the guest")
@@ -64,7 +64,7 @@ impl Guest {
         bytes
     }
 
-    /// Memory with these bytes.
+    /// Allocates memory that contains these bytes.
     pub fn place(&self, bytes: &[u8]) -> u64 {
         let at = self.alloc(bytes.len(), 1);
         self.write(at, bytes);

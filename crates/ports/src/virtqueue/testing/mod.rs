@@ -42,57 +42,57 @@ pub trait Driver: Sized {
     type Device: Ring;
     const PACKED: bool;
 
-    /// A ring of `size` descriptors somewhere in the guest's memory.
+    /// Allocates a ring of `size` descriptors in guest memory.
     fn new(guest: &Guest, size: u16, features: u64) -> Self;
 
     fn addresses(&self) -> Addresses;
 
-    /// The device's side, continued at `base`.
+    /// Starts the device's side at `base`.
     fn device_at(&self, guest: &Guest, base: u32) -> Option<Self::Device>;
 
-    /// The device's side, from where the driver is.
+    /// Starts the device's side at the driver's position.
     fn device(&self, guest: &Guest) -> Self::Device {
         self.device_at(guest, self.base(self.taken_back())).expect("a ring")
     }
 
-    /// Begins at `position`, as after so many chains or descriptors.
+    /// Starts at `position`, as if that many chains (split) or descriptors (packed) had circulated.
     fn begin_at(&mut self, guest: &Guest, position: u64);
 
-    /// How vhost-user states a position.
+    /// Returns a position in the format of vhost-user.
     fn base(&self, position: u64) -> u32;
 
-    /// Prepares a chain: its first `direct` pieces in descriptors of the ring, the others in an indirect table. Returns its
-    /// id; `None` when the ring has no room.
+    /// Prepares a chain. Its first `direct` pieces are in ring descriptors, the others in an indirect table. Returns
+    /// the chain's id, or `None` when the ring has no room.
     fn put(&mut self, guest: &Guest, chain: &[Piece], direct: usize) -> Option<u16>;
 
-    /// Makes available what was prepared.
+    /// Makes the prepared chains available.
     fn publish(&mut self, guest: &Guest);
 
-    /// The next chain that the device has used, and how many bytes it says it wrote.
+    /// Returns the next used chain, and the number of bytes that the device reports as written.
     fn used(&mut self, guest: &Guest) -> Option<(u16, u32)>;
 
-    /// Positions (chains in a split ring, descriptors in a packed one) published and used so far.
+    /// Positions of the published and of the used chains: chains in a split ring, descriptors in a packed one.
     fn published(&self) -> u64;
     fn taken_back(&self) -> u64;
 
-    /// Whether the device wants a kick for what was published after position `from`.
+    /// Returns true if the device wants a kick for the chains published after position `from`.
     fn kick_wanted(&self, guest: &Guest, from: u64) -> bool;
 
-    /// Asks for a call when the device has used the chain at position `at`.
+    /// Requests a call when the device has used the chain at position `at`.
     fn ask_at(&self, guest: &Guest, at: u64);
 
-    /// Asks for a call for anything, without an event index.
+    /// Requests a call for every used chain, without an event index.
     fn ask_any(&self, guest: &Guest);
 
-    /// Asks for no calls.
+    /// Requests no calls.
     fn decline(&self, guest: &Guest);
 
-    /// Everything that was used since the last time.
+    /// Returns all chains used since the last call.
     fn all_used(&mut self, guest: &Guest) -> Vec<(u16, u32)> {
         std::iter::from_fn(|| self.used(guest)).collect()
     }
 
-    /// A chain of direct descriptors, made available.
+    /// Makes a chain of direct descriptors available. Returns its id.
     fn send(&mut self, guest: &Guest, chain: &[Piece]) -> u16 {
         let id = self.put(guest, chain, chain.len()).expect("room in the ring");
         self.publish(guest);
@@ -100,7 +100,7 @@ pub trait Driver: Sized {
     }
 }
 
-/// Runs each test with both formats.
+/// Runs each test with both ring formats.
 macro_rules! both {
     ($($name:ident),* $(,)?) => {
         mod split {

@@ -14,13 +14,13 @@ pub struct PackedDriver {
     size: u16,
     features: u64,
     ids: VecDeque<u16>,
-    /// Descriptors of each chain that the device has, by its id.
+    /// Number of descriptors of each chain that the device owns, by the chain's id.
     out: HashMap<u16, u64>,
     order: VecDeque<u16>,
     prepared: u64,
     published: u64,
     back: u64,
-    /// The first descriptor that was prepared and not published: its second word is written last.
+    /// The first descriptor that was prepared and not published. Its second word is written last.
     held: Option<(u64, u64)>,
     ready: VecDeque<(u16, u32)>,
 }
@@ -30,7 +30,7 @@ impl PackedDriver {
         self.addresses.descriptors + 16 * (position % u64::from(self.size))
     }
 
-    /// Whether the wrap counter is 1 at a position.
+    /// Returns true if the wrap counter is 1 at a position.
     fn wrap(&self, position: u64) -> bool {
         (position / u64::from(self.size)).is_multiple_of(2)
     }
@@ -39,7 +39,8 @@ impl PackedDriver {
         (position % u64::from(self.size)) as u16 | u16::from(self.wrap(position)) << 15
     }
 
-    /// Writes a descriptor at a position of the ring, whatever it means. Available unless `flags` says otherwise.
+    /// Writes a descriptor at a position of the ring, valid or not. The descriptor is available unless `flags` says
+    /// otherwise.
     pub fn write_descriptor(&self, guest: &Guest, position: u64, piece: Piece, flags: u16, id: u16) {
         let [address, rest] = self.words(position, piece, flags, id);
         guest.word64(self.slot(position)).store(address.to_le(), Ordering::Relaxed);
@@ -63,7 +64,7 @@ impl Driver for PackedDriver {
             driver: guest.alloc(4, 4),
             device: guest.alloc(4, 4),
         };
-        // Ids need not be the places of the descriptors.
+        // Ids need not be the indices of the descriptors.
         let ids: VecDeque<u16> =
             if features & F_IN_ORDER == 0 { (0..size).rev().collect() } else { (0..size).collect() };
         PackedDriver {
@@ -110,7 +111,7 @@ impl Driver for PackedDriver {
         for step in 0..slots {
             let position = self.prepared + step;
             let last = step + 1 == slots;
-            // Only the last descriptor's id means something (2.8.6).
+            // Only the id of the last descriptor has a meaning (2.8.6).
             let (id, next) = if last { (id, 0) } else { (0xdead, NEXT) };
             let [address, rest] = match chain[..direct].get(step as usize) {
                 Some(&piece) => self.words(position, piece, next, id),
@@ -118,7 +119,7 @@ impl Driver for PackedDriver {
                     let entries = &chain[direct..];
                     let at = guest.alloc(16 * entries.len(), 16);
                     for (place, piece) in (0..).zip(entries) {
-                        // Flags but WRITE, and ids, mean nothing in a table (2.8.7).
+                        // In an indirect table, ids and flags other than WRITE have no meaning (2.8.7).
                         let flags = NEXT | INDIRECT | if piece.write { WRITE } else { 0 };
                         let rest = u64::from(piece.len) | 0xbeef << 32 | u64::from(flags) << 48;
                         let words = [piece.address.to_le_bytes(), rest.to_le_bytes()].concat();
@@ -156,7 +157,7 @@ impl Driver for PackedDriver {
             }
             let id = (rest >> 32) as u16;
             let len = if flags & WRITE != 0 { rest as u32 } else { 0 };
-            // In order, one descriptor may stand for all chains up to the one that it names (2.8.9).
+            // With VIRTIO_F_IN_ORDER, one used descriptor may stand for all chains up to the one that it names (2.8.9).
             loop {
                 let first = self.order.pop_front().expect("a chain that the device had");
                 self.back += self.out[&first];

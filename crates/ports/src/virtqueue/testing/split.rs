@@ -11,9 +11,9 @@ pub struct SplitDriver {
     size: u16,
     features: u64,
     free: VecDeque<u16>,
-    /// Descriptors of each chain that the device has, by its id.
+    /// Descriptors of each chain that the device owns, by the chain's id.
     out: HashMap<u16, Vec<u16>>,
-    /// Ids in the order in which they became available.
+    /// Ids in the order in which the chains became available.
     order: VecDeque<u16>,
     prepared: u64,
     published: u64,
@@ -21,7 +21,7 @@ pub struct SplitDriver {
     ready: VecDeque<(u16, u32)>,
 }
 
-/// The two words of a descriptor.
+/// Returns the two words of a descriptor.
 pub fn descriptor(piece: Piece, flags: u16, next: u16) -> [u64; 2] {
     let flags = flags | if piece.write { WRITE } else { 0 };
     [piece.address, u64::from(piece.len) | u64::from(flags) << 32 | u64::from(next) << 48]
@@ -42,7 +42,7 @@ impl SplitDriver {
         self.addresses.device + 2 * word
     }
 
-    /// Writes any entry and index, whatever they mean.
+    /// Writes an available entry and the index, valid or not.
     pub fn set_available(&self, guest: &Guest, position: u64, id: u16) {
         let at = self.avail(2 + position % u64::from(self.size));
         guest.word16(at).store(id.to_le(), Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Driver for SplitDriver {
                 Some(&piece) => descriptor(piece, flags, next),
                 None => {
                     let (address, len) = table(guest, &chain[direct..], |piece, entry, last| {
-                        // Backwards, with entries that nobody uses between them.
+                        // In reverse order, with unused entries between them.
                         descriptor(piece, if last { 0 } else { NEXT }, entry)
                     });
                     descriptor(Piece::read(address, len), INDIRECT, 0)
@@ -139,7 +139,7 @@ impl Driver for SplitDriver {
             let id = u32::from_le_bytes(entry[..4].try_into().expect("four"));
             let id = u16::try_from(id).expect("an id of this ring");
             let len = u32::from_le_bytes(entry[4..].try_into().expect("four"));
-            // In order, one entry may stand for all chains up to the one that it names (2.7.9).
+            // With VIRTIO_F_IN_ORDER, one used entry may stand for all chains up to the one that it names (2.7.9).
             loop {
                 let first = self.order.pop_front().expect("a chain that the device had");
                 self.back += 1;
@@ -154,7 +154,7 @@ impl Driver for SplitDriver {
         let (id, len) = self.ready.pop_front()?;
         let descriptors = self.out.remove(&id).expect("a chain that the device had");
         if self.features & F_IN_ORDER == 0 {
-            // Out of order on purpose, so that chains jump around in the table.
+            // Freed in reverse order, so that later chains jump around in the table.
             descriptors.into_iter().for_each(|index| self.free.push_front(index));
         } else {
             self.free.extend(descriptors);
@@ -192,12 +192,13 @@ impl Driver for SplitDriver {
     }
 }
 
-/// An indirect table of a split ring, its entries in reverse but the first: address and bytes.
+/// An indirect table of a split ring, in which all entries but the first are in reverse order. Returns its address and
+/// its length in bytes.
 fn table(guest: &Guest, pieces: &[Piece], words: impl Fn(Piece, u16, bool) -> [u64; 2]) -> (u64, usize) {
     let count = pieces.len();
     let bytes = 16 * count;
     let at = guest.alloc(bytes, 16);
-    // Entry 0 comes first, then count - 1, count - 2, ...
+    // Entry 0 comes first, then entries `count - 1`, `count - 2`, ...
     let place = |number: usize| if number == 0 { 0 } else { count - number };
     for (number, &piece) in pieces.iter().enumerate() {
         let last = number + 1 == count;

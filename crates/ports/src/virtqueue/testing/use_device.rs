@@ -6,11 +6,11 @@ use ringway_switch::{Accepts, Batch, BatchStorage, Offload};
 use super::{Driver, Guest};
 use crate::virtqueue::{Bounce, Receive, Ring, RingFault, Tally, Transmit};
 
-/// What a collect brought.
+/// The result of a collect.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     pub frames: Vec<(Vec<u8>, Option<Offload>)>,
-    /// Frames that were counted instead.
+    /// Number of frames that were refused and counted.
     pub refused: usize,
 }
 
@@ -34,7 +34,7 @@ pub fn bytes_of(batch: &Batch<'_>, index: usize) -> Vec<u8> {
     bytes
 }
 
-/// One collect of up to `limit` frames and its release.
+/// Collects up to `limit` frames once, and releases them.
 pub fn collect_some<R: Ring>(queue: &mut Transmit<R>, guest: &Guest, limit: usize) -> Result<Sent, RingFault> {
     thread_local!(static BOUNCE: std::cell::RefCell<Bounce> = std::cell::RefCell::default());
     BOUNCE.with_borrow_mut(|bounce| {
@@ -43,7 +43,8 @@ pub fn collect_some<R: Ring>(queue: &mut Transmit<R>, guest: &Guest, limit: usiz
         let result = queue.collect(&guest.memory, bounce, &mut batch);
         let frames: Vec<_> =
             (0..batch.len()).map(|index| (bytes_of(&batch, index), batch.frame(index).offload().copied())).collect();
-        // A batch with many pieces or bytes has no room either; what was refused is then not known.
+        // A batch with many pieces or bytes is full before `limit` frames; then the number of refused frames is
+        // unknown.
         let pieces: usize = (0..batch.len()).map(|index| batch.frame(index).rest().len()).sum();
         let is_known = batch.bytes() < 1 << 20 && pieces <= 4 * limit;
         let refused = if is_known { limit - frames.len() - batch.room() } else { 0 };
@@ -53,10 +54,10 @@ pub fn collect_some<R: Ring>(queue: &mut Transmit<R>, guest: &Guest, limit: usiz
     })
 }
 
-/// Everything there is.
+/// Collects and releases all available frames.
 pub fn collect<R: Ring>(queue: &mut Transmit<R>, guest: &Guest) -> Result<Sent, RingFault> {
     let mut all = Sent::default();
-    // A frame that has to be copied together waits for memory once, so one empty collect is not the end.
+    // A frame that needs a bounce buffer may wait once, so one empty collect does not mean that no frames are left.
     let mut empty = 0;
     while empty < 2 {
         let sent = collect_some(queue, guest, 256)?;
@@ -67,7 +68,7 @@ pub fn collect<R: Ring>(queue: &mut Transmit<R>, guest: &Guest) -> Result<Sent, 
     Ok(all)
 }
 
-/// A batch of these frames, each in pieces of `piece` bytes behind its head, which are put into `source`.
+/// Makes a batch of these frames. The bytes after the head of each are copied to `source`, in pieces of `piece` bytes.
 pub fn fill_batch<'m>(source: &'m Mapping, frames: &[(Vec<u8>, Option<Offload>)], piece: usize) -> Batch<'m> {
     let (mut batch, mut at) = (BatchStorage::new(frames.len()).into_batch(), 0);
     for (bytes, offload) in frames {
@@ -85,12 +86,12 @@ pub fn fill_batch<'m>(source: &'m Mapping, frames: &[(Vec<u8>, Option<Offload>)]
     batch
 }
 
-/// Private memory for what of these frames is behind their heads.
+/// Allocates private memory for the bytes of these frames after their heads.
 pub fn memory_for(frames: &[(Vec<u8>, Option<Offload>)]) -> Mapping {
     Mapping::private(frames.iter().map(|(bytes, _)| bytes.len()).sum::<usize>().max(1)).expect("memory")
 }
 
-/// Delivers frames, each of them in pieces of `piece` bytes behind its head.
+/// Delivers frames. The bytes after the head of each are in pieces of `piece` bytes.
 pub fn deliver<R: Ring>(
     queue: &mut Receive<R>,
     guest: &Guest,

@@ -11,10 +11,11 @@ use crate::virtqueue::RingFault;
 use crate::virtqueue::ring::{Head, RUN, Ring, WRITE, plain, walk};
 
 impl<R: Ring> Transmit<R> {
-    /// Takes frames until `discarded` stands at `most` frames, or there are no more. The next release gives them back.
+    /// Takes chains and drops their frames, until `discarded` counts `most` frames or no more are available. The next
+    /// release marks the chains used.
     ///
     /// # Errors
-    /// The ring is not as it must be.
+    /// The ring is malformed.
     pub fn discard(&mut self, guest: &GuestMemory, most: usize, discarded: &mut Discarded) -> Result<(), RingFault> {
         self.ring.refresh()?;
         let mut heads = std::mem::take(&mut self.heads);
@@ -27,10 +28,11 @@ impl<R: Ring> Transmit<R> {
         result
     }
 
-    /// As [`Transmit::discard`], up to the first frame that is not plain or does not begin with `addresses`.
+    /// Drops frames as [`Transmit::discard`] does, up to the first frame that is not plain or does not begin with
+    /// `addresses`.
     ///
     /// # Errors
-    /// The ring is not as it must be.
+    /// The ring is malformed.
     pub fn discard_like(
         &mut self,
         guest: &GuestMemory,
@@ -64,7 +66,8 @@ impl<R: Ring> Transmit<R> {
         result
     }
 
-    /// Takes the first of these heads that are plain frames with such addresses; how many.
+    /// Takes the first of these heads, as far as they are plain frames that begin with `addresses`. Returns their
+    /// number.
     fn skip_like(
         &mut self,
         space: &mut Space<'_>,
@@ -80,13 +83,13 @@ impl<R: Ring> Transmit<R> {
                 _ => self.count_like::<10>(space, row, addresses),
             };
             if alike.frames == 0 && together > 1 {
-                // One by one, up to the other.
+                // Compares one frame at a time, up to the first that differs.
                 together = 1;
                 continue;
             }
             if alike.frames == 0 {
                 let Some(len) = self.like(space, first, addresses) else { break };
-                // Others may be where this one is.
+                // The following frames may be in the same region as this one.
                 (alike, together) = (Discarded { frames: 1, bytes: len as u64 }, ROW);
             }
             let (row, behind) = rest.split_at(alike.frames as usize);
@@ -98,14 +101,14 @@ impl<R: Ring> Transmit<R> {
         plain(heads, 0).len() - rest.len()
     }
 
-    /// How many of these plain heads, from the first on, are of the region that was used last and like that; none unless all are
-    /// that are compared together.
+    /// Counts these plain heads, from the first on, that are in the region of the last lookup and whose frames begin
+    /// with `addresses`. Compares all counted frames together: if one of them differs, returns 0.
     #[inline(always)]
     fn count_like<const HEADER: usize>(&self, space: &Space<'_>, heads: &[Head], addresses: &[u8; 12]) -> Discarded {
         let (mut alike, mut all) = (Alike::new(addresses), Discarded::default());
         for Head { first, .. } in heads {
             let Some(whole) = space.near(first.address, first.len()) else { break };
-            // One that is shorter than its header becomes one that is too long.
+            // For a buffer shorter than the header, the subtraction wraps to a length that is too long.
             let len = whole.len().wrapping_sub(HEADER);
             if len > self.longest || !alike.add_behind::<HEADER>(whole) {
                 break;
@@ -116,14 +119,15 @@ impl<R: Ring> Transmit<R> {
         if alike.are_all() && alike.headers() & ASKS == 0 { all } else { Discarded::default() }
     }
 
-    /// The length of the frame of a plain head, if it is like that.
+    /// Returns the length of the frame of a plain head in bytes, if the frame is plain and begins with `addresses`.
     fn like(&self, space: &mut Space<'_>, head: Head, addresses: &[u8; 12]) -> Option<usize> {
         let whole = space.view(head.first.address, head.first.len())?;
         let (word, frame) = (whole.first_word()?, whole.behind(self.header)?);
         (word & ASKS == 0 && frame.len() <= self.longest && begins_with(frame, addresses)).then_some(frame.len())
     }
 
-    /// The length of the frame in a chain of so many bytes; 0 for what no frame is as long as. A client says it, and it is counted.
+    /// Returns the length of the frame in a chain of `chain` bytes. Returns 0 for a length that no frame has: the
+    /// client chooses the length, and it goes into counters.
     fn frame_bytes(&self, chain: u64) -> u64 {
         let len = chain.saturating_sub(self.header as u64);
         if (SHORTEST_FRAME as u64..=MAX_FRAME as u64).contains(&len) { len } else { 0 }
@@ -144,7 +148,7 @@ impl<R: Ring> Transmit<R> {
             let count = self.ring.gather(*at, 0, &mut heads[..want])?;
             let mut rest = &heads[..count];
             while let Some(head) = rest.first() {
-                // Frames of one descriptor each go by the row.
+                // Chains of one descriptor are taken together.
                 let plain = rest.iter().take_while(|head| head.first.unlike(0) == 0).count();
                 if plain > 0 {
                     let (row, behind) = rest.split_at(plain);

@@ -5,14 +5,15 @@
 
 use ringway_memory::View;
 
-/// Bytes of one.
+/// Bytes of a frame check sequence.
 pub(super) const BYTES: usize = 4;
-/// Bytes of both addresses: a tag that is taken out of a frame was behind them.
+/// Bytes of both addresses. A removed tag was after them.
 const ADDRESSES: usize = 12;
-/// What is summed at once.
+/// Bytes summed at a time.
 const PART: usize = 512;
 
-/// Of a frame, the first `len` bytes of `views`, which lacks the tag that it was sent with.
+/// Computes the frame check sequence of a frame, the first `len` bytes of `views`. `tag` is the VLAN tag that was
+/// removed from the frame and belongs to the sum.
 pub(super) fn of<'v>(views: impl IntoIterator<Item = View<'v>>, len: usize, mut tag: Option<[u8; 4]>) -> [u8; BYTES] {
     let (mut sum, mut done) = (crc32fast::Hasher::new(), 0);
     let mut bytes = [0; PART];
@@ -34,7 +35,7 @@ pub(super) fn of<'v>(views: impl IntoIterator<Item = View<'v>>, len: usize, mut 
     sum.finalize().to_le_bytes()
 }
 
-/// Puts it at the end of a frame in one buffer.
+/// Writes the frame check sequence to the end of a frame in one buffer.
 #[inline(never)]
 pub(super) fn put(buffer: View<'_>) {
     let len = buffer.len().saturating_sub(BYTES);

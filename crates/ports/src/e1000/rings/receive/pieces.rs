@@ -13,18 +13,18 @@ use crate::e1000::rings::format::{NO_SUMS, Status};
 use crate::e1000::rings::traffic::Group;
 use crate::guest::{GuestMemory, Space, count_work};
 
-/// Most descriptors of a frame: 16 KiB in buffers of 256 bytes, and some more.
+/// Most descriptors of a frame: enough for 16 KiB in buffers of 256 bytes.
 const LONGEST: usize = 80;
-/// Most pieces of memory that its buffers are in, and most of these that there are because a buffer lies in several regions: no guest
-/// has regions so small that a frame is in more.
+/// `PIECES`: most pieces of memory that the buffers of a frame may be in. `ACROSS`: most of these that exist because a
+/// buffer spans several regions. No guest has so small regions that a frame needs more.
 const PIECES: usize = 4 * LONGEST + ACROSS;
 const ACROSS: usize = 40;
-/// Bytes of a tag, and where it is.
+/// Bytes of a VLAN tag, and its offset in a frame.
 const TAG: usize = 4;
 const ADDRESSES: usize = 12;
 
 impl Receive {
-    /// Gives a frame to descriptors of any kind, to several of them if need be. False: there are not enough.
+    /// Delivers a frame to one or several descriptors of any format. Returns false if there are too few.
     #[cold]
     #[inline(never)]
     #[allow(clippy::too_many_arguments)]
@@ -50,7 +50,7 @@ impl Receive {
         let room = self.format.room();
         let slots = total.checked_div(room).map_or(usize::MAX, |whole| whole + usize::from(whole * room < total));
         let step = self.format.words();
-        // One that not even all descriptors together hold must not wait for them.
+        // A frame that would not fit even into all descriptors together must not wait for them.
         if slots > LONGEST || slots as u32 * step >= self.table.count() {
             received.long += 1;
             return Ok(true);
@@ -123,21 +123,21 @@ impl Receive {
     }
 }
 
-/// Where the bytes of a frame go, in order.
+/// The memory that a frame is written to, in order.
 struct Places<'m> {
     views: [View<'m>; PIECES],
     count: usize,
 }
 
 impl<'m> Places<'m> {
-    /// False: there is no place for it.
+    /// Adds a view. Returns false if there are too many.
     fn add(&mut self, view: View<'m>) -> bool {
         let place = self.views.get_mut(self.count).map(|place| *place = view);
         self.count += usize::from(place.is_some());
         place.is_some()
     }
 
-    /// Copies all there is, and zeroes behind it.
+    /// Copies the rest of the frame, and writes zeroes after it.
     fn fill(&self, mut source: Source<'_, '_>) {
         for view in &self.views[..self.count] {
             let filled = source.fill(*view);

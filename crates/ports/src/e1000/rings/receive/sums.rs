@@ -16,8 +16,8 @@ const IPV6_BYTES: usize = 40;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// Makes the checksum that a frame in one buffer lacks. Returns what is said of checksums: nothing of those that somebody
-/// else has made, as nobody has looked at them here.
+/// Computes the checksum that a frame in one buffer lacks. Returns the checksum status for the descriptor. Checksums
+/// that were present are not reported: nothing has checked them.
 #[inline(always)]
 pub(super) fn finish(buffer: View<'_>, frame: &Frame<'_, '_>, settings: &ReceiveSettings, format: Format) -> u64 {
     match frame.offload() {
@@ -41,7 +41,7 @@ fn make(buffer: View<'_>, frame: &Frame<'_, '_>, offload: &Offload) {
     let _ = buffer.sub(field, 2).is_some_and(|place| place.write(&sum.to_ne_bytes()));
 }
 
-/// What is said of the checksums of a frame that was sent with one of them left to be made.
+/// Returns the checksum status of a frame that was sent with a missing checksum.
 #[inline(never)]
 pub(super) fn told(frame: &Frame<'_, '_>, offload: &Offload, settings: &ReceiveSettings, format: Format) -> u64 {
     let Some(found) = find(&frame.head().0[..frame.head_len()]) else { return NO_SUMS };
@@ -62,15 +62,15 @@ pub(super) fn told(frame: &Frame<'_, '_>, offload: &Offload, settings: &ReceiveS
     if said == 0 { NO_SUMS } else { said }
 }
 
-/// What is in a frame.
+/// The headers of a frame.
 struct Found {
     transport: usize,
     protocol: u8,
-    /// An IPv4 header whose checksum is right.
+    /// True for an IPv4 header with a correct checksum.
     header_is_right: bool,
 }
 
-/// Finds IPv4 or IPv6 without extension headers, behind up to two tags, not fragmented.
+/// Parses IPv4, or IPv6 without extension headers, after up to two VLAN tags. Returns `None` for fragments.
 fn find(head: &[u8]) -> Option<Found> {
     debug_assert!(head.len() <= HEAD_BYTES);
     let word = |at: usize| Some(u16::from_be_bytes([*head.get(at)?, *head.get(at + 1)?]));
