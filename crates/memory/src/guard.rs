@@ -39,6 +39,9 @@ const SPARE_BYTES: u64 = 1 << 56;
 /// before the first of them has replaced it.
 const REPLACED_OFTEN: u32 = 256;
 
+/// Most pages that are filled at a time; a power of two.
+const BLOCK_PAGES: usize = 16;
+
 struct Place {
     /// Odd while `start` and `end` change, so that the signal handler never combines the start of one mapping with the
     /// end of another.
@@ -233,7 +236,9 @@ extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, contex
         // SAFETY: the thread's own errno. The interrupted code may be about to read it, so it is restored below.
         let errno = unsafe { *libc::__errno_location() };
         let replaced = TABLE.iter().any(|place| match place.holding(address) {
-            Some((start, bytes)) => fill(place, address, context) || replace(place, start, bytes, address),
+            Some((start, bytes)) => {
+                fill(place, start, start + bytes, address, context) || replace(place, start, bytes, address)
+            }
             None => false,
         });
         // SAFETY: the thread's own errno.
@@ -251,10 +256,15 @@ extern "C" fn on_sigbus(_signal: libc::c_int, info: *mut libc::siginfo_t, contex
     }
 }
 
-/// Fills a hole. Returns false if the mapping is lost or must not fill further holes.
+/// Fills the hole at `address`, with the holes around it. Returns false if the file has lost the page or a limit is
+/// reached.
+///
+/// A write fills up to [`BLOCK_PAGES`] pages at a time: pages that are filled together are neighbours in physical memory,
+/// too, and the processor keeps several of them in one TLB entry. Where each page is filled by itself, long frames cost 5 %
+/// more time (`pass_cost` with frames of 1,514 bytes).
 ///
 /// Async-signal-safe: uses only atomics and bare system calls.
-fn fill(place: &Place, address: usize, context: *mut libc::c_void) -> bool {
+fn fill(place: &Place, start: usize, end: usize, address: usize, context: *mut libc::c_void) -> bool {
     let (userfaultfd, holes) = (USERFAULTFD.load(Ordering::SeqCst), place.holes.load(Ordering::SeqCst));
     if userfaultfd < 0 || holes.is_null() || place.replaced.load(Ordering::SeqCst) != 0 {
         return false;
@@ -262,8 +272,26 @@ fn fill(place: &Place, address: usize, context: *mut libc::c_void) -> bool {
     // SAFETY: the faulting thread has a view of the mapping, so the mapping is registered, and `register`'s caller
     // keeps `holes` alive.
     let holes = unsafe { &*holes };
-    let page = PAGE.load(Ordering::SeqCst);
-    if !holes.take(page as u64, writes(context), holes::now()) {
+    let (page, writes, now) = (PAGE.load(Ordering::SeqCst), writes(context), holes::now());
+    let at = address & !(page - 1);
+    if writes {
+        let block = at & !(BLOCK_PAGES * page - 1);
+        let (first, bytes) = (block.max(start), (block + BLOCK_PAGES * page).min(end) - block.max(start));
+        if holes.try_take(bytes as u64, writes, now) {
+            let (mut filled, mut unused) = (0, bytes as u64);
+            if holes::take_of_all(unused) {
+                filled = holes::fill(userfaultfd, first, bytes).0;
+                unused = (bytes - filled) as u64;
+                holes::give_back_to_all(unused);
+                place.made.fetch_add(filled as u64, Ordering::SeqCst);
+            }
+            holes.give_back(unused, writes);
+            if (first..first + filled).contains(&at) {
+                return true;
+            }
+        }
+    }
+    if !holes.take(page as u64, writes, now) {
         return false;
     }
     if !holes::take_of_all(page as u64) {
@@ -271,7 +299,7 @@ fn fill(place: &Place, address: usize, context: *mut libc::c_void) -> bool {
         return false;
     }
     place.made.fetch_add(page as u64, Ordering::SeqCst);
-    holes::fill(userfaultfd, address & !(page - 1), page) == Filled::There
+    holes::fill(userfaultfd, at, page).1 == Filled::There
 }
 
 /// Returns true if the faulting access is a write, or if the processor does not tell.

@@ -67,11 +67,20 @@ impl Holes {
         self.refused.swap(false, Ordering::Relaxed)
     }
 
+    /// Takes `bytes` from a bucket at the time `now`, in nanoseconds, and notes a limit that is reached. Returns false if
+    /// the bucket has too few. Async-signal-safe.
+    pub(crate) fn take(&self, bytes: u64, writes: bool, now: u64) -> bool {
+        let taken = self.try_take(bytes, writes, now);
+        if !taken {
+            self.refuse();
+        }
+        taken
+    }
+
     /// Takes `bytes` from a bucket at the time `now`, in nanoseconds. Returns false if the bucket has too few.
     /// Async-signal-safe.
-    pub(crate) fn take(&self, bytes: u64, writes: bool, now: u64) -> bool {
-        let most = self.most() / if writes { 1 } else { READ_SHARE };
-        let cost = u128::from(REFILL) * u128::from(bytes) / u128::from(most.max(1));
+    pub(crate) fn try_take(&self, bytes: u64, writes: bool, now: u64) -> bool {
+        let cost = self.cost(bytes, writes);
         let later = |whole: u64| {
             let then = u128::from(whole.max(now)) + cost;
             u64::try_from(then).ok().filter(|&then| then <= now.saturating_add(REFILL))
@@ -79,10 +88,22 @@ impl Holes {
         let taken = self.whole[usize::from(writes)].fetch_update(Ordering::Relaxed, Ordering::Relaxed, later).is_ok();
         if taken {
             self.made.fetch_add(bytes, Ordering::Relaxed);
-        } else {
-            self.refuse();
         }
         taken
+    }
+
+    /// Returns `bytes` that were taken and not used to a bucket. Async-signal-safe.
+    pub(crate) fn give_back(&self, bytes: u64, writes: bool) {
+        let cost = u64::try_from(self.cost(bytes, writes)).unwrap_or(u64::MAX);
+        let earlier = |whole: u64| Some(whole.saturating_sub(cost));
+        let _ = self.whole[usize::from(writes)].fetch_update(Ordering::Relaxed, Ordering::Relaxed, earlier);
+        self.made.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Nanoseconds in which `bytes` of a bucket refill.
+    fn cost(&self, bytes: u64, writes: bool) -> u128 {
+        let most = self.most() / if writes { 1 } else { READ_SHARE };
+        u128::from(REFILL) * u128::from(bytes) / u128::from(most.max(1))
     }
 }
 
@@ -195,18 +216,21 @@ pub(crate) fn watch(start: usize, bytes: usize) -> io::Result<()> {
     }
 }
 
-/// Fills a page with zeroes. Async-signal-safe.
-pub(crate) fn fill(userfaultfd: libc::c_int, page: usize, bytes: usize) -> Filled {
-    let mut range = uapi::Range { start: page as u64, len: bytes as u64, mode: 0, answer: 0 };
+/// Fills whole pages with zeroes, up to the first page that is there already. Returns the number of bytes filled, and the
+/// result for the first page. Async-signal-safe.
+pub(crate) fn fill(userfaultfd: libc::c_int, start: usize, bytes: usize) -> (usize, Filled) {
+    let mut range = uapi::Range { start: start as u64, len: bytes as u64, mode: 0, answer: 0 };
     // SAFETY: `range` is the structure that this request reads and writes.
     if unsafe { libc::ioctl(userfaultfd, uapi::IOCTL_ZEROPAGE, &raw mut range) } == 0 {
-        return Filled::There;
+        return (bytes, Filled::There);
     }
+    // The answer is a number of bytes, or a negative error number if that is 0.
+    let filled = usize::try_from(range.answer as i64).unwrap_or(0).min(bytes);
     // SAFETY: the thread's own errno.
     match unsafe { *libc::__errno_location() } {
-        // EEXIST: another thread has filled the page. EAGAIN: the mappings of the process are changing.
-        libc::EEXIST | libc::EAGAIN => Filled::There,
-        _ => Filled::Never,
+        // EEXIST: the page is there. EAGAIN: some pages were filled, or the mappings of the process are changing.
+        libc::EEXIST | libc::EAGAIN => (filled, Filled::There),
+        _ => (filled, if filled > 0 { Filled::There } else { Filled::Never }),
     }
 }
 
@@ -230,6 +254,20 @@ mod tests {
             assert_eq!(count(start + 10 * REFILL), most);
             assert_eq!(holes.made(), (2 * most + most / 4) * PAGE);
         }
+    }
+
+    #[test]
+    fn what_is_taken_and_not_used_can_be_taken_again() {
+        let holes = Holes::new(64 * PAGE);
+        let start = 1 << 50;
+        for _ in 0..1000 {
+            assert!(holes.try_take(16 * PAGE, true, start));
+            holes.give_back(15 * PAGE, true);
+            holes.give_back(PAGE, true);
+        }
+        assert!(holes.try_take(48 * PAGE, true, start) && !holes.try_take(17 * PAGE, true, start));
+        assert!(holes.made() == 48 * PAGE && !holes.take_refused(), "a try is no refusal");
+        assert!(!holes.take(17 * PAGE, true, start) && holes.take_refused());
     }
 
     #[test]

@@ -325,7 +325,8 @@ fn pages_that_are_not_there_are_made_up_to_the_bound_and_then_the_mapping_is_los
         return;
     }
     const MOST: u64 = 1 << 20;
-    for (writes, holes) in [(true, MOST), (false, 64 * MOST)] {
+    // A write fills 16 pages at a time.
+    for (writes, holes, at_once) in [(true, MOST, 16), (false, 64 * MOST, 1)] {
         let quota = Quota::of_port(Limits { holes, ..Limits::PORT });
         let file = unsealed(1 << 40);
         let there = Mapping::shared(file.as_fd(), 64 * PAGE).expect("mapped");
@@ -339,8 +340,8 @@ fn pages_that_are_not_there_are_made_up_to_the_bound_and_then_the_mapping_is_los
         // What is there is free.
         (0..64).for_each(|page| touch(page * PAGE + 1));
         assert_eq!((quota.used().holes, allocated(&file)), (0, had));
-        let pages = MOST as usize / PAGE;
-        (1..=pages).for_each(|page| touch(page << 22));
+        let touches = MOST as usize / PAGE / at_once;
+        (1..=touches).for_each(|number| touch(number << 22));
         assert_eq!((quota.used().holes, allocated(&file) - had), (MOST, MOST));
         assert!(!mapping.is_lost() && quota.take_too_many_holes().is_none());
         touch(1 << 39);
@@ -357,6 +358,43 @@ fn pages_that_are_not_there_are_made_up_to_the_bound_and_then_the_mapping_is_los
         assert!(next.is_lost());
         assert_eq!(allocated(&file) - had, MOST);
     }
+}
+
+#[test]
+fn holes_beside_a_page_are_filled_with_it_and_pages_that_are_there_stay_as_they_are() {
+    if !bounds_holes() {
+        println!("skipped: the kernel does not give userfaultfd(2) to this process");
+        return;
+    }
+    let quota = Quota::of_port(Limits::PORT);
+    let file = unsealed(64 * PAGE);
+    let there = Mapping::shared(file.as_fd(), 64 * PAGE).expect("mapped");
+    let touch_there = |page: usize| assert!(there.view(page * PAGE, PAGE).expect("inside").write(&[7; PAGE]));
+    touch_there(5);
+    let mapping = Mapping::given(file.as_fd(), 2 * PAGE as u64, 60 * PAGE, &quota).expect("mapped");
+    let touch = |page: usize| assert!(mapping.view((page - 2) * PAGE, 1).expect("inside").write(&[1]));
+    let holes = || {
+        let holes = quota.used().holes;
+        assert_eq!(holes + PAGE as u64, allocated(&file), "what was made is charged, and nothing else");
+        holes / PAGE as u64
+    };
+    touch(5);
+    assert_eq!(holes(), 0);
+    for page in [40, 3, 9] {
+        let before = holes();
+        touch(page);
+        assert!((before + 1..=before + 16).contains(&holes()), "{page}: {before}, then {}", holes());
+        let after = holes();
+        touch(page);
+        assert_eq!(holes(), after);
+    }
+    assert!(holes() > 10, "several are filled at a time");
+    (2..62).for_each(touch);
+    assert_eq!(holes(), 59, "nothing is filled outside of the mapping");
+    assert!(!mapping.is_lost());
+    let mut bytes = [0; PAGE];
+    assert!(there.view(5 * PAGE, PAGE).expect("inside").read(&mut bytes));
+    assert!(bytes[0] == 1 && bytes[1..].iter().all(|&byte| byte == 7));
 }
 
 #[test]
