@@ -8,8 +8,10 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use ringway_guests::Qemu;
 
 use super::markdown::{Block, Page, Task};
 use super::shell;
@@ -64,10 +66,20 @@ pub fn run(page: &Page) {
     let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", work.join("bin").display());
     command.arg("bash").arg(work.join("page"));
     command.env_clear().env("PATH", path).env("HOME", work.join("home")).env("LC_ALL", "C.UTF-8");
-    command.env("WORK", work).env("WITHIN", BLOCK_WITHIN.to_string()).env("QEMU", "/usr/bin/qemu-system-x86_64");
+    command.env("WORK", work).env("WITHIN", BLOCK_WITHIN.to_string()).env("QEMU", qemu(&blocks));
     let output = command.output().expect("unshare is installed");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {}\n{said}", page.path, output.status);
+}
+
+/// The QEMU that the blocks need: where they use vfio-user, one of Debian 13 that is fetched if the host's is older.
+fn qemu(blocks: &[&Block]) -> PathBuf {
+    let oldest = if blocks.iter().any(|block| block.text.contains("vfio-user-pci")) { (10, 1) } else { (0, 0) };
+    let is_used = blocks.iter().any(|block| block.text.contains("qemu-system"));
+    if !is_used {
+        return PathBuf::new();
+    }
+    Qemu::at_least(oldest).unwrap_or_else(|why| panic!("{why}")).path
 }
 
 /// The script that runs the blocks.
