@@ -89,8 +89,10 @@ pages! {
 
 #[test]
 fn every_page_of_the_guide_is_run() {
-    let pages: BTreeSet<String> = markdown::pages(&root()).into_iter().filter(|page| page.starts_with("docs/guide/")).collect();
-    let run: BTreeSet<String> = RUN.iter().filter(|page| page.starts_with("docs/guide/")).map(|page| (*page).to_owned()).collect();
+    let pages: BTreeSet<String> =
+        markdown::pages(&root()).into_iter().filter(|page| page.starts_with("docs/guide/")).collect();
+    let run: BTreeSet<String> =
+        RUN.iter().filter(|page| page.starts_with("docs/guide/")).map(|page| (*page).to_owned()).collect();
     assert_eq!(pages, run, "name every page of docs/guide in `pages!`");
 }
 
@@ -100,33 +102,38 @@ fn the_readme_has_at_most_150_lines() {
     assert!(lines <= 150, "README.md has {lines} lines");
 }
 
+/// What is wrong with a command line. `is_whole`: nothing may be left out.
+fn mistake(words: &[String], is_whole: bool) -> Option<String> {
+    let error = Command::command().try_get_matches_from(words).err()?;
+    let is_wrong = match error.kind() {
+        // `--help` and `--version` are errors for clap, and none here.
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => false,
+        ErrorKind::InvalidSubcommand
+        | ErrorKind::UnknownArgument
+        | ErrorKind::InvalidValue
+        | ErrorKind::ValueValidation => true,
+        _ => is_whole,
+    };
+    is_wrong.then(|| format!("{}: {error}", words.join(" ")))
+}
+
 #[test]
 fn every_ringway_command_parses() {
-    let mut mistakes = Mistakes::default();
-    let mut parsed = 0;
+    let (mut mistakes, mut parsed) = (Mistakes::default(), 0);
     for path in markdown::pages(&root()) {
         let page = Page::read(&root(), &path);
         for block in page.blocks.iter().filter(|block| block.language == "sh") {
             for (line, words) in shell::commands(&block.text) {
                 parsed += 1;
-                let place = format!("{path}:{}", block.line + line);
-                if let Err(error) = Command::command().try_get_matches_from(&words) {
-                    // `ringway COMMAND --help` is an error for clap, and none here.
-                    if error.kind() != ErrorKind::DisplayHelp && error.kind() != ErrorKind::DisplayVersion {
-                        mistakes.add(&place, format!("{}: {error}", words.join(" ")));
-                    }
-                }
+                mistake(&words, true)
+                    .into_iter()
+                    .for_each(|what| mistakes.add(&format!("{path}:{}", block.line + line), what));
             }
         }
         for (line, code) in &page.spans {
+            // In running text, arguments may be left out: `ringway port set`.
             for (_, words) in shell::commands(code) {
-                // In running text, arguments may be left out: `ringway port set`.
-                let Err(error) = Command::command().try_get_matches_from(&words) else { continue };
-                let wrong =
-                    [ErrorKind::InvalidSubcommand, ErrorKind::UnknownArgument, ErrorKind::InvalidValue, ErrorKind::ValueValidation];
-                if wrong.contains(&error.kind()) {
-                    mistakes.add(&format!("{path}:{line}"), format!("{}: {error}", words.join(" ")));
-                }
+                mistake(&words, false).into_iter().for_each(|what| mistakes.add(&format!("{path}:{line}"), what));
             }
         }
     }
@@ -135,12 +142,37 @@ fn every_ringway_command_parses() {
 }
 
 #[test]
+fn a_misspelt_command_is_found() {
+    let found = |line: &str, is_whole| {
+        let commands = shell::commands(line);
+        assert_eq!(commands.len(), 1, "{line}");
+        mistake(&commands[0].1, is_whole).is_some()
+    };
+    for wrong in [
+        "ringway prot list",
+        "ringway gen tx lan0:a --durations 5s",
+        "ringway gen tx lan0:a --duration 5x",
+        "ringway bench -list",
+    ] {
+        assert!(found(wrong, true) && found(wrong, false), "{wrong}");
+    }
+    assert!(found("ringway port set", true) && !found("ringway port set", false));
+    assert!(!found("ringway port set vm1 weight=2 | cat", true) && !found("ringway run --help", true));
+}
+
+#[test]
 fn every_toml_block_is_a_configuration() {
     let (dir, mut mistakes) = (tempfile::tempdir().unwrap(), Mistakes::default());
     let file = dir.path().join("ringway.toml");
     each_block("toml", |path, block| {
         std::fs::write(&file, markdown::whole_configuration(&block.text)).unwrap();
-        let said = ringway().arg("--runtime-dir").arg(dir.path()).args(["run", "--check", "--config"]).arg(&file).output().unwrap();
+        let said = ringway()
+            .arg("--runtime-dir")
+            .arg(dir.path())
+            .args(["run", "--check", "--config"])
+            .arg(&file)
+            .output()
+            .unwrap();
         if !said.status.success() {
             mistakes.add(&format!("{path}:{}", block.line), String::from_utf8_lossy(&said.stderr));
         }
@@ -205,7 +237,8 @@ fn every_link_leads_somewhere() {
         let page = Page::read(&root(), &path);
         for (line, target) in &page.links {
             let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
-            let there = if file.is_empty() { root().join(&path) } else { root().join(&path).parent().unwrap().join(file) };
+            let there =
+                if file.is_empty() { root().join(&path) } else { root().join(&path).parent().unwrap().join(file) };
             if !there.exists() {
                 mistakes.add(&format!("{path}:{line}"), format!("{target} is not there"));
             } else if !anchor.is_empty() && !markdown::anchors(&there).contains(anchor) {
@@ -242,7 +275,10 @@ fn every_drop_reason_and_every_fault_is_explained() {
         let rows: BTreeSet<String> = rows.map(str::to_owned).collect();
         let missing: Vec<_> = wanted.difference(&rows).collect();
         let unknown: Vec<_> = rows.difference(&wanted).collect();
-        assert!(missing.is_empty() && unknown.is_empty(), "{heading}: no row for {missing:?}, rows for nothing: {unknown:?}");
+        assert!(
+            missing.is_empty() && unknown.is_empty(),
+            "{heading}: no row for {missing:?}, rows for nothing: {unknown:?}"
+        );
     }
 }
 

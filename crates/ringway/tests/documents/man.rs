@@ -19,20 +19,28 @@ fn manual_pages_say_what_the_command_line_says() {
     let wanted = pages();
     if std::env::var_os("UPDATE").is_some() {
         fs::create_dir_all(&dir).unwrap();
-        committed().keys().filter(|name| !wanted.contains_key(*name)).for_each(|name| fs::remove_file(dir.join(name)).unwrap());
+        committed()
+            .keys()
+            .filter(|name| !wanted.contains_key(*name))
+            .for_each(|name| fs::remove_file(dir.join(name)).unwrap());
         wanted.iter().for_each(|(name, text)| fs::write(dir.join(name), text).unwrap());
         return;
     }
     let committed = committed();
     let names = wanted.keys().chain(committed.keys());
     let differing: Vec<&String> = names.filter(|name| wanted.get(*name) != committed.get(*name)).collect();
-    assert!(differing.is_empty(), "docs/man is not what the command line says: {differing:?}; write it anew with\n  {UPDATE}");
+    assert!(
+        differing.is_empty(),
+        "docs/man is not what the command line says: {differing:?}; write it anew with\n  {UPDATE}"
+    );
 }
 
 /// The pages that are there, without those of other sections.
 fn committed() -> BTreeMap<String, String> {
     let Ok(entries) = fs::read_dir(super::root().join("docs/man")) else { return BTreeMap::new() };
-    let names = entries.map(|entry| entry.unwrap()).filter(|entry| entry.path().extension().is_some_and(|section| section == "1"));
+    let names = entries
+        .map(|entry| entry.unwrap())
+        .filter(|entry| entry.path().extension().is_some_and(|section| section == "1"));
     names.map(|entry| (entry.file_name().into_string().unwrap(), fs::read_to_string(entry.path()).unwrap())).collect()
 }
 

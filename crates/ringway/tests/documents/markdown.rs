@@ -70,17 +70,25 @@ impl Page {
         let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
         while let Some((number, line)) = lines.next() {
             if let Some(language) = line.strip_prefix("```") {
-                let inside: Vec<&str> = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
+                let inside: Vec<&str> =
+                    lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
                 let task = task.take().unwrap_or(Task::Run);
                 let text = inside.join("\n") + "\n";
-                blocks.push(Block { line: number, language: language.to_owned(), text, task, setup: std::mem::take(&mut setup) });
+                blocks.push(Block {
+                    line: number,
+                    language: language.to_owned(),
+                    text,
+                    task,
+                    setup: std::mem::take(&mut setup),
+                });
             } else if let Some(comment) = line.strip_prefix("<!-- ").and_then(|line| line.strip_suffix(" -->")) {
                 match (comment.strip_prefix("not run: "), comment.strip_prefix("test: ")) {
                     (Some(reason), _) => task = Some(Task::NotRun(reason.to_owned())),
                     (_, Some(how)) => match how.split_once(' ').unwrap_or((how, "")) {
                         ("background", "") => task = Some(Task::Background { until: None }),
                         ("background", until) => {
-                            let until = until.strip_prefix("until ").unwrap_or_else(|| panic!("{path}:{number}: {how}"));
+                            let until =
+                                until.strip_prefix("until ").unwrap_or_else(|| panic!("{path}:{number}: {how}"));
                             task = Some(Task::Background { until: Some(until.to_owned()) });
                         }
                         ("file", name) => task = Some(Task::File(name.to_owned())),
@@ -110,14 +118,19 @@ fn targets(line: &str) -> impl Iterator<Item = String> + '_ {
 /// The anchors of a page's headings, as GitHub makes them.
 pub fn anchors(file: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(file).unwrap();
-    let headings = text.lines().filter_map(|line| line.strip_prefix('#')).map(|line| line.trim_start_matches('#').trim());
+    let headings =
+        text.lines().filter_map(|line| line.strip_prefix('#')).map(|line| line.trim_start_matches('#').trim());
     let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
     headings.map(|heading| heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")).collect()
 }
 
 /// A configuration with a switch `lan0`, if the block has no switch.
 pub fn whole_configuration(block: &str) -> String {
-    if block.lines().any(|line| line.starts_with("[switch.")) { block.to_owned() } else { format!("{block}\n[switch.lan0]\n") }
+    if block.lines().any(|line| line.starts_with("[switch.")) {
+        block.to_owned()
+    } else {
+        format!("{block}\n[switch.lan0]\n")
+    }
 }
 
 /// Whether every element ends, in the right order.

@@ -10,8 +10,13 @@ use ringway_switch::DropReason;
 /// Types whose `name()` is a fault's name.
 const FAULTS: [&str; 4] = ["Fault", "SessionEnd", "SocketError", "Refusal"];
 /// What comes before a fault's name elsewhere.
-const BEFORE: [&str; 5] =
-    ["Ended::Fault(\"", "observer.fault(\"", "observer.refused(\"", "SLOW_CLIENT: &str = \"", "CALL_BLOCKED: &str = \""];
+const BEFORE: [&str; 5] = [
+    "Ended::Fault(\"",
+    "observer.fault(\"",
+    "observer.refused(\"",
+    "SLOW_CLIENT: &str = \"",
+    "CALL_BLOCKED: &str = \"",
+];
 
 /// The names of all drop reasons.
 pub fn drop_reasons() -> BTreeSet<String> {
@@ -60,7 +65,15 @@ fn look_at(text: &str, names: &mut BTreeSet<String>) {
 #[test]
 fn faults_are_found_in_the_sources() {
     let found = faults();
-    for name in ["internal_error", "memory_limit", "slow_client", "bad_length", "ring_bad_base", "memory_not_shared", "bad_message"] {
+    for name in [
+        "internal_error",
+        "memory_limit",
+        "slow_client",
+        "bad_length",
+        "ring_bad_base",
+        "memory_not_shared",
+        "bad_message",
+    ] {
         assert!(found.contains(name), "{name} is not in {found:?}");
     }
     assert!(found.iter().all(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')), "{found:?}");

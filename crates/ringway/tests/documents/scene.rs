@@ -45,7 +45,8 @@ exec "$QEMU" -display none -serial none -monitor none -no-reboot "${args[@]}"
 
 /// Runs every block of the page that is to be run.
 pub fn run(page: &Page) {
-    let is_shell = |block: &&Block| block.language == "sh" || matches!(block.task, Task::File(_)) || !block.setup.is_empty();
+    let is_shell =
+        |block: &&Block| block.language == "sh" || matches!(block.task, Task::File(_)) || !block.setup.is_empty();
     let blocks: Vec<&Block> = page.blocks.iter().filter(is_shell).collect();
     if blocks.iter().all(|block| matches!(block.task, Task::NotRun(_))) {
         return;
@@ -113,8 +114,12 @@ fn page_script(blocks: &[&Block], work: &Path) -> String {
 
 /// Whether the block runs a daemon of the page's own.
 fn starts_daemon(block: &Block) -> bool {
-    let runs = |words: &[String]| words.get(1).is_some_and(|word| word == "run") && !words.iter().any(|word| word == "--check");
-    block.language == "sh" && !matches!(block.task, Task::NotRun(_)) && shell::commands(&block.text).iter().any(|(_, words)| runs(words))
+    let runs = |words: &[String]| {
+        words.get(1).is_some_and(|word| word == "run") && !words.iter().any(|word| word == "--check")
+    };
+    block.language == "sh"
+        && !matches!(block.task, Task::NotRun(_))
+        && shell::commands(&block.text).iter().any(|(_, words)| runs(words))
 }
 
 fn script(path: &Path, text: &str) {

@@ -32,7 +32,8 @@ pub fn commands(text: &str) -> Vec<(usize, Vec<String>)> {
 
 fn may_precede(words: &[String]) -> bool {
     words.first().is_none_or(|first| {
-        first.contains('=') || ["ip", "timeout", "sudo", "exec", "until", "while", "if", "watch"].contains(&first.as_str())
+        first.contains('=')
+            || ["ip", "timeout", "sudo", "exec", "until", "while", "if", "watch"].contains(&first.as_str())
     })
 }
 
