@@ -84,7 +84,10 @@ fn page(command: &clap::Command, name: &str, others: &[String]) -> std::io::Resu
     }
     see_also(others).to_writer(&mut bytes)?;
     let text = String::from_utf8(bytes).expect("a page is UTF-8");
-    Ok(text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n") + "\n")
+    // Each section begins with a definition of the apostrophe; one is enough.
+    let is_definition = |line: &str| line.starts_with(".ie \\n(.g") || line.starts_with(".el .ds Aq");
+    let lines = text.lines().enumerate().filter(|(number, line)| *number < 2 || !is_definition(line));
+    Ok(lines.map(|(_, line)| line.trim_end()).collect::<Vec<_>>().join("\n") + "\n")
 }
 
 /// What stands below the options in `--help`: sections of their own, with lines as they are written.
