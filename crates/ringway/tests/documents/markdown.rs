@@ -67,6 +67,7 @@ impl Page {
         let text = fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
         let (mut blocks, mut spans, mut links) = (Vec::new(), Vec::new(), Vec::new());
         let (mut task, mut setup): (Option<Task>, Vec<String>) = (None, Vec::new());
+        let mut code: Option<(usize, String)> = None;
         let mut lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
         while let Some((number, line)) = lines.next() {
             if let Some(language) = line.strip_prefix("```") {
@@ -101,7 +102,16 @@ impl Page {
             } else {
                 let waits = task.is_some() || !setup.is_empty();
                 assert!(!waits || line.is_empty(), "{path}:{number}: a block must follow the comment before");
-                spans.extend(line.split('`').skip(1).step_by(2).map(|code| (number, code.to_owned())));
+                // Code may go on in the next line of its paragraph.
+                for (at, part) in line.split('`').enumerate() {
+                    match (&mut code, at) {
+                        (Some((_, text)), 0) => *text = format!("{text} {part}").trim_end().to_owned(),
+                        (Some(_), _) => spans.extend(code.take()),
+                        (None, 0) => {}
+                        (None, _) => code = Some((number, part.to_owned())),
+                    }
+                }
+                code = code.filter(|_| !line.is_empty());
                 links.extend(targets(line).map(|target| (number, target)));
             }
         }
