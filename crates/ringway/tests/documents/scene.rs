@@ -7,6 +7,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -51,6 +52,13 @@ pub fn run(page: &Page) {
     if blocks.iter().all(|block| matches!(block.task, Task::NotRun(_))) {
         return;
     }
+    let is_root = rustix::process::geteuid().is_root();
+    let mut commands = blocks.iter().flat_map(|block| block.setup.iter().chain([&block.text]));
+    if !is_root && commands.any(|commands| commands.contains("kind=tap")) {
+        // The kernel allows the length of a device's queue to be set only by the machine's root.
+        let _ = writeln!(std::io::stderr(), "documents: {} is not run: its TAP ports need root", page.path);
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let work = dir.path();
     for folder in ["bin", "block", "log"] {
@@ -61,7 +69,7 @@ pub fn run(page: &Page) {
     script(&work.join("page"), &page_script(&blocks, work));
     let mut command = Command::new("unshare");
     command.args(["--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]);
-    if !rustix::process::geteuid().is_root() {
+    if !is_root {
         command.args(["--user", "--map-root-user"]);
     }
     let path = format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", work.join("bin").display());
@@ -73,13 +81,16 @@ pub fn run(page: &Page) {
     assert!(output.status.success(), "{}: {}\n{said}", page.path, output.status);
 }
 
-/// The QEMU that the blocks need: where they use vfio-user, one of Debian 13 that is fetched if the host's is older.
+/// The QEMU that the blocks need: where they use vfio-user or `reconnect-ms`, one of Debian 13 that is fetched if the host's is
+/// older.
 fn qemu(blocks: &[&Block]) -> PathBuf {
-    let oldest = if blocks.iter().any(|block| block.text.contains("vfio-user-pci")) { (10, 1) } else { (0, 0) };
-    let is_used = blocks.iter().any(|block| block.text.contains("qemu-system"));
-    if !is_used {
-        return PathBuf::new();
-    }
+    let has = |text: &str| blocks.iter().any(|block| block.text.contains(text));
+    let oldest = match (has("vfio-user-pci"), has("reconnect-ms"), has("qemu-system")) {
+        (true, _, _) => (10, 1),
+        (_, true, _) => (9, 2),
+        (_, _, true) => (0, 0),
+        _ => return PathBuf::new(),
+    };
     Qemu::at_least(oldest).unwrap_or_else(|why| panic!("{why}")).path
 }
 
