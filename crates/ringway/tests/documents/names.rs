@@ -1,0 +1,80 @@
+//! The names that status and metrics report: of drops, from the code's own list; of faults, from the sources, as they have no
+//! list.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use ringway_switch::DropReason;
+
+/// Types whose `name()` is a fault's name.
+const FAULTS: [&str; 4] = ["Fault", "SessionEnd", "SocketError", "Refusal"];
+/// What comes before a fault's name elsewhere.
+const BEFORE: [&str; 5] = [
+    "Ended::Fault(\"",
+    "observer.fault(\"",
+    "observer.refused(\"",
+    "SLOW_CLIENT: &str = \"",
+    "CALL_BLOCKED: &str = \"",
+];
+
+/// The names of all drop reasons.
+pub fn drop_reasons() -> BTreeSet<String> {
+    DropReason::ALL.iter().map(|reason| reason.name().to_owned()).collect()
+}
+
+/// The names of all faults.
+pub fn faults() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for crate_ in ["switch", "ports", "control"] {
+        look_below(&super::root().join("crates").join(crate_).join("src"), &mut names);
+    }
+    names
+}
+
+fn look_below(dir: &Path, names: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            look_below(&path, names);
+        } else if path.extension().is_some_and(|end| end == "rs") && !path.to_str().unwrap().contains("test") {
+            let text = fs::read_to_string(&path).unwrap();
+            look_at(text.split("#[cfg(test)]").next().unwrap(), names);
+        }
+    }
+}
+
+fn look_at(text: &str, names: &mut BTreeSet<String>) {
+    for before in BEFORE {
+        names.extend(text.split(before).skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned));
+    }
+    for implementation in text.split("\nimpl").skip(1) {
+        let of = implementation.lines().next().unwrap();
+        let of = of.trim_end_matches(" {").rsplit(' ').next().unwrap().split('<').next().unwrap();
+        if !FAULTS.iter().any(|end| of.ends_with(end)) {
+            continue;
+        }
+        // Up to the end of the function.
+        for function in implementation.split("fn name(").skip(1) {
+            let body = function.split("\n    }").next().unwrap();
+            names.extend(body.split('"').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+}
+
+#[test]
+fn faults_are_found_in_the_sources() {
+    let found = faults();
+    for name in [
+        "internal_error",
+        "memory_limit",
+        "slow_client",
+        "bad_length",
+        "ring_bad_base",
+        "memory_not_shared",
+        "bad_message",
+    ] {
+        assert!(found.contains(name), "{name} is not in {found:?}");
+    }
+    assert!(found.iter().all(|name| name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')), "{found:?}");
+}

@@ -1,0 +1,33 @@
+//! The Rust code of the pages, run against a daemon.
+
+use std::time::Duration;
+
+use ringway_client::{Port, Shape};
+
+use super::support::{Daemon, frame, until};
+
+#[test]
+fn the_program_of_the_guide_sends_and_receives() -> Result<(), Box<dyn std::error::Error>> {
+    let daemon = Daemon::start("");
+    let socket = daemon.runtime_dir().join("attach.sock");
+    let mut other = daemon.attach("lan0:other")?;
+    let frame = frame([0xff; 6], [2, 0, 0, 0, 0, 1], 7);
+    let peer = std::thread::spawn(move || {
+        let mut received = 0;
+        until("frames of the program arrive", || {
+            other.tx().push(&frame);
+            other.flush();
+            other.rx().drain(64, |_| received += 1);
+            received > 0
+        });
+    });
+
+    let mut port = Port::attach(&socket, "lan0:probe", Shape::default())?;
+    while port.tx().push(&frame) {} // queue a batch ...
+    port.flush(); // ... and publish it
+    port.wait_rx(Duration::from_secs(1))?; // sleep until something comes
+    port.rx().drain(64, |frame| println!("{} bytes", frame.len()));
+
+    peer.join().expect("the other port receives");
+    Ok(())
+}
