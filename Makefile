@@ -1,6 +1,8 @@
+# make build   the switch and the laboratory, in target/release
+# make install the switch, into cargo's folder of programs; make install-lab with the laboratory (ringway bench, ringway demo)
 # make demo    see a switch at work
 # make test    everything that must pass before a change lands (includes make check)
-# make nightly make test, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour
+# make nightly make test, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour
 # make guests  everything that happens to virtual machines
 # make check   format, lints, documentation
 # make deps    install what the tests and the demo need (Debian packages, as root)
@@ -22,12 +24,20 @@ PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
   tshark prometheus python3-prometheus-client curl
 
-.PHONY: all build demo deps test check unit loom asan tsan oracle fuzz smoke bench install guests nightly clean
+.PHONY: all build install install-lab demo deps test check unit loom asan tsan oracle deny fuzz smoke bench guests nightly clean
 
 all: build
 
+# The switch, and the laboratory that `ringway bench` and `ringway demo` execute.
 build:
-	$(CARGO) build --release -p ringway
+	$(CARGO) build --release -p ringway --features lab
+
+# The switch alone.
+install:
+	$(CARGO) install --locked --path crates/ringway
+
+install-lab:
+	$(CARGO) install --locked --path crates/ringway --features lab
 
 demo: deps build
 	target/release/ringway demo --fetch-kernel
@@ -37,7 +47,12 @@ guests: deps
 	RINGWAY_STOPPED_SECONDS=60 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change.
-nightly: test asan tsan guests oracle
+nightly: test deny asan tsan guests oracle
+
+# Licences, sources and duplicates of what is built in; advisories, too, where their database is there or can be fetched.
+deny:
+	@./packaging/cargo-deny check bans licenses sources
+	@./packaging/cargo-deny --advisories
 
 # Policy against another reading of every frame, for an hour: other seeds than those of `make test`.
 oracle:
@@ -45,6 +60,7 @@ oracle:
 
 bench: deps build
 	target/release/ringway bench --json results/bench.json --plots results
+	cd results && ../target/release/ringway bench --report bench.json >benchmarks.md
 
 deps:
 	@./packaging/install-deps $(PACKAGES)

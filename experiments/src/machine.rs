@@ -4,14 +4,15 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::placement::Cores;
 
 /// The machine, the program and the time.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Machine {
     /// Model name of the processor.
     pub cpu: String,
@@ -21,30 +22,49 @@ pub struct Machine {
     pub processors: usize,
     /// The two that were used.
     pub cores: Cores,
-    /// Version of Ringway.
-    pub version: &'static str,
-    /// Commit it was built from, where known.
-    pub commit: Option<&'static str>,
+    /// Version of the `ringway` program that was measured.
+    pub version: String,
+    /// Commit that it was built from; `None` where it was not built in a git checkout.
+    pub commit: Option<String>,
     /// When the run started (RFC 3339, UTC).
     pub date: String,
 }
 
 impl Machine {
-    /// Describes this machine, now.
-    #[must_use]
-    pub fn describe(cores: Cores) -> Machine {
+    /// Describes this machine, now, and the build of `program`.
+    ///
+    /// # Errors
+    /// `program` cannot be run, or is no `ringway`.
+    pub fn describe(cores: Cores, program: &Path) -> io::Result<Machine> {
+        let (version, commit) = build_of(program)?;
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let cpu = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
-        Machine {
+        Ok(Machine {
             cpu: cpu.trim_start_matches([' ', '\t', ':']).to_owned(),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
             processors: std::thread::available_parallelism().map_or(0, usize::from),
             cores,
-            version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("RINGWAY_COMMIT").filter(|commit| !commit.is_empty()),
+            version,
+            commit,
             date: rfc3339(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
-        }
+        })
     }
+}
+
+/// Returns the version and the commit that `program --version` tells.
+fn build_of(program: &Path) -> io::Result<(String, Option<String>)> {
+    let named = |error: &dyn std::fmt::Display| io::Error::other(format!("{} --version: {error}", program.display()));
+    let output = Command::new(program).arg("--version").output().map_err(|error| named(&error))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    read_version(&said).ok_or_else(|| named(&format!("this is not what ringway says: {said:?}")))
+}
+
+/// Reads `ringway VERSION (COMMIT)`.
+fn read_version(said: &str) -> Option<(String, Option<String>)> {
+    let mut words = said.trim().strip_prefix("ringway ")?.split(' ');
+    let version = words.next()?.to_owned();
+    let commit = words.next().map(|commit| commit.trim_matches(['(', ')']).to_owned());
+    Some((version, commit))
 }
 
 /// Seconds since 1970 as a date in the proleptic Gregorian calendar.
@@ -136,6 +156,15 @@ mod tests {
         assert_eq!(rfc3339(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(rfc3339(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(rfc3339(1_767_225_599), "2025-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn the_build_of_a_program_is_read_from_its_version() {
+        let told = |said: &str| read_version(said);
+        assert_eq!(told("ringway 0.1.0 (e7b9ff9)\n"), Some(("0.1.0".into(), Some("e7b9ff9".into()))));
+        assert_eq!(told("ringway 0.1.0\n"), Some(("0.1.0".into(), None)));
+        assert_eq!(told("ls (GNU coreutils) 9.1\n"), None);
+        assert!(build_of(Path::new("/no/such/ringway")).unwrap_err().to_string().contains("/no/such/ringway"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A crossing below this many nanoseconds is near.
 pub const NEAR_BELOW_NS: f64 = 110.0;
@@ -24,7 +24,7 @@ const TRIPS_PER_GROUP: u64 = 250;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The two cores of a measurement.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Cores {
     /// Runs the traffic source and sink.
     pub generator: usize,
@@ -50,7 +50,7 @@ impl Cores {
 }
 
 /// How far apart the cores were during a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
     /// One crossing takes less than [`NEAR_BELOW_NS`].

@@ -2,17 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::placement::Class;
 use crate::session::RINGWAY;
 use crate::stats::Summary;
+use crate::table::Table;
 use crate::trial::{ANCHOR, Outcome, Sample};
 
 /// Everything one run of `ringway bench` measured.
-#[derive(Serialize)]
+#[derive(Deserialize, Serialize)]
+#[serde(bound(deserialize = "'de: 'static"))]
 pub struct Report {
     /// The command line that gives such a report.
     pub command: String,
@@ -27,7 +31,7 @@ pub struct Report {
 }
 
 /// One axis.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Axis {
     /// What it shows.
     pub label: &'static str,
@@ -43,7 +47,7 @@ pub const RATE: Axis = Axis { label: "rate", unit: "Mframe/s", logarithmic: true
 pub const TIME: Axis = Axis { label: "time", unit: "ns", logarithmic: true };
 
 /// What a figure shows.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Heading {
     /// Short name, also of the plot's file.
     pub name: String,
@@ -58,7 +62,7 @@ pub struct Heading {
 }
 
 /// A peer that could not be measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Unavailable {
     /// Its series.
     pub peer: String,
@@ -67,7 +71,8 @@ pub struct Unavailable {
 }
 
 /// One figure.
-#[derive(Serialize)]
+#[derive(Deserialize, Serialize)]
+#[serde(bound(deserialize = "'de: 'static"))]
 pub struct Figure {
     /// What it shows.
     #[serde(flatten)]
@@ -89,7 +94,7 @@ pub struct Figure {
 }
 
 /// One curve at one place, for one distance of the cores.
-#[derive(Serialize)]
+#[derive(Deserialize, Serialize)]
 pub struct Point {
     /// The curve.
     pub series: String,
@@ -177,30 +182,24 @@ impl Figure {
     #[must_use]
     pub fn text(&self) -> String {
         let Heading { name, title, source, x, y } = &self.heading;
-        let mut text = format!("{name}: {title} ({source})\n  {}\n", self.command);
         let divisors: Vec<&str> = self.series().into_iter().filter(|name| self.divides(name)).collect();
-        let _ =
-            write!(text, "  {:<24}{:<6}{:>12}{:>12}{:>20}{:>5}", "series", "cores", x.label, y.unit, "quartiles", "n");
-        for divisor in &divisors {
-            let _ = write!(text, "  {:>14}", format!("/ {divisor}"));
+        let mut headings: Vec<String> =
+            ["series", "cores", x.label, y.unit, "quartiles", "n"].map(str::to_owned).into();
+        headings.extend(divisors.iter().map(|divisor| format!("/ {divisor}")));
+        if self.points.iter().any(|point| point.line_round_trips.is_some()) {
+            headings.push("line round trips".to_owned());
         }
-        let trips = self.points.iter().any(|point| point.line_round_trips.is_some());
-        text.push_str(if trips { "  line round trips\n" } else { "\n" });
+        let mut table = Table::new(headings, 2);
         for point in &self.points {
             let Summary { median, lower_quartile, upper_quartile, windows, .. } = point.value;
             let quartiles = format!("{} .. {}", short(lower_quartile), short(upper_quartile));
-            let (class, median) = (point.class.name(), short(median));
-            let _ =
-                write!(text, "  {:<24}{class:<6}{:>12}{median:>12}{quartiles:>20}{windows:>5}", point.series, point.x);
-            for divisor in &divisors {
-                let ratio = point.ratios.get(*divisor).map_or(String::new(), |ratio| short(ratio.median));
-                let _ = write!(text, "  {ratio:>14}");
-            }
-            if let Some(trips) = point.line_round_trips {
-                let _ = write!(text, "  {:>16}", short(trips.median));
-            }
-            text.push('\n');
+            let words = [point.series.clone(), point.class.name().to_owned()];
+            let numbers = [point.x.to_string(), short(median), quartiles, windows.to_string()];
+            let ratio = |divisor: &&str| point.ratios.get(*divisor).map_or(String::new(), |ratio| short(ratio.median));
+            let trips = point.line_round_trips.map(|trips| short(trips.median));
+            table.row(words.into_iter().chain(numbers).chain(divisors.iter().map(ratio)).chain(trips).collect());
         }
+        let mut text = format!("{name}: {title} ({source})\n  {}\n{}", self.command, table.text());
         for Unavailable { peer, reason } in &self.unavailable {
             let _ = writeln!(text, "  peer {peer} not available: {reason}");
         }
@@ -223,13 +222,24 @@ impl Figure {
 }
 
 impl Report {
+    /// Reads what `ringway bench --json` wrote.
+    ///
+    /// The text stays allocated until the program ends, as headings borrow from it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not such a report.
+    pub fn read(file: &Path) -> io::Result<Report> {
+        let text: &'static str = Box::leak(std::fs::read_to_string(file)?.into_boxed_str());
+        serde_json::from_str(text).map_err(io::Error::from)
+    }
+
     /// The machine and all tables.
     #[must_use]
     pub fn text(&self) -> String {
         let Machine { cpu, kernel, processors, cores, version, commit, date } = &self.machine;
         let mut text = format!(
             "ringway {version} ({}), {date}\n{cpu}, {processors} processors, Linux {kernel}; generator on core {}, switch on core {}\n",
-            commit.unwrap_or("commit unknown"),
+            commit.as_deref().unwrap_or("commit unknown"),
             cores.generator,
             cores.switch
         );
@@ -244,8 +254,8 @@ impl Report {
     }
 }
 
-/// Three significant digits.
-fn short(value: f64) -> String {
+/// A number in three significant digits.
+pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         large if large >= 99.95 => format!("{value:.0}"),
         medium if medium >= 9.995 => format!("{value:.1}"),
@@ -367,6 +377,20 @@ mod tests {
         assert_eq!(times.points[0].line_round_trips.unwrap().median, 5.0);
         let rates = figure(vec![sample("ringway", 1, Class::Far, 2000.0)], RATE);
         assert!(rates.points[0].line_round_trips.is_none());
+    }
+
+    #[test]
+    fn no_two_columns_of_a_table_touch() {
+        let name = "ringway e1000e, mapped, to fill, switch stopped";
+        let mut samples = vec![
+            sample(name, 1, Class::Near, 12_345_678.0),
+            sample("qemu virtio-net, linux bridge", 1, Class::Near, 1.0),
+        ];
+        samples.iter_mut().for_each(|sample| sample.x = 1_000_000_000_000.5);
+        let text = figure(samples, RATE).text();
+        let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        let columns: Vec<&str> = line.trim().split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        assert_eq!(columns[..4], [name, "near", "1000000000000.5", "12345678"], "{text}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::anchor;
 use crate::machine;
@@ -70,7 +70,7 @@ pub struct Entry {
 }
 
 /// One window's outcome.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Sample {
     /// Name of the curve.
     pub series: String,

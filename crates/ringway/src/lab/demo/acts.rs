@@ -11,7 +11,7 @@ use super::program::{Program, installed};
 use super::stage::{ENDS, Spaces, Stage};
 use super::words::say;
 use super::{Miss, Outcome, Stop};
-use crate::commands::r#gen::{Check, Loop, LoopReport, Traffic, Trouble};
+use ringway::commands::r#gen::{Check, Loop, LoopReport, Traffic, Trouble};
 
 /// Echo requests a second.
 const PINGS: f64 = 100.0;

@@ -8,7 +8,7 @@ use ringway_control::client::Client;
 
 use super::words::{Scaled, say};
 use super::{Outcome, Stop};
-use crate::out::Table;
+use ringway::out::Table;
 
 /// How often Ctrl-C and the end of what is watched are looked for.
 const LOOK: Duration = Duration::from_millis(20);

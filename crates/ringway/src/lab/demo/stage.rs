@@ -9,7 +9,8 @@ use ringway_control::config::{Kind, PortKeys};
 
 use super::program::{Program, finish, installed};
 use super::{Miss, Outcome, Stop};
-use crate::commands::Context;
+use ringway::commands::Context;
+use ringway::commands::lab::switch_program;
 
 /// Time for the switch to come up.
 const READY: Duration = Duration::from_secs(10);
@@ -30,7 +31,7 @@ impl Stage {
         let failed = |what: &str, why: std::io::Error| Miss::Failed(format!("{what}: {why}"));
         let dir = tempfile::Builder::new().prefix("ringway-demo-").tempdir();
         let dir = dir.map_err(|error| failed("cannot make a temporary directory", error))?;
-        let ringway = std::env::current_exe().map_err(|error| failed("cannot find the ringway command", error))?;
+        let ringway = switch_program().ok_or_else(|| Miss::Failed("cannot find the ringway command".to_owned()))?;
         let mut switch = Program::start(Command::new(ringway).arg("run").arg("--runtime-dir").arg(dir.path()))?;
         switch.says("ready", READY, stop)?;
         Ok(Stage { switch, dir })

@@ -2,8 +2,8 @@
 
 use super::acts::{FRAME, Ping, Results};
 use super::{Miss, Outcome};
-use crate::out;
-pub use crate::out::Scaled;
+use ringway::out;
+pub use ringway::out::Scaled;
 
 /// Writes to stdout.
 pub fn say(text: &str) {

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::r#gen::{Trouble, stop_on_signals};
-use super::{Context, complain};
+use ringway::commands::complain;
+use ringway::commands::r#gen::{Trouble, stop_on_signals};
+
 use acts::Results;
 use live::Live;
 use stage::Stage;
@@ -56,7 +57,7 @@ pub enum Miss {
 type Outcome<T> = Result<T, Miss>;
 
 /// Runs the command.
-pub fn run(args: Args, _context: &Context) -> ExitCode {
+pub fn run(args: Args) -> ExitCode {
     let stop = match stop_on_signals() {
         Ok(stop) => Stop(stop),
         Err(Trouble::Usage(why) | Trouble::Failed(why)) => {
