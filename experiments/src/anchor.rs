@@ -1,4 +1,4 @@
-//! The yardstick: a bare single-producer single-consumer ring between the same two cores, handing over one copied frame.
+//! The anchor: a bare single-producer single-consumer ring between the same two cores that hands over one copied frame.
 //!
 //! 256 slots of whole cache lines. The producer copies a frame's lines from its private memory into the next slot, with a
 //! sequence number and the length in the first line, and publishes its index every [`BATCH`] frames. The consumer checks
@@ -27,7 +27,7 @@ pub const MAX_FRAME_LEN: usize = 24 * 64 - 4;
 #[derive(Clone, Copy)]
 struct Line([u64; 8]);
 
-/// The consumer did not start for so long.
+/// Longest wait for the consumer to start.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the producer did.

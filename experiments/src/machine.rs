@@ -1,4 +1,4 @@
-//! What a figure was measured on.
+//! The machine and the build of a measurement.
 
 use std::fs::{self, File};
 use std::io;
@@ -86,7 +86,7 @@ fn rfc3339(seconds: u64) -> String {
     format!("{year}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", month + 1, days + 1)
 }
 
-/// How often this thread has lost its core to something else so far. 0 where the kernel does not say.
+/// Returns how often this thread was preempted so far; 0 where the kernel does not tell.
 #[must_use]
 pub fn times_preempted() -> u64 {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
@@ -94,8 +94,8 @@ pub fn times_preempted() -> u64 {
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// How often a thread has lost its core and got one again, to be asked often: while that stays the same, it either runs
-/// or does not.
+/// Counter of how often a thread lost its core and got one. While the count does not change, the thread runs all the time, or not at
+/// all. A reading is cheap.
 pub struct Turns {
     status: File,
     schedstat: Option<File>,
@@ -130,7 +130,7 @@ impl Turns {
         Ok(Turns { status: File::open(thread.join("status"))?, schedstat, text: vec![0; 8192] })
     }
 
-    /// So far, as far as the kernel says.
+    /// Returns the count so far, as far as the kernel tells.
     pub fn count(&mut self) -> u64 {
         let Turns { status, schedstat, text } = self;
         let mut read = |file: &File| {
@@ -173,7 +173,7 @@ mod tests {
             let mut turns = Turns::of(std::process::id(), "named").unwrap();
             let before = turns.count();
             let is_own = before <= Turns::of_this_thread().unwrap().count();
-            // One that sleeps gets its core again.
+            // A thread that sleeps gets a core when it wakes.
             std::thread::park_timeout(std::time::Duration::from_millis(1));
             (is_own, before, turns.count())
         });
