@@ -1,9 +1,12 @@
-//! What the executables of this package share: the subcommands, the options of every command, and writing to stdout.
+//! The command line of `ringway` and its subcommands: for the program itself, for `ringway-lab`, and for the tests of the documents.
 //!
-//! `ringway` is the product. `ringway-lab` (feature `lab`) runs `ringway bench` and `ringway demo`; `ringway` finds it and
-//! executes it ([`commands::lab`]), so that plotting, experiments and virtual machines are not part of the product.
+//! `ringway` is the product. `ringway-lab` (feature `lab`) runs `ringway bench` and `ringway demo`; `ringway` finds it and executes
+//! it, so that plotting, experiments and virtual machines are not part of the product.
 #![forbid(unsafe_code)]
 
-pub mod commands;
-pub mod global;
-pub mod out;
+pub mod command;
+mod commands;
+mod global;
+#[cfg(feature = "lab")]
+pub mod lab;
+mod out;

@@ -3,59 +3,9 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-use ringway::commands;
-use ringway::global::Global;
-
-/// A fast virtual Ethernet for virtual machines and processes, in user space.
-#[derive(Debug, Parser)]
-#[command(
-    version,
-    long_version = env!("RINGWAY_VERSION"),
-    arg_required_else_help = true,
-    after_help = "Example, in two terminals:
-  ringway run
-  ringway status"
-)]
-struct Command {
-    #[command(flatten)]
-    global: Global,
-    #[command(subcommand)]
-    what: What,
-}
-
-#[derive(Debug, Subcommand)]
-enum What {
-    Run(commands::run::Args),
-    Status(commands::status::Args),
-    Port(commands::port::Args),
-    Bucket(commands::bucket::Args),
-    Switch(commands::switch::Args),
-    Top(commands::top::Args),
-    Fdb(commands::fdb::Args),
-    Capture(commands::capture::Args),
-    Gen(commands::r#gen::Args),
-    /// Run the experiments of the papers and their peers (needs ringway-lab; see ringway bench --help)
-    Bench(commands::lab::Args),
-    /// Show a switch at work: virtual machines, network namespaces and process ports (needs ringway-lab; see ringway demo --help)
-    Demo(commands::lab::Args),
-}
+use clap::Parser;
+use ringway::command::Command;
 
 fn main() -> ExitCode {
-    let Command { global, what } = Command::parse();
-    global.log_to_stderr();
-    let context = global.context();
-    match what {
-        What::Run(args) => commands::run::run(args, &context),
-        What::Status(args) => commands::status::run(args, &context),
-        What::Port(args) => commands::port::run(args, &context),
-        What::Bucket(args) => commands::bucket::run(args, &context),
-        What::Switch(args) => commands::switch::run(args, &context),
-        What::Capture(args) => commands::capture::run(args, &context),
-        What::Top(args) => commands::top::run(args, &context),
-        What::Fdb(args) => commands::fdb::run(args, &context),
-        What::Gen(args) => commands::r#gen::run(args, &context),
-        What::Bench(_) => commands::lab::exec("bench"),
-        What::Demo(_) => commands::lab::exec("demo"),
-    }
+    Command::parse().run()
 }

@@ -4,8 +4,8 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ringway::commands::{USAGE, complain, lab};
-use ringway::out;
+use crate::commands::{USAGE, complain, lab};
+use crate::out;
 use ringway_experiments::machine::Machine;
 use ringway_experiments::report::{Figure, Report};
 use ringway_experiments::session::{Options, Session};
@@ -36,8 +36,8 @@ pub struct Args {
     /// Also write one SVG per figure
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
-    /// Measure nothing; write the results in this file, which --json wrote, as Markdown, and --plots from them (again for each
-    /// further one)
+    /// Measure nothing: write the results of this file, which --json wrote, as Markdown; with --plots draw them again (may be
+    /// given again for further files)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["experiments", "list", "json", "quick", "pairs", "only"])]
     report: Vec<PathBuf>,
     /// Every experiment in seconds, to see that it works
@@ -104,7 +104,7 @@ fn report(files: &[PathBuf], plots: Option<&Path>) -> io::Result<String> {
 }
 
 fn measure(args: &Args, chosen: &[&Experiment]) -> io::Result<ExitCode> {
-    // Found out before the measuring, not after it.
+    // A place that cannot be written is an error before the measurement, not after it.
     if let Some(file) = &args.json {
         make_parent(file)?;
     }
@@ -154,7 +154,7 @@ fn measure(args: &Args, chosen: &[&Experiment]) -> io::Result<ExitCode> {
         }
     }
     let code = out::print(&report.text());
-    // A quick run shows that the experiments work, on a busy machine, too.
+    // A quick run shows that the experiments work, also on a busy machine.
     let is_excused = |figure: &Figure| args.quick && figure.was_disturbed() || !args.only.is_empty();
     let is_missing = |figure: &&Figure| !(figure.has_ours() || is_excused(figure));
     if let Some(figure) = report.figures.iter().find(is_missing).filter(|_| !stopped) {

@@ -1,8 +1,7 @@
-//! The `ringway-lab` command: `ringway bench` and `ringway demo`.
+//! The laboratory: `ringway bench` and `ringway demo`, run by the program `ringway-lab` (feature `lab`).
 //!
-//! `ringway` executes this program with its own command line. It is a program of its own, so that an installed switch has
-//! no part in plotting, experiments and virtual machines.
-#![forbid(unsafe_code)]
+//! `ringway` executes that program with its own command line. It is a program of its own, so that an installed switch has no part in
+//! plotting, experiments and virtual machines.
 
 mod bench;
 mod demo;
@@ -10,12 +9,13 @@ mod demo;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use ringway::global::Global;
+
+use crate::global::Global;
 
 /// Experiments and a demonstration of Ringway; run them as "ringway bench" and "ringway demo".
 #[derive(Debug, Parser)]
 #[command(version, long_version = env!("RINGWAY_VERSION"), arg_required_else_help = true)]
-struct Command {
+pub struct Command {
     #[command(flatten)]
     global: Global,
     #[command(subcommand)]
@@ -28,11 +28,14 @@ enum What {
     Demo(demo::Args),
 }
 
-fn main() -> ExitCode {
-    let Command { global, what } = Command::parse();
-    global.log_to_stderr();
-    match what {
-        What::Bench(args) => bench::run(args),
-        What::Demo(args) => demo::run(args),
+impl Command {
+    /// Runs the subcommand.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        self.global.log_to_stderr();
+        match self.what {
+            What::Bench(args) => bench::run(args),
+            What::Demo(args) => demo::run(args),
+        }
     }
 }

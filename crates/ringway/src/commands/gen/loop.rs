@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use ringway_client::Shape;
 use ringway_traffic::e1000::Counters;
 use ringway_traffic::report::StationReport;
 use ringway_traffic::{
@@ -156,10 +155,11 @@ pub struct Loop<E = ProcessEndpoint> {
     connections: Vec<OwnedFd>,
 }
 
+#[cfg(feature = "lab")]
 impl Loop<ProcessEndpoint> {
     /// Attaches two process ports and makes the switch learn where they are.
     pub fn attach(names: [&str; 2], traffic: &Traffic, context: &Context) -> Result<Self, Trouble> {
-        let shape = port::lossless(Shape::default());
+        let shape = port::lossless(ringway_client::Shape::default());
         let near = port::attach(names[0], context, shape)?;
         let far = port::attach(names[1], context, shape)?;
         let options = PumpOptions { rx_batch: ALL, ..PumpOptions::default() };

@@ -23,7 +23,9 @@ use serde::Serialize;
 use super::{Context, USAGE, complain};
 use crate::out;
 
+#[cfg(feature = "lab")]
 pub use check::Check;
+#[cfg(feature = "lab")]
 pub use r#loop::{Loop, LoopReport, Traffic};
 pub use supervise::stop_on_signals;
 

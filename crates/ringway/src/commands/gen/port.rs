@@ -178,6 +178,7 @@ impl PortArgs {
 
 /// Receive rings twice as long as the transmit rings: what one turn of a thread can have under way while it does not
 /// run, so that nothing is lost when it is kept from its CPU.
+#[cfg(feature = "lab")]
 pub fn lossless(shape: Shape) -> Shape {
     Shape { rx_slots: (shape.tx_slots * 2).min(MAX_SLOTS), ..shape }
 }

@@ -1,16 +1,16 @@
-//! What the demo says.
+//! The demo's output.
 
 use super::acts::{FRAME, Ping, Results};
 use super::{Miss, Outcome};
-use ringway::out;
-pub use ringway::out::Scaled;
+use crate::out;
+pub use crate::out::Scaled;
 
 /// Writes to stdout.
 pub fn say(text: &str) {
     let _ = out::print(text);
 }
 
-/// How the user calls this command.
+/// The name by which the user called this command.
 pub fn called() -> String {
     std::env::args().next().unwrap_or_else(|| "ringway".to_owned())
 }
@@ -60,7 +60,7 @@ fn or_reason<T>(outcome: &Outcome<T>, figures: impl FnOnce(&T) -> String) -> Str
     }
 }
 
-/// What the user can type to go on.
+/// Commands that the user can type next.
 pub fn yours(ringway: &str) -> String {
     format!(
         "
