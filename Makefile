@@ -19,6 +19,10 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # RUSTC_BOOTSTRAP lets the stable compiler take -Z. Without LTO, with overflow and debug checks.
 SANITIZE = RUSTC_BOOTSTRAP=1 $(CARGO) test --target $(HOST) $(addprefix -p ,$(SANITIZED)) --lib --tests
 FUZZ_SECONDS ?= 6
+# Built once; another version gets another folder.
+DENY_VERSION := 0.20.2
+DENY_ROOT := target/tools/cargo-deny-$(DENY_VERSION)
+DENY := $(DENY_ROOT)/bin/cargo-deny
 FUZZ_TARGETS := ring split_ring packed_ring attach pcap offload guard vhost_message vfio_message e1000_rings e1000_registers stream
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
@@ -49,10 +53,14 @@ guests: deps
 # What takes too long for every change.
 nightly: test deny asan tsan guests oracle
 
-# Licences, sources and duplicates of what is built in; advisories, too, where their database is there or can be fetched.
-deny:
-	@./packaging/cargo-deny check bans licenses sources
-	@./packaging/cargo-deny --advisories
+# Licences, sources and duplicates of the dependencies (deny.toml). Known vulnerabilities, too, where their database can be fetched.
+deny: $(DENY)
+	$(DENY) check bans licenses sources
+	@if $(DENY) fetch db; then $(DENY) check --disable-fetch advisories; \
+	else echo "make deny: the database of advisories cannot be fetched here: known vulnerabilities are not checked" >&2; fi
+
+$(DENY):
+	$(CARGO) install cargo-deny --locked --version $(DENY_VERSION) --root $(DENY_ROOT) --target-dir target/tools/build
 
 # Policy against another reading of every frame, for an hour: other seeds than those of `make test`.
 oracle:

@@ -1,4 +1,4 @@
-//! Frames that are written once and then sent again as they are.
+//! Frames that are written once and then sent again unchanged.
 
 use std::io;
 use std::time::Duration;
