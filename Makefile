@@ -1,6 +1,8 @@
+# make build   the switch and the laboratory, in target/release
+# make install the switch, into cargo's folder of programs; make install-lab with the laboratory (ringway bench, ringway demo)
 # make demo    see a switch at work
 # make test    everything that must pass before a change lands (includes make check)
-# make nightly make test, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour
+# make nightly make test, licences and advisories of dependencies, AddressSanitizer, ThreadSanitizer, guests that stand still for a minute, and policy judged again for an hour
 # make guests  everything that happens to virtual machines
 # make check   format, lints, documentation
 # make deps    install what the tests and the demo need (Debian packages, as root)
@@ -17,17 +19,29 @@ HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # RUSTC_BOOTSTRAP lets the stable compiler take -Z. Without LTO, with overflow and debug checks.
 SANITIZE = RUSTC_BOOTSTRAP=1 $(CARGO) test --target $(HOST) $(addprefix -p ,$(SANITIZED)) --lib --tests
 FUZZ_SECONDS ?= 6
+# Built once; another version gets another folder.
+DENY_VERSION := 0.20.2
+DENY_ROOT := target/tools/cargo-deny-$(DENY_VERSION)
+DENY := $(DENY_ROOT)/bin/cargo-deny
 FUZZ_TARGETS := ring split_ring packed_ring attach pcap offload guard vhost_message vfio_message e1000_rings e1000_registers stream
 PACKAGES := iproute2 iputils-ping iperf3 tcpdump ethtool strace vde2 procps qemu-system-x86 busybox-static cpio xz-utils zstd \
   dpdk dpdk-dev librte-meta-net librte-meta-mempool openvswitch-switch-dpdk \
   tshark prometheus python3-prometheus-client curl
 
-.PHONY: all build demo deps test check unit loom asan tsan oracle fuzz smoke bench install guests nightly clean
+.PHONY: all build install install-lab demo deps test check unit loom asan tsan oracle deny fuzz smoke bench guests nightly clean
 
 all: build
 
+# The switch, and the laboratory that `ringway bench` and `ringway demo` execute.
 build:
-	$(CARGO) build --release -p ringway
+	$(CARGO) build --release -p ringway --features lab
+
+# The switch alone.
+install:
+	$(CARGO) install --locked --path crates/ringway
+
+install-lab:
+	$(CARGO) install --locked --path crates/ringway --features lab
 
 demo: deps build
 	target/release/ringway demo --fetch-kernel
@@ -37,7 +51,16 @@ guests: deps
 	RINGWAY_STOPPED_SECONDS=60 $(CARGO) test --profile tests -p ringway --test guests -- --include-ignored
 
 # What takes too long for every change.
-nightly: test asan tsan guests oracle
+nightly: test deny asan tsan guests oracle
+
+# Licences, sources and duplicates of the dependencies (deny.toml). Known vulnerabilities, too, where their database can be fetched.
+deny: $(DENY)
+	$(DENY) check bans licenses sources
+	@if $(DENY) fetch db; then $(DENY) check --disable-fetch advisories; \
+	else echo "make deny: the database of advisories cannot be fetched here: known vulnerabilities are not checked" >&2; fi
+
+$(DENY):
+	$(CARGO) install cargo-deny --locked --version $(DENY_VERSION) --root $(DENY_ROOT) --target-dir target/tools/build
 
 # Policy against another reading of every frame, for an hour: other seeds than those of `make test`.
 oracle:
@@ -45,6 +68,7 @@ oracle:
 
 bench: deps build
 	target/release/ringway bench --json results/bench.json --plots results
+	cd results && ../target/release/ringway bench --report bench.json >benchmarks.md
 
 deps:
 	@./packaging/install-deps $(PACKAGES)

@@ -27,7 +27,7 @@ pub const MAX_FRAME_LEN: usize = 24 * 64 - 4;
 #[derive(Clone, Copy)]
 struct Line([u64; 8]);
 
-/// The consumer did not start for so long.
+/// Longest wait for the consumer to start.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the producer did.

@@ -1,4 +1,4 @@
-//! Figures made of counts that the windows of another figure took beside it.
+//! Figures of further counts that the windows of another figure took.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use crate::trial::{Outcome, Sample};
 pub struct Beside(Rc<RefCell<Vec<(usize, Sample)>>>);
 
 impl Beside {
-    /// Notes what a window of this curve at this place counted, of kind `kind`.
+    /// Notes a count of kind `kind` that a window of this curve took at this place.
     pub fn note(&self, kind: usize, series: &str, x: f64, value: f64) {
         let mut notes = self.0.borrow_mut();
         let same = |(other, sample): &&(usize, Sample)| *other == kind && sample.series == series && sample.x == x;
@@ -21,7 +21,7 @@ impl Beside {
         notes.push((kind, Sample { series, x, round, class, crossing_ns, value }));
     }
 
-    /// The figure of one kind; `of` is the one whose windows they were.
+    /// Returns the figure of one kind of count. `of` is the figure whose windows took them.
     #[must_use]
     pub fn figure(&self, kind: usize, heading: Heading, of: &Figure) -> Figure {
         let notes = self.0.borrow();

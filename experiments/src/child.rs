@@ -1,4 +1,4 @@
-//! A program under test: started, held still while something else is measured, ended on drop.
+//! A program under test: started, stopped while others are measured, ended on drop.
 
 use std::io;
 use std::os::unix::process::CommandExt as _;
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_parent_process_death_signal, waitpid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// How long a program may take to stop, go on or end.
+/// Longest wait for a program to stop or to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A child process. Dropping it ends it, whatever state it is in, and waits for its end; it is killed with the thread that
-/// started it, should that end without dropping it.
+/// A child process. Dropping it ends the process in any state and waits for its end. If the thread that started it ends without
+/// dropping it, the kernel kills the process.
 pub struct Program {
     child: Child,
     name: String,
@@ -23,7 +23,7 @@ impl Program {
     /// Starts `command` in its own process group, so that Ctrl-C reaches this process alone.
     ///
     /// # Errors
-    /// The program cannot be started; the message names it.
+    /// The program cannot be started. The message names it.
     pub fn start(command: &mut Command) -> io::Result<Program> {
         let name = command.get_program().to_string_lossy().into_owned();
         // SAFETY: one system call, which allocates nothing and takes no lock: it may be made between fork and exec.
@@ -35,10 +35,10 @@ impl Program {
         Ok(Program { child, name, held: false })
     }
 
-    /// Starts `command` on `cores`: a child otherwise runs where the starting thread, here pinned to one core, may run.
+    /// Starts `command` on `cores`. A child inherits the cores of the starting thread, which here is pinned to one core.
     ///
     /// # Errors
-    /// As [`Program::start`]; or a core does not exist.
+    /// The program cannot be started, or a core does not exist.
     pub fn start_on(cores: &[usize], command: &mut Command) -> io::Result<Program> {
         let here = sched_getaffinity(None)?;
         let mut there = CpuSet::new();
@@ -54,7 +54,7 @@ impl Program {
         &mut self.child
     }
 
-    /// Stops the program where it is, and returns once it has stopped.
+    /// Stops the program (SIGSTOP), and returns once it has stopped.
     ///
     /// # Errors
     /// It ended, or did not stop.
@@ -97,7 +97,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // A polite end first, so that it removes its sockets; a stopped process would not hear it.
+        // SIGTERM first, so that the program removes its sockets. A stopped process would not handle the signal.
         let _ = kill_process(self.pid(), Signal::CONT);
         let _ = kill_process(self.pid(), Signal::TERM);
         let start = Instant::now();

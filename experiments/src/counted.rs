@@ -1,5 +1,5 @@
-//! Limits beyond the rates that can be copied here: a `map` switch that knows no port for the frames drops those that pass
-//! the limit unread. The limit's own counters, by the daemon's clock, tell what passed.
+//! Limits at rates that no core here can copy. A `map` switch knows no port for the frames that pass the limit and drops them
+//! unread. The limit's own counters give what passed, by the daemon's clock.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -12,34 +12,36 @@ use crate::network::{Network as _, SENDER};
 use crate::placement::{Cores, pin};
 use crate::trial::Contestant;
 
-/// Bytes of a frame: as long as segments that are left to the NIC, in one buffer.
+/// Bytes of a frame, in one buffer: as long as a TCP segment whose segmentation is left to the NIC.
 pub const FRAME: usize = 65_226;
 const BUFFER: u32 = 65_472;
-/// Of a buffer, what is ever read.
+/// Bytes at the beginning of a buffer that the switch reads.
 const HEAD: usize = 128;
-/// Frames that are added between two looks at the clock.
+/// Frames that the sender adds between two readings of the clock.
 const TURN: usize = 64;
 /// Windows are longer than those of other experiments by this factor.
 const SECOND: u32 = 25;
 const WARM_UP: Duration = Duration::from_millis(100);
-/// What was saved up is spent once frames were taken for as long as a burst is saved up without such a pause; so many tries.
+/// A window starts once the switch took frames for the time that refills a whole burst, without a pause of this length: then the
+/// bucket has spent what it saved.
 const PAUSE: Duration = Duration::from_millis(1);
+/// How often a window waits for that.
 const TRIES: usize = 20;
-/// Counters and clock are one moment's if asking for them took no longer.
+/// Longest request for the status whose counters and clock count as read at one moment.
 const LONGEST_READING: Duration = Duration::from_micros(500);
 
-/// A sender that floods its limit with frames to nobody.
+/// A sender that floods its limit with frames to an unknown address.
 pub struct Counted {
-    // Goes before its network.
+    // Dropped before its network.
     sender: ProcessEndpoint,
     network: Daemon,
     cores: Cores,
     frame: Vec<u8>,
     /// Bits per second.
     rate: f64,
-    /// How long it takes until a whole burst has been saved up.
+    /// Time in which the bucket refills a whole burst.
     refill: Duration,
-    /// The last window was none.
+    /// The last window does not count.
     held_up: bool,
     series: &'static str,
     offered: Beside,
@@ -47,18 +49,18 @@ pub struct Counted {
 
 /// The counters at one moment.
 struct Reading {
-    /// By the daemon's clock.
+    /// Time by the daemon's clock.
     seconds: f64,
     /// Bytes that passed the limit.
     passed: u64,
     /// Bytes that the switch took from the sender.
     offered: u64,
-    /// How long asking took.
+    /// Duration of the request.
     took: Duration,
 }
 
 impl Counted {
-    /// Starts a daemon whose only port is limited by `limit` to `rate` bits per second, a burst being what comes in `refill`.
+    /// Starts a daemon whose only port is limited by `limit` to `rate` bits per second. A burst is what the rate brings in `refill`.
     ///
     /// # Errors
     /// The daemon does not start, or takes no frames.
@@ -86,7 +88,7 @@ impl Counted {
         Ok(Counted { sender, network, cores, frame, rate, refill, held_up: false, series, offered })
     }
 
-    /// Offers as much as is taken, for `span`: the longest time in which nothing was.
+    /// Offers as much as the switch takes, for `span`. Returns the longest time in which it took nothing.
     fn flood(&mut self, span: Duration) -> Duration {
         let start = Instant::now();
         let (mut now, mut last, mut quiet) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
@@ -101,8 +103,8 @@ impl Counted {
         quiet
     }
 
-    /// Goes on until nothing is left of what was saved up while the switch or the generator had no core: the longest pause until
-    /// then, `None` if that never came true.
+    /// Offers frames until the bucket has spent what it saved while the switch or the generator had no core. Returns the longest
+    /// pause, or `None` if the bucket never got there in [`TRIES`] tries.
     fn settle(&mut self) -> Option<Duration> {
         let mut longest = Duration::ZERO;
         for _ in 0..TRIES {

@@ -1,28 +1,28 @@
-//! The critical rate: the highest rate at which a receiver still gets all offered frames (Maffione, section 3.1.2).
+//! The critical rate: the highest rate of which a receiver loses nothing (Maffione, section 3.1.2).
 
 use std::io;
 
-/// Rates that are offered one after the other, in frames per second, far beyond what an emulated guest takes.
+/// Rates to try one after the other, in frames per second, up to far beyond what an emulated guest takes.
 pub const LADDER: [u64; 9] = [2_000, 4_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000];
-/// The same in a hurry.
+/// Rates to try in a quick run.
 pub const COARSE: [u64; 2] = [LADDER[0], LADDER[8]];
-/// How often the gap between the highest rate that arrived and the lowest that did not is halved.
+/// Bisections of the gap between the highest rate that arrived and the lowest that did not.
 const HALVINGS: usize = 3;
 
-/// What was found.
+/// The critical rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Critical<T> {
     /// The highest rate offered that arrived, while every lower one did.
     pub rate: u64,
-    /// What was seen at that rate.
+    /// The observation at that rate.
     pub seen: T,
 }
 
-/// Offers the rates of `ladder`, which rise, up to the first that does not arrive, and then some in between. A rate has two
-/// chances. `offer` gives what was seen and whether the frames arrived.
+/// Offers the rising rates of `ladder` up to the first that does not arrive, and then some in between. Each rate has two tries.
+/// `offer` returns the observation and whether the frames arrived.
 ///
 /// # Errors
-/// As `offer`; or not even the lowest arrives.
+/// `offer` fails, or not even the lowest rate arrives.
 pub fn search<T>(ladder: &[u64], mut offer: impl FnMut(u64) -> io::Result<(T, bool)>) -> io::Result<Critical<T>> {
     let mut twice = |rate| {
         let first = offer(rate)?;

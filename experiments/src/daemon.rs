@@ -1,4 +1,4 @@
-//! A Ringway daemon of the experiment's own, started from this program with a configuration made for the experiment.
+//! A Ringway daemon that an experiment starts with a configuration of its own.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -19,9 +19,9 @@ use crate::peers::vhost::{Vhost, VhostSwitch};
 use crate::placement::Cores;
 use crate::scratch::Scratch;
 
-/// How long the daemon may take until it is ready.
+/// Longest wait until the daemon is ready.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The switch all ports are attached to.
+/// Name of the switch that all ports are attached to.
 const SWITCH: &str = "bench";
 /// Names of the e1000 ports.
 const E1000_PORTS: [&str; 2] = ["nic0", "nic1"];
@@ -37,15 +37,15 @@ pub const BUSY: Shape = Shape {
 };
 /// Longer rings, for experiments with batches of up to 1,024 frames.
 pub const LONG: Shape = Shape { tx_slots: 2048, rx_slots: 2048, ..BUSY };
-/// Ring and buffer sizes of ports that only have to be there.
+/// Ring and buffer sizes of ports that carry nothing.
 pub const IDLE: Shape = Shape { tx_slots: 4, rx_slots: 4, buffer_size: 128, ..BUSY };
 
-/// What a daemon is configured to do.
+/// Configuration of a daemon.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The `ringway` command.
     pub program: PathBuf,
-    /// Where pollers run; `None` leaves them to the scheduler.
+    /// Core of the poller; `None` leaves it to the scheduler.
     pub core: Option<usize>,
     /// Idle policy.
     pub idle: &'static str,
@@ -57,15 +57,15 @@ pub struct Settings {
     pub shape: Shape,
     /// The drivers at vhost-user ports.
     pub virtio: VirtioOptions,
-    /// Whether rings are left alone where that helps: `adaptive` or `off`.
+    /// Pacing of busy rings: `adaptive` or `off`.
     pub pacing: &'static str,
-    /// How many vhost-user ports there are, which listen.
+    /// Number of vhost-user ports; they listen.
     pub vhost_user: usize,
-    /// Keys of the first of them, port by port; of the first process ports where there are none.
+    /// Keys of the first ports, port by port: of the vhost-user ports, or of process ports where there are no vhost-user ports.
     pub keys: Vec<String>,
-    /// Whether there are two e1000 ports: the keys of both.
+    /// Keys of both e1000 ports; `None`: there are no e1000 ports.
     pub e1000: Option<&'static str>,
-    /// Keys of the bucket "shared", if there is one.
+    /// Keys of the bucket "shared"; `None`: there is no bucket.
     pub bucket: Option<&'static str>,
 }
 
@@ -116,9 +116,9 @@ impl Settings {
 
 /// A running daemon.
 pub struct Daemon {
-    // Ended before its folder is removed.
+    // Dropped, and so ended, before its folder is removed.
     program: Program,
-    /// What it was started from.
+    /// The program that it was started from.
     command: PathBuf,
     scratch: Scratch,
     shape: Shape,
@@ -131,7 +131,7 @@ impl Daemon {
     /// Starts a daemon and waits until it is ready.
     ///
     /// # Errors
-    /// It does not start; the message has what it wrote to its standard error.
+    /// It does not start. The message has what it wrote to its standard error.
     pub fn start(cores: Cores, settings: &Settings) -> io::Result<Daemon> {
         let scratch = Scratch::new("bench")?;
         fs::write(scratch.path("ringway.toml"), settings.toml())?;
@@ -165,7 +165,7 @@ impl Daemon {
         self.nics
     }
 
-    /// Where the e1000 ports listen.
+    /// Sockets of the e1000 ports.
     #[must_use]
     pub fn nics(&self) -> [PathBuf; 2] {
         E1000_PORTS.map(|name| self.scratch.path("run").join(format!("{name}.sock")))
@@ -185,7 +185,7 @@ impl Daemon {
         })
     }
 
-    /// What the daemon says of itself, as `ringway status --json` gives it.
+    /// Returns the daemon's status, as `ringway status --json` gives it.
     ///
     /// # Errors
     /// It does not answer.
@@ -199,10 +199,10 @@ impl Daemon {
         serde_json::from_str(body).map_err(io::Error::other)
     }
 
-    /// Seconds that all pollers have been busy, and busy or free.
+    /// Returns the seconds that all pollers have been busy, and those that they have been busy or free.
     ///
     /// # Errors
-    /// As [`Daemon::status`].
+    /// The daemon does not answer.
     pub fn times(&self) -> io::Result<(f64, f64)> {
         let status = self.status()?;
         let pollers = status["pollers"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -210,7 +210,7 @@ impl Daemon {
         Ok((sum("busy"), sum("busy") + sum("free")))
     }
 
-    /// How often its poller loses its core and gets one.
+    /// Returns a counter of how often its poller loses its core and gets one.
     ///
     /// # Errors
     /// It has ended.
@@ -225,7 +225,7 @@ impl Daemon {
     }
 }
 
-/// Waits for the line `ready`; false when the daemon ends or takes too long.
+/// Waits for the line `ready`. Returns false if the daemon ends or takes too long.
 fn is_ready(program: &mut Program) -> io::Result<bool> {
     let start = Instant::now();
     let Some(stdout) = program.child().stdout.as_mut() else { return Ok(false) };
@@ -279,24 +279,24 @@ impl VhostSwitch for Daemon {
     }
 }
 
-/// A daemon with vhost-user ports only, and a driver of ours at each.
+/// A daemon with vhost-user ports only, and our driver at each.
 pub type VhostUser = Vhost<Daemon, Split>;
 
-/// A daemon of ours as a network, with ports of one kind.
+/// A Ringway daemon as a network, with ports of one kind.
 pub trait Ours: Network + Sized + 'static {
-    /// What its ports are called in titles, and what names of figures end with.
+    /// Name of its ports in titles.
     const PORTS: &'static str;
-    /// Likewise.
+    /// Suffix of the names of its figures.
     const SUFFIX: &'static str;
 
     /// Name of a port, by its number.
     #[must_use]
     fn port_name(number: usize) -> String;
 
-    /// Starts one that will have so many ports.
+    /// Starts a daemon that will have `ports` ports.
     ///
     /// # Errors
-    /// As [`Daemon::start`].
+    /// The daemon does not start. The message has what it wrote to its standard error.
     fn with_ports(cores: Cores, settings: &Settings, ports: usize) -> io::Result<Self>;
 
     /// The daemon itself.

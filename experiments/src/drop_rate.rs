@@ -1,7 +1,7 @@
-//! VALE, section 5.1, footnote 6: the rate at which the switch drops, against the rate at which it forwards.
+//! Rate at which the switch drops frames, against the rate at which it forwards them (VALE, section 5.1, footnote 6).
 //!
-//! Dropped frames are frames above a limit (a few of them pass), frames between two isolated ports, and frames to an address
-//! that a `map` switch does not know. The count is that of frames that the switch took.
+//! The switch drops frames above a limit of the sender or of the receiver (a few pass), frames between two isolated ports, and frames
+//! to an address that a `map` switch does not know. The frames that the switch took are counted.
 
 use std::io;
 
@@ -35,7 +35,7 @@ fn figure<N: Ours>(session: &mut Session) -> io::Result<Figure> {
         let unknown = Load { to: Destination::Unknown, ..load.clone() };
         let isolated = Load { to: Destination::Bound, ..load.clone() };
         let map = Settings { forwarding: "map", ..session.settings() };
-        // Its sender floods a thousand times what it may send.
+        // The sender floods with a thousand times the rate of its limit.
         let keys = vec![String::from("ingress = { rate = \"1Mbit\" }")];
         let limited = Settings { keys, ..session.settings() };
         let keys = vec![String::new(), String::from("egress = { rate = \"1Mbit\" }")];

@@ -1,5 +1,5 @@
-//! Forwarding between two e1000 ports with our own driver at each, by when the driver touches registers, beside the
-//! virtio-net driver between two vhost-user ports of the same switch.
+//! Forwarding between two e1000 ports with our driver at each, by how often the driver touches registers, against our virtio-net
+//! driver between two vhost-user ports of the same switch.
 
 use std::io;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::vhost::{Load, Pair, Saturation, Shared, pair, with};
 
 /// An 82540EM with the paravirtual extension, and an 82574L with mapped ring registers.
 const CSB: &str = "csb = true";
-/// The first, telling of each frame that was sent.
+/// An 82540EM with the paravirtual extension that reports each sent frame at once.
 const TELLS: &str = "csb = true\ncompletion_delay = \"0s\"";
 const MAPPED: &str = "model = \"e1000e\"\nregisters = \"mapped\"";
 /// Descriptors of each ring, of either driver.
@@ -25,7 +25,7 @@ const RING: u32 = 256;
 /// Frame sizes.
 const SIZES: [usize; 3] = [64, 512, 1514];
 
-/// How the driver works, the keys of the ports, and the name of the curve.
+/// Curves: name, keys of the ports, mode of the driver.
 const WAYS: [(&str, &str, E1000Mode); 6] = [
     (RINGWAY, CSB, E1000Mode::Csb),
     ("ringway, mapped", MAPPED, E1000Mode::Mapped),
@@ -35,10 +35,10 @@ const WAYS: [(&str, &str, E1000Mode); 6] = [
     ("ringway, each", TELLS, E1000Mode::Each),
 ];
 
-/// A short name, what it is, and how many.
+/// A count: short name, description, and how to compute it.
 type Count = (&'static str, &'static str, fn(&Counters) -> u64);
 
-/// What is counted beside the rate: in the order of the figures.
+/// Counts beside the rate, in the order of the figures.
 const COUNTS: [Count; 4] = [
     ("messages", "messages of the vfio-user protocol", Counters::messages),
     ("tails", "tail writes by message", |counters| counters.tx_tail_writes + counters.rx_tail_writes),
@@ -102,7 +102,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// As many frames as go, in million per second; notes what a frame took.
+/// The highest rate, in million frames per second. Notes the counts for each frame.
 struct Driven {
     series: &'static str,
     mode: E1000Mode,
@@ -112,7 +112,7 @@ struct Driven {
     beside: Beside,
 }
 
-/// What both drivers have counted.
+/// Returns the counters of both drivers.
 fn counted(ports: [&mut E1000Endpoint; 2]) -> [Counters; 2] {
     ports.map(|port| port.counters())
 }
@@ -127,7 +127,7 @@ impl Contestant for Driven {
     }
 
     fn needs_its_core(&self) -> bool {
-        // Others share it with the port's thread, which answers.
+        // In other modes the driver shares its core with the port's thread, which answers its messages.
         self.mode == E1000Mode::Csb
     }
 
@@ -139,7 +139,7 @@ impl Contestant for Driven {
         let change = |count: &dyn Fn(&Counters) -> u64| -> u64 {
             after.iter().map(count).sum::<u64>() - before.iter().map(count).sum::<u64>()
         };
-        // The receiver's, so that a frame that is sent and received counts as one.
+        // The receiver's count, so that a frame that is sent and received counts once.
         let frames = (after[1].frames - before[1].frames).max(1) as f64;
         for (kind, (.., count)) in COUNTS.iter().enumerate() {
             self.beside.note(kind, self.series, self.size as f64, change(count) as f64 / frames);

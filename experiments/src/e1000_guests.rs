@@ -1,5 +1,5 @@
 //! Unmodified Linux drivers that send or receive frames of 60 bytes: the rates of frames, interrupts, tail writes and register
-//! accesses of e1000s of ours, beside virtio-net and QEMU's own.
+//! accesses of Ringway's e1000s, against virtio-net and QEMU's own NICs.
 
 use std::io;
 use std::time::Duration;
@@ -12,17 +12,17 @@ use crate::trial::Contestant;
 use crate::vhost::with_any;
 use crate::vm_nics::{Counted, Kind, Shared, Station};
 
-/// A window is so many ordinary ones.
+/// Length of a window in ordinary windows.
 const STRETCH: u32 = 25;
-/// A receiver is offered one rate for this part of a window.
+/// Part of a window for which one rate is offered to a receiver.
 const PART: u32 = 4;
 /// Bytes of a frame.
 const SIZE: usize = 60;
-/// Rates of guests.
+/// Axis of guests' rates.
 const RATE: Axis = Axis { label: "rate", unit: "kframe/s", logarithmic: false };
-/// Most interrupts per second where they are moderated, as in the thesis.
+/// Most interrupts per second of moderated rows, as in the thesis.
 const MODERATED: u32 = 4000;
-/// What is measured: its curve, its NIC, and the most interrupts per second.
+/// Rows of the tables: name of the curve, NIC, most interrupts per second.
 const ROWS: [(&str, Kind, u32); 10] = [
     (RINGWAY, Kind::E1000, MODERATED),
     ("ringway, unmoderated", Kind::E1000, 0),
@@ -36,22 +36,22 @@ const ROWS: [(&str, Kind, u32); 10] = [
     ("ringway e1000e, mapped, unmoderated", Kind::Mapped, 0),
 ];
 
-/// What a guest's driver puts into a ring that is not full before it is done, while the switch works and while it stands still.
+/// Rows of a guest that fills an empty ring: name of the curve, whether the switch works or is stopped.
 const FILLED: [(&str, bool); 2] =
     [("ringway e1000e, mapped, to fill", true), ("ringway e1000e, mapped, to fill, switch stopped", false)];
 
-/// Which way frames go, and what a window gives.
+/// Direction of the frames, and value of a window.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// From the guest: as many as it sends.
+    /// From the guest: the rate at which it sends.
     Transmit,
     /// To the guest: the critical rate, searched on this ladder.
     Receive(&'static [u64]),
-    /// To the guest: what arrives of so many per second.
+    /// To the guest: what arrives of this many frames per second.
     Offered(u64),
 }
 
-/// What is counted beside the frames, in the order of the figures: short name, what, unit.
+/// Counts beside the frames, in the order of the figures: short name, description, unit.
 const COUNTS: [(&str, &str, &str); 5] = [
     ("interrupts", "interrupts", "kHz"),
     ("tails", "tail writes by message", "kHz"),
@@ -60,7 +60,7 @@ const COUNTS: [(&str, &str, &str); 5] = [
     ("messages", "messages", "per frame"),
 ];
 
-/// Tables 3.1 and 4.1.
+/// Measures tables 3.1 and 4.1.
 ///
 /// # Errors
 /// The cores cannot be used.
@@ -70,7 +70,7 @@ pub fn transmit(session: &mut Session) -> io::Result<Vec<Figure>> {
     table(session, Way::Transmit, "e1000-transmit", what, source)
 }
 
-/// Tables 3.2 and 4.3.
+/// Measures tables 3.2 and 4.3.
 ///
 /// # Errors
 /// The cores cannot be used.
@@ -80,7 +80,7 @@ pub fn receive(session: &mut Session) -> io::Result<Vec<Figure>> {
     table(session, way, "e1000-receive", what, "Maffione, tables 3.2 and 4.3")
 }
 
-/// Figure 3.4.
+/// Measures figure 3.4.
 ///
 /// # Errors
 /// The cores cannot be used.
@@ -96,7 +96,7 @@ pub fn moderation(session: &mut Session) -> io::Result<Vec<Figure>> {
     )
 }
 
-/// Figure 3.5.
+/// Measures figure 3.5.
 ///
 /// # Errors
 /// The cores cannot be used.
@@ -140,12 +140,12 @@ fn moderated(
     Ok(vec![session.measure(name, heading, lineup)?])
 }
 
-/// Where the critical rate is searched.
+/// Rates among which the critical rate is searched.
 fn ladder(session: &Session) -> &'static [u64] {
     if session.options.quick { &COARSE } else { &LADDER }
 }
 
-/// Figure 3.3: what arrives of more and more frames, at guests with one processor.
+/// Measures figure 3.3: what guests with one processor receive of a rising rate.
 ///
 /// # Errors
 /// The cores cannot be used.
@@ -265,7 +265,7 @@ impl Contestant for Run {
     }
 }
 
-/// A ring that a guest's kernel fills, in thousand frames per second.
+/// The rate at which a guest's kernel fills a ring, in thousand frames per second.
 struct Filled {
     station: Shared,
     served: bool,

@@ -1,4 +1,4 @@
-//! Frames that a guest's driver takes each time it polls its NIC (NAPI), as the guest's kernel counts them.
+//! Frames that a guest's driver takes in each poll of its NIC (NAPI), as its kernel counts them.
 
 use std::io;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::trial::Contestant;
 use crate::vhost::with_any;
 use crate::vm_nics::{Kind, Shared, Station};
 
-/// A window is so many ordinary ones.
+/// Length of a window in ordinary windows.
 const STRETCH: u32 = 10;
 /// Bytes of a frame.
 const SIZE: usize = 60;
-/// What is measured: its curve, its NIC, and the most interrupts per second.
+/// Rows of the tables: name of the curve, NIC, most interrupts per second.
 const ROWS: [(&str, Kind, u32); 5] = [
     (RINGWAY, Kind::E1000, 4000),
     ("ringway, unmoderated", Kind::E1000, 0),
@@ -24,15 +24,15 @@ const ROWS: [(&str, Kind, u32); 5] = [
     ("qemu e1000", Kind::QemuE1000, 4000),
     ("qemu e1000, unmoderated", Kind::QemuE1000, 0),
 ];
-/// Polls that took none, one, two or more frames: short name and what.
+/// Classes of polls by the frames that they took: short name, description.
 const CLASSES: [(&str, &str); 4] =
     [("none", "took no frame"), ("one", "took one frame"), ("two", "took two frames"), ("more", "took three or more")];
 
-/// Has the kernel count polls of eth0 by the frames they took, from none on.
+/// Shell command that makes the kernel count polls of eth0 by the frames that they took, from 0 on.
 const COUNT: &str = "[ -e /sys/kernel/tracing/events ] || mount -t tracefs none /sys/kernel/tracing; \
     cd /sys/kernel/tracing/events/napi/napi_poll; hist='hist:keys=work if dev_name == \"eth0\"'; \
     ! grep -q ^hist trigger || echo \"!$hist\" >trigger; echo \"$hist\" >trigger";
-/// What it has counted: lines of frames taken and polls.
+/// Shell command that prints the counts: lines with frames taken and number of polls.
 const COUNTED: &str =
     "awk '$1 == \"{\" && $2 == \"work:\" { print $3, $6 }' /sys/kernel/tracing/events/napi/napi_poll/hist";
 
@@ -116,7 +116,7 @@ impl Contestant for Polls {
     }
 }
 
-/// How many polls took so many frames.
+/// Number of polls that took so many frames.
 fn counted(guest: &Guest) -> io::Result<Vec<(usize, f64)>> {
     let said = guest.ok(COUNTED).map_err(io::Error::other)?;
     let line = |line: &str| {

@@ -1,5 +1,5 @@
-//! TCP and UDP between two guests with Ringway's e1000s, against QEMU's own e1000s on TAP devices and a Linux bridge, and
-//! virtio-net of both.
+//! TCP and UDP between two guests with Ringway's e1000s, against QEMU's own e1000s on TAP devices and a Linux bridge, and virtio-net
+//! of both.
 
 use std::io;
 

@@ -1,11 +1,11 @@
-//! The fairness paper's figures 6 to 10: the frames that one flooding sender gets through to several ports, and their cost.
+//! The fairness paper's figures 6 to 10: rates of flooded ports, and what a flood costs.
 //!
-//! Figures 6 and 7: the frames for 1, 2, 4 and 64 ports in turn, as fast as possible. Figures 8 and 9: 1 Gbit/s, as the
-//! paper's generator sends, to one port whose client sleeps until it is called, without a limit and with 24,000 frames a
-//! second: calls, and the share of time that the poller is busy; beside them a sender that sends 24,000 frames by itself; and
-//! the same with other limits. Figure 10 has instructions for each frame; here stands the poller's time for each sent frame,
-//! calls and sleep included, and `limit_cost` under callgrind gives instructions. Everything is measured between process
-//! ports and between vhost-user ports.
+//! Figures 6 and 7: one sender floods 1, 2, 4 and 64 ports by turns. Figures 8 and 9: calls of a client and the poller's busy time.
+//! The sender offers 1 Gbit/s, as the paper's generator does, to one port whose client sleeps until the switch calls it, without a
+//! limit and with a limit of 24,000 frames a second. One curve is a sender that sends 24,000 frames a second by itself. Two more
+//! figures have other limits. Figure 10 of the paper has instructions for each frame. Here the poller's time for each sent frame
+//! stands in its place, calls and sleep included; `limit_cost` under callgrind counts instructions. Each figure is measured between
+//! process ports and between vhost-user ports.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,21 +25,21 @@ use crate::report::{Axis, Figure, Heading, RATE};
 use crate::session::{RINGWAY, Session};
 use crate::trial::Contestant;
 
-/// Ports that are flooded.
+/// Numbers of flooded ports.
 const PORTS: [usize; 4] = [1, 2, 4, 64];
-/// Bytes; with their FCS the paper's.
+/// Frame sizes in bytes; with the FCS they are the paper's.
 const SIZES: [usize; 6] = [60, 124, 252, 508, 1020, 1514];
 /// Frames per second: the paper's limit, and those of frames of 60 bytes.
 const LIMIT: usize = 24_000;
 const LIMITS: [usize; 5] = [100, 1_000, 10_000, 100_000, 1_000_000];
-/// What is offered, in bits per second.
+/// Offered load in bits per second.
 const OFFERED: usize = 1_000_000_000;
 /// Windows of the second pair are longer than those of other experiments by this factor.
 const LONGER: u32 = 5;
 
-/// One sender to several ports, as fast as it goes.
+/// One sender that floods several ports.
 struct Ports<N: Network> {
-    // Ports go before their network.
+    // Ports are dropped before their network.
     pump: Pump<N::Port>,
     network: N,
     each: Beside,
@@ -91,12 +91,12 @@ impl<N: Network> Contestant for Ports<N> {
 
 /// One sender to one port that sleeps until it is called.
 struct Limited<N: Ours> {
-    // Ports go before their network.
+    // Ports are dropped before their network.
     ports: [N::Port; 2],
     frames: Frames,
     rate: Rate,
     network: N,
-    /// Where the poller's time is noted.
+    /// Notes the poller's time.
     series: &'static str,
     x: usize,
     busy: Beside,
@@ -121,7 +121,7 @@ impl<N: Ours> Limited<N> {
         Ok(Limited { ports, frames, rate, network, series, x, busy, cores })
     }
 
-    /// Sends for `span` and receives meanwhile: how many frames were sent. Two threads share the generator's core.
+    /// Sends for `span` and receives meanwhile. Returns the number of frames sent. Two threads share the generator's core.
     fn run(&mut self, span: Duration) -> io::Result<u64> {
         let [sender, receiver] = &mut self.ports;
         let options = TxOptions {
@@ -143,7 +143,7 @@ impl<N: Ours> Limited<N> {
         })
     }
 
-    /// Calls of the receiver so far, and how long the poller was busy, in seconds.
+    /// Returns the calls of the receiver so far, and the poller's busy time in seconds.
     fn cost(&mut self) -> io::Result<(u64, f64)> {
         let daemon = self.network.daemon();
         let status = daemon.status()?;
@@ -164,14 +164,14 @@ impl<N: Ours> Contestant for Limited<N> {
     }
 
     fn needs_its_core(&self) -> bool {
-        // Two threads share it.
+        // Two threads share the generator's core.
         false
     }
 
     fn window(&mut self, span: Duration) -> io::Result<f64> {
         pin(self.cores.generator)?;
         let span = span * LONGER;
-        // What a limit saved up while the network stood still is spent before.
+        // First the limit spends what it saved while the network was stopped.
         self.run(span / 4)?;
         let before = self.cost()?;
         let sent = self.run(span)?;
@@ -191,10 +191,10 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     figures::<Daemon>(session, "flooded")
 }
 
-/// The same between vhost-user ports.
+/// Measures the figures between vhost-user ports.
 ///
 /// # Errors
-/// As [`run`].
+/// The cores cannot be used.
 pub fn run_vhost(session: &mut Session) -> io::Result<Vec<Figure>> {
     figures::<VhostUser>(session, "flooded-vhost")
 }

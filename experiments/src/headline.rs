@@ -1,4 +1,4 @@
-//! The headline figures: one sender to one receiver, short and long frames, beside the anchor and the peers.
+//! The headline: rate of one sender to one receiver, short and long frames, against the bare ring and the peers.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Rate between two ports against the number of attached ports that do nothing.
+//! Rate between two ports against the number of attached idle ports.
 
 use std::io;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::report::{Axis, Figure, Heading, RATE};
 use crate::session::{RINGWAY, Session, one_to_one};
 use crate::trial::Contestant;
 
-/// With the sender and the receiver, the last makes 1,024 and two.
+/// Numbers of idle ports; the sender and the receiver come on top.
 const IDLE_PORTS: [usize; 7] = [1, 4, 16, 64, 256, 512, 1024];
 
 struct Crowded {
@@ -42,7 +42,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     let cores = session.cores;
     for count in session.places(&IDLE_PORTS) {
         lineup.anchor(count, 60);
-        // The same switch with two ports only, beside each: what the idle ones cost is this ratio.
+        // A switch with two ports only, at each place: the ratio to it is the cost of the idle ports.
         lineup.ringway("two ports only", count, &session.settings(), &one_to_one(60));
         let crowded = Daemon::start(cores, &session.settings()).and_then(|mut daemon| {
             let idle = daemon.attach_idle(count)?;

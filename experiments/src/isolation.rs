@@ -1,12 +1,12 @@
-//! The cost of a flooding neighbour for a victim: the victim's round trips per second and their 99.9th percentile, alone and
-//! while a third port sends to a fourth: within its limit, above it, and without one.
+//! What a flooding neighbour costs a victim: the victim's round trips per second and their 99.9th percentile, alone and while a third
+//! port sends to a fourth, within its limit, above it, and without one.
 //!
-//! One thread on the generator's core drives all four ports; the switch has the other core. The victim sends a frame at fixed
-//! intervals, whether the last has come back or not, and the other end sends each frame back. Each round trip is timed from
-//! when the frame was put into its ring, so that the generator itself is not measured. The neighbour's frames were written
-//! into its buffers once, and a look at its rings is bounded, so that a flood takes next to no time of the generator. A
-//! window is cut into slices. Slices in which the generator or the switch lost its core do not count: on a small machine that
-//! happens every few milliseconds.
+//! One thread on the generator's core serves all four ports; the switch has the other core. The victim sends a frame at a fixed
+//! interval, whether the last has come back or not, and the other end sends each frame back. A round trip starts when the frame is in
+//! its ring, so that the generator's delay does not count. The neighbour's frames were written into its buffers once, and one visit
+//! to its rings handles a bounded number of frames, so that a flood takes little of the generator's time. A window is cut into
+//! slices. Slices in which the generator or the switch lost its core do not count: on a small machine that happens every few
+//! milliseconds.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -23,18 +23,18 @@ use crate::session::{RINGWAY, Session};
 use crate::trial::Contestant;
 
 const SIZES: [usize; 2] = [60, 1514];
-/// The victim sends one frame in this time.
+/// Interval between two frames of the victim.
 const EVERY: Duration = Duration::from_micros(2);
-/// Most of them under way.
+/// Most frames of the victim under way.
 const MOST: u64 = 128;
-/// Frames that the neighbour adds, and takes, between two looks for the victim's.
+/// Frames that the neighbour adds, and takes, between two polls of the victim's ports.
 const BURST: usize = 32;
-/// What the neighbour offers within its limit of 1 Gbit/s, in bits per second.
+/// Bits per second that the neighbour offers within its limit of 1 Gbit/s.
 const WITHIN: f64 = 0.9e9;
 const SLICE: Duration = Duration::from_millis(1);
-/// After a slice, what is under way comes back within this time or is lost.
+/// Time after a slice within which frames under way come back; later ones count as lost.
 const PATIENCE: Duration = Duration::from_millis(2);
-/// A window has so much time to find slices that count, times its own length.
+/// Most time of a window, in multiples of its length, to find slices that count.
 const TRIES: u32 = 10;
 /// Windows are longer than those of other experiments by this factor, for the sake of the percentile.
 const LONGER: u32 = 2;
@@ -50,7 +50,7 @@ enum Offer {
 
 /// Two pairs of ports: the victim's and the neighbour's.
 struct Neighbours<N: Ours> {
-    // Ports go before their network.
+    // Ports are dropped before their network.
     ports: Vec<N::Port>,
     /// The victim's frames, there and back.
     frames: [Vec<u8>; 2],
@@ -65,12 +65,12 @@ struct Neighbours<N: Ours> {
     rates: Beside,
 }
 
-/// What came of a window's slices.
+/// Result of a window's slices.
 #[derive(Default)]
 struct Trips {
-    /// Nanoseconds of each.
+    /// Nanoseconds of each round trip.
     times: Vec<u32>,
-    /// How long they were sent for.
+    /// Time in which they were sent.
     sending: Duration,
 }
 
@@ -127,7 +127,7 @@ impl<N: Ours> Neighbours<N> {
         count
     }
 
-    /// One slice: how long it sent for.
+    /// Runs one slice. Returns the time for which it sent.
     fn slice(&mut self, times: &mut Vec<u32>) -> Duration {
         let start = Instant::now();
         let mut sent_at = [start; MOST as usize];
@@ -168,7 +168,7 @@ impl<N: Ours> Neighbours<N> {
         SLICE.min(now - start)
     }
 
-    /// Round trips of slices of `span` together, as far as they are to be had.
+    /// Collects the round trips of slices of `span` in all, or of as many as count.
     fn trips(&mut self, span: Duration) -> io::Result<Trips> {
         let mut trips = Trips::default();
         let mut threads = [Turns::of_this_thread()?, self.network.daemon().poller_turns()?];
@@ -190,7 +190,7 @@ impl<N: Ours> Neighbours<N> {
     }
 }
 
-/// The number in a frame, put at place `at`; how many that were.
+/// Writes the number that is in `frame` to place `at` of `numbers`. Returns how many numbers that were: 0 or 1.
 fn note(frame: &[u8], numbers: &mut [u64], at: usize) -> usize {
     let number = frame.get(14..22).and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes);
     match (number, numbers.get_mut(at)) {
@@ -211,7 +211,7 @@ impl<N: Ours> Contestant for Neighbours<N> {
         self.network.hold()
     }
 
-    /// Slices in which it has not are left out.
+    /// Slices in which the generator or the switch lost its core are left out.
     fn needs_its_core(&self) -> bool {
         false
     }

@@ -1,7 +1,7 @@
 //! Experiments: the papers' tables and figures, with their peers and plots.
 //!
-//! Every figure is made of short windows taken in turn (A B A B …), each between two probes of the distance of the two cores
-//! ([`placement`]), beside the rate of the anchor ([`anchor`]) in the same round ([`trial`]). [`EXPERIMENTS`] lists them.
+//! Every figure consists of short interleaved windows (A B A B …), each between two probes of the distance of the two cores
+//! ([`placement`]). Each round has a window of a bare ring ([`anchor`], [`trial`]). [`EXPERIMENTS`] lists the experiments.
 
 pub mod anchor;
 pub mod beside;
@@ -27,6 +27,7 @@ pub mod interrupt;
 mod isolation;
 mod limits;
 pub mod machine;
+pub mod markdown;
 pub mod network;
 pub mod peers;
 pub mod placement;
@@ -38,6 +39,7 @@ pub mod session;
 mod shaping;
 mod shares;
 pub mod stats;
+mod table;
 pub mod trial;
 pub mod vhost;
 mod vhost_forwarding;
@@ -58,19 +60,19 @@ use std::io;
 use report::Figure;
 use session::Session;
 
-/// Something `ringway bench` can measure.
+/// An experiment of `ringway bench`.
 pub struct Experiment {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// Where it comes from.
+    /// Paper and section that it comes from.
     pub source: &'static str,
-    /// What it shows.
+    /// What it shows, for `ringway bench --list`.
     pub about: &'static str,
     /// Measures it.
     pub run: fn(&mut Session) -> io::Result<Vec<Figure>>,
 }
 
-/// Everything there is, in the order it is measured.
+/// All experiments, in the order of a run.
 pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "headline",

@@ -1,5 +1,4 @@
-//! The common part of the experiments with limits: ports that one thread drives and that all send as fast as they can, to one
-//! receiver or to several.
+//! The common part of the experiments with limits: one thread sends from several ports as fast as it can, to one port or to several.
 
 use std::cell::RefCell;
 use std::io;
@@ -12,50 +11,51 @@ use crate::network::{Network, SENDER, introduce};
 use crate::placement::{Cores, pin};
 use crate::trial::Contestant;
 
-/// Frames that a sender adds in its turn, and a receiver takes: fewer where senders are many, so that each has its turn before
-/// its limit has saved up all that it may.
+/// Frames that a sender adds in its turn, and a receiver takes. With many senders a turn has fewer, so that each sender's next turn
+/// comes before its bucket is full.
 const TURN: usize = 64;
 const ALL_TURNS: usize = 4096;
-/// A turn with more bytes ends, so that long frames do not keep the others waiting.
+/// Most bytes of a turn, so that long frames do not delay the other ports.
 const TURN_BYTES: usize = 64 * 1514;
-/// Bytes that slow receivers take at once, at most.
+/// Most bytes that a slow receiver takes at once.
 const AT_ONCE: f64 = 65_536.0;
-/// At most so many frames are taken when a window is over.
+/// Most frames that a receiver takes when a window is over.
 const MOST_LEFT: usize = 4096;
-/// A window that ends later than this by more lacks what came meanwhile.
+/// A window that ends later than this does not count: it would lack the frames that came meanwhile.
 const LATE: Duration = Duration::from_millis(2);
 /// Windows of a second are longer than those of other experiments by this factor.
 const SECOND: u32 = 25;
-/// How long a flood after a pause lasts.
+/// Duration of the flood after a pause.
 const SUDDEN: Duration = Duration::from_millis(40);
-/// What was saved up while the network stood still is spent in this time, in the first window in that.
+/// Time before a window in which buckets spend what they saved while the network was stopped.
 const WARM_UP: Duration = Duration::from_millis(100);
+/// The warm-up before the first window, in which senders touch some of their buffers for the first time.
 const FIRST_WARM_UP: Duration = Duration::from_millis(500);
-/// So many senders touch all of their buffers in a window's time.
+/// Most senders that touch all of their buffers within one window.
 const SENDERS_A_SPAN: u32 = 16;
-/// What is on its way has come after so long, or a network does not end.
+/// Longest wait for frames under way.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Address of the first sender; the others have the following ones.
 const FIRST: u32 = SENDER + (1 << 16);
 
-/// What is told of a window.
+/// What a window's value is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Told {
-    /// How far the rate at the receiver is from this one (bits per second), in percent of it. Where no frame came for as long
-    /// as a burst lasts, a limit gives less by what it is: such a window does not count, nor one that ended late.
+    /// Error of the rate at the receiver against this one (bits per second), in percent. After a pause as long as a burst lasts a
+    /// correct limit passes less than its rate, so a window with such a pause does not count; nor does one that ended late.
     Error(f64, Duration),
-    /// What passes of a sudden flood beyond the rate (bits per second) and the burst (bytes), in frames, after as long a pause as
-    /// saves up a burst.
+    /// Frames of a sudden flood that pass beyond the rate (bits per second) and the burst (bytes). The flood follows a pause in
+    /// which the bucket refills.
     Burst(f64, usize),
     /// Jain's index of the senders' bytes.
     Fairness,
-    /// Bytes of the first sender for each of the second.
+    /// Bytes of the first sender for each byte of the second.
     FirstToSecond,
 }
 
 impl Told {
-    /// How long it takes until a whole burst has been saved up.
+    /// Time in which the bucket refills a whole burst.
     fn refill(self) -> Option<Duration> {
         match self {
             Told::Error(_, refill) => Some(refill),
@@ -65,18 +65,18 @@ impl Told {
     }
 }
 
-/// Who floods whom.
+/// Senders, receivers, sizes and rates of a flood.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Sizes of each sender's frames, in turn.
     pub sizes: Vec<Vec<usize>>,
-    /// How many ports receive; frames are for all of them in turn.
+    /// Number of ports that receive. Frames go to them by turns.
     pub receivers: usize,
-    /// Bits per second that they take together, if not all that comes. What they did not take in time they do not make up for.
+    /// Bits per second that the receivers take together; `None`: all that comes. They do not make up for time that they missed.
     pub pace: Option<f64>,
-    /// A window, in seconds.
+    /// Duration of a window, in seconds.
     pub seconds: u32,
-    /// What is told of it.
+    /// What a window's value is.
     pub told: Told,
 }
 
@@ -91,14 +91,14 @@ impl Plan {
 /// One sender.
 struct Sender<P> {
     port: P,
-    /// What it sends, in turn.
+    /// The frames that it sends, by turns.
     frames: Vec<Frames>,
     next: usize,
 }
 
 /// Senders and receivers.
 pub struct Flood<N: Network> {
-    // Ports go before their network.
+    // Ports are dropped before their network.
     receivers: Vec<N::Port>,
     senders: Vec<Sender<N::Port>>,
     network: N,
@@ -107,7 +107,7 @@ pub struct Flood<N: Network> {
     /// The longest time without a frame in the last window, and how late it ended.
     quiet: Duration,
     late: Duration,
-    /// Some buffers have never been touched: until they have, senders are slow, too slow for their shares.
+    /// Whether some buffers have never been touched. The first use of a buffer is slow, too slow for a sender's share.
     fresh: bool,
 }
 
@@ -119,7 +119,7 @@ impl<N: Network> Flood<N> {
     pub fn new(mut network: N, cores: Cores, plan: Plan) -> io::Result<Flood<N>> {
         let mut ports = network.attach(plan.receivers + plan.sizes.len())?;
         let mut senders = ports.split_off(plan.receivers);
-        // Only receivers have to be known: one of the senders hears them.
+        // The switch has to learn the receivers only. One of the senders hears their frames.
         ports.insert(0, senders.remove(0));
         introduce(&mut ports)?;
         senders.insert(0, ports.remove(0));
@@ -132,10 +132,10 @@ impl<N: Network> Flood<N> {
         Ok(flood)
     }
 
-    /// Follows another plan, with as many receivers, and as many senders at most.
+    /// Follows another plan, which has the same number of receivers and no more senders.
     ///
     /// # Errors
-    /// A size is none.
+    /// A frame cannot have this size.
     fn adopt(&mut self, plan: Plan) -> io::Result<()> {
         let destinations: Vec<Mac> = (1..=plan.receivers as u32).map(|number| Mac::local(SENDER + number)).collect();
         self.senders.iter_mut().for_each(|sender| sender.frames.clear());
@@ -151,8 +151,8 @@ impl<N: Network> Flood<N> {
         Ok(())
     }
 
-    /// Sends and receives for `span`: bytes by sender. Nothing is left in a receiver's ring, unless it is slow: of what came while
-    /// this thread stood still, the next window sees nothing.
+    /// Sends and receives for `span`. Returns the bytes that came, by sender. At the end a receiver's ring is empty, unless the
+    /// receiver is slow, so that the next window does not count frames of this one.
     fn run(&mut self, span: Duration) -> Vec<u64> {
         let mut bytes = vec![0; self.plan.sizes.len()];
         let turn = (ALL_TURNS / bytes.len()).min(TURN);
@@ -172,7 +172,7 @@ impl<N: Network> Flood<N> {
                 let came = self.receive(&mut bytes, most);
                 due -= came as f64;
                 if came > 0 {
-                    // They may have come at any time since the last look.
+                    // They may have come at any time since the last poll.
                     last = before;
                 }
                 now = start.elapsed();
@@ -263,7 +263,7 @@ impl<N: Network> Contestant for Flood<N> {
         self.network.hold()
     }
 
-    /// What is measured does not depend on how fast the generator is.
+    /// The generator's speed does not change the value.
     fn needs_its_core(&self) -> bool {
         false
     }
@@ -303,16 +303,16 @@ impl<N: Network> Contestant for Flood<N> {
     }
 }
 
-/// What makes a network fit for a plan.
+/// Changes a network for a plan.
 pub type Change<N> = Box<dyn Fn(&mut N) -> io::Result<()>>;
 
-/// A flood whose network takes long to start, and therefore is changed for each window of several contestants.
+/// A flood whose network takes long to start. Several contestants share it and change it for each window.
 pub struct Changed<N: Network> {
-    /// All that share it.
+    /// The flood that the contestants share.
     pub flood: Rc<RefCell<Flood<N>>>,
-    /// What this one does.
+    /// This contestant's plan.
     pub plan: Plan,
-    /// How the network has to be for it.
+    /// Changes the network for this contestant.
     pub change: Change<N>,
 }
 

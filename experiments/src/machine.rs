@@ -1,17 +1,18 @@
-//! The machine that a figure was measured on.
+//! The machine and the build of a measurement.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::placement::Cores;
 
 /// The machine, the program and the time.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Machine {
     /// Model name of the processor.
     pub cpu: String,
@@ -21,30 +22,49 @@ pub struct Machine {
     pub processors: usize,
     /// The two that were used.
     pub cores: Cores,
-    /// Version of Ringway.
-    pub version: &'static str,
-    /// Commit it was built from, where known.
-    pub commit: Option<&'static str>,
+    /// Version of the `ringway` program that was measured.
+    pub version: String,
+    /// Commit that it was built from; `None` where it was not built in a git checkout.
+    pub commit: Option<String>,
     /// When the run started (RFC 3339, UTC).
     pub date: String,
 }
 
 impl Machine {
-    /// Describes this machine, now.
-    #[must_use]
-    pub fn describe(cores: Cores) -> Machine {
+    /// Describes this machine, now, and the build of `program`.
+    ///
+    /// # Errors
+    /// `program` cannot be run, or is no `ringway`.
+    pub fn describe(cores: Cores, program: &Path) -> io::Result<Machine> {
+        let (version, commit) = build_of(program)?;
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let cpu = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("unknown");
-        Machine {
+        Ok(Machine {
             cpu: cpu.trim_start_matches([' ', '\t', ':']).to_owned(),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
             processors: std::thread::available_parallelism().map_or(0, usize::from),
             cores,
-            version: env!("CARGO_PKG_VERSION"),
-            commit: option_env!("RINGWAY_COMMIT").filter(|commit| !commit.is_empty()),
+            version,
+            commit,
             date: rfc3339(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())),
-        }
+        })
     }
+}
+
+/// Returns the version and the commit that `program --version` tells.
+fn build_of(program: &Path) -> io::Result<(String, Option<String>)> {
+    let named = |error: &dyn std::fmt::Display| io::Error::other(format!("{} --version: {error}", program.display()));
+    let output = Command::new(program).arg("--version").output().map_err(|error| named(&error))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    read_version(&said).ok_or_else(|| named(&format!("this is not what ringway says: {said:?}")))
+}
+
+/// Reads `ringway VERSION (COMMIT)`.
+fn read_version(said: &str) -> Option<(String, Option<String>)> {
+    let mut words = said.trim().strip_prefix("ringway ")?.split(' ');
+    let version = words.next()?.to_owned();
+    let commit = words.next().map(|commit| commit.trim_matches(['(', ')']).to_owned());
+    Some((version, commit))
 }
 
 /// Seconds since 1970 as a date in the proleptic Gregorian calendar.
@@ -66,7 +86,7 @@ fn rfc3339(seconds: u64) -> String {
     format!("{year}-{:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", month + 1, days + 1)
 }
 
-/// How often this thread has lost its core to something else so far. 0 where the kernel does not say.
+/// Returns how often this thread was preempted so far; 0 where the kernel does not tell.
 #[must_use]
 pub fn times_preempted() -> u64 {
     let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
@@ -74,8 +94,8 @@ pub fn times_preempted() -> u64 {
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
-/// How often a thread has lost its core and got one again, to be asked often: while that stays the same, it either runs
-/// or does not.
+/// Counter of how often a thread lost its core and got one. While the count does not change, the thread runs all the time, or not at
+/// all. A reading is cheap.
 pub struct Turns {
     status: File,
     schedstat: Option<File>,
@@ -110,7 +130,7 @@ impl Turns {
         Ok(Turns { status: File::open(thread.join("status"))?, schedstat, text: vec![0; 8192] })
     }
 
-    /// So far, as far as the kernel says.
+    /// Returns the count so far, as far as the kernel tells.
     pub fn count(&mut self) -> u64 {
         let Turns { status, schedstat, text } = self;
         let mut read = |file: &File| {
@@ -139,12 +159,21 @@ mod tests {
     }
 
     #[test]
+    fn the_build_of_a_program_is_read_from_its_version() {
+        let told = |said: &str| read_version(said);
+        assert_eq!(told("ringway 0.1.0 (e7b9ff9)\n"), Some(("0.1.0".into(), Some("e7b9ff9".into()))));
+        assert_eq!(told("ringway 0.1.0\n"), Some(("0.1.0".into(), None)));
+        assert_eq!(told("ls (GNU coreutils) 9.1\n"), None);
+        assert!(build_of(Path::new("/no/such/ringway")).unwrap_err().to_string().contains("/no/such/ringway"));
+    }
+
+    #[test]
     fn a_thread_is_found_by_its_name_and_counts_its_turns() {
         let named = std::thread::Builder::new().name("named".into()).spawn(|| {
             let mut turns = Turns::of(std::process::id(), "named").unwrap();
             let before = turns.count();
             let is_own = before <= Turns::of_this_thread().unwrap().count();
-            // One that sleeps gets its core again.
+            // A thread that sleeps gets a core when it wakes.
             std::thread::park_timeout(std::time::Duration::from_millis(1));
             (is_own, before, turns.count())
         });

@@ -1,4 +1,4 @@
-//! A network under test, and the measurements that every kind of network allows.
+//! A network under test, of any kind, and what can be measured on it.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -15,42 +15,42 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::placement::{Cores, pin, unpin};
 use crate::trial::Contestant;
 
-/// A switch, ours or a peer's, that ports can be attached to.
+/// A switch, Ringway or a peer, with ports for this program.
 pub trait Network {
-    /// What a port of it is.
+    /// Its ports.
     type Port: Endpoint + Send + 'static;
 
-    /// Attaches `count` more ports; leaves the network running.
+    /// Attaches `count` more ports. Leaves the network running.
     ///
     /// # Errors
-    /// It refuses.
+    /// The network refuses a port.
     fn attach(&mut self, count: usize) -> io::Result<Vec<Self::Port>>;
 
-    /// Stops it where it is, where it is a program of its own.
+    /// Stops the network, if it is a program.
     ///
     /// # Errors
-    /// It is gone.
+    /// The program has ended.
     fn hold(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Lets it go on.
+    /// Lets the network go on.
     ///
     /// # Errors
-    /// It is gone.
+    /// The program has ended.
     fn resume(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// One sender, and what it sends to whom.
+/// One sender's frames and their receivers.
 #[derive(Clone, Debug)]
 pub struct Load {
     /// Bytes of a frame.
     pub frame_len: usize,
-    /// How many other ports there are.
+    /// Number of the other ports.
     pub receivers: usize,
-    /// Whom frames are addressed to.
+    /// Destination of the frames.
     pub to: Destination,
     /// Most frames sent at once.
     pub tx_batch: usize,
@@ -58,35 +58,35 @@ pub struct Load {
     pub rx_batch: usize,
     /// Whether every frame is written, or buffers are prepared once and sent again (as VALE's `pkt-gen` does).
     pub fill: Fill,
-    /// How many flows the frames are of.
+    /// Number of flows.
     pub flows: usize,
     /// Their Ethernet type; `None`: IPv4.
     pub ethernet_type: Option<[u8; 2]>,
 }
 
-/// Whom frames are addressed to.
+/// Destination of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// The first receiver, whose address the switch has learned or knows.
+    /// The first receiver. The switch has learned its address, or has it from the configuration.
     Learned,
     /// Every port.
     Broadcast,
     /// The first receiver, whose address is bound to it by the configuration.
     Bound,
-    /// An address nobody has.
+    /// An address that no port has.
     Unknown,
 }
 
-/// No frame for so long: the network does not work.
+/// Time without a frame after which the network counts as broken.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Frames sent by one port and delivered to others; source and sink share the generator's core.
 pub struct Forwarding<N: Network> {
-    // Ports go before their network.
+    // Ports are dropped before their network.
     pump: Pump<N::Port>,
     network: N,
     load: Load,
-    /// Count what the switch took instead of what it delivered.
+    /// Whether frames that the switch took count, instead of those that it delivered.
     count_sent: bool,
     cores: Cores,
 }
@@ -95,7 +95,7 @@ pub struct Forwarding<N: Network> {
 pub const SENDER: u32 = 1;
 
 impl<N: Network> Forwarding<N> {
-    /// Attaches the ports and lets the receivers' addresses be learned. The network is held when this returns.
+    /// Attaches the ports and makes the switch learn the receivers' addresses. The network is stopped when this returns.
     ///
     /// # Errors
     /// The network refuses a port, or no frame gets through.
@@ -128,7 +128,7 @@ impl<N: Network> Forwarding<N> {
         Ok(Forwarding { pump, network, load, count_sent: false, cores })
     }
 
-    /// Counts the frames the switch takes: for loads it drops.
+    /// Counts the frames that the switch takes: for loads that it drops.
     #[must_use]
     pub fn counting_sent(mut self) -> Self {
         self.count_sent = true;
@@ -136,7 +136,7 @@ impl<N: Network> Forwarding<N> {
     }
 }
 
-/// Every receiver sends one broadcast, until the first port has seen them all.
+/// Every receiver sends broadcasts, until the first port has one of each.
 pub(crate) fn introduce<E: Endpoint>(ports: &mut [E]) -> io::Result<()> {
     let Some((sender, receivers)) = ports.split_first_mut() else { return Ok(()) };
     for (number, receiver) in receivers.iter_mut().enumerate() {
@@ -174,7 +174,7 @@ impl<N: Network> Contestant for Forwarding<N> {
         pin(self.cores.generator)?;
         self.pump.run(span / 8, &mut Watch::none())?;
         let start = Instant::now();
-        // On a machine busy with something else the switch may not have run at all in a short window.
+        // On a busy machine the switch may not have run at all in a short window.
         while start.elapsed() < PATIENCE {
             let report = self.pump.run(span, &mut Watch::none())?;
             let rate = if self.count_sent {
@@ -190,14 +190,14 @@ impl<N: Network> Contestant for Forwarding<N> {
     }
 }
 
-/// How both ends of a round trip wait.
+/// How both ports of a round trip wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
     /// One thread polls both ports.
     Spinning,
-    /// Two threads, each asleep until a frame comes; they and the network run where the scheduler puts them.
+    /// Two threads, each asleep until a frame comes. The scheduler places them and the network.
     Sleeping,
-    /// The same, and they and the network have one core, the generator's.
+    /// Two threads, each asleep until a frame comes. They and the network share the generator's core.
     SleepingOnOne,
 }
 
@@ -220,7 +220,7 @@ pub struct RoundTrip<N: Network> {
 }
 
 impl<N: Network> RoundTrip<N> {
-    /// Attaches two ports. The network is held when this returns.
+    /// Attaches two ports. The network is stopped when this returns.
     ///
     /// # Errors
     /// The network refuses a port, or no frame gets through.
@@ -258,7 +258,7 @@ impl<N: Network> Contestant for RoundTrip<N> {
         };
         let RoundTrip { near, far, spec, .. } = self;
         let start = Instant::now();
-        // As in `Forwarding`: a short window may be over before the first answer.
+        // On a busy machine a short window may be over before the first answer.
         while start.elapsed() < PATIENCE {
             let report = match self.waiting {
                 Waiting::Spinning => {
@@ -292,9 +292,8 @@ impl<N: Network> Contestant for RoundTrip<N> {
     }
 }
 
-/// Bounces one frame between two ports for `span` and returns nanoseconds per round trip. The frame is copied out of
-/// private memory on either side with a number of its own, and only that number is looked at where it arrives: what is
-/// timed is the network, as far as can be.
+/// Bounces one frame between two ports for `span`. Returns nanoseconds per round trip. Either port copies the frame from private
+/// memory, with a new number, and reads only the number of what arrives, so that little but the network is timed.
 fn bounce<E: Endpoint>(near: &mut E, far: &mut E, len: usize, span: Duration) -> io::Result<f64> {
     let (one, other) = (Mac::local(SENDER), Mac::local(SENDER + 1));
     let frame = |to: Mac, from: Mac| {
@@ -316,10 +315,10 @@ fn bounce<E: Endpoint>(near: &mut E, far: &mut E, len: usize, span: Duration) ->
     Ok(start.elapsed().as_nanos() as f64 / trips as f64)
 }
 
-/// Round trips between two looks at the clock.
+/// Round trips between two readings of the clock.
 const TRIPS_PER_LOOK: u64 = 64;
 
-/// One frame from one port to the other.
+/// Sends one frame from one port to the other.
 fn hop<E: Endpoint>(from: &mut E, to: &mut E, frame: &mut [u8], number: u64) -> io::Result<()> {
     let number = number.to_ne_bytes();
     frame[14..22].copy_from_slice(&number);

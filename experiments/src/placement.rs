@@ -1,7 +1,6 @@
-//! The distance of the two cores: the time that one cache line takes from one to the other, measured around every window.
+//! Distance of the two cores: the time that one cache line takes from one core to the other, measured before and after every window.
 //!
-//! On a virtual machine the placement of its CPUs changes from second to second, and with it every figure that involves two
-//! cores. A window counts only when the distance before it and after it is of the same [`Class`].
+//! On a virtual machine the placement of its CPUs changes from second to second, and with it every figure that depends on two cores. A window counts only when the distance before it and after it is of the same [`Class`].
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A crossing below this many nanoseconds is near.
 pub const NEAR_BELOW_NS: f64 = 110.0;
@@ -20,11 +19,11 @@ pub const FAR_ABOVE_NS: f64 = 150.0;
 const GROUPS: usize = 9;
 /// Round trips per group: long enough for the clock, short enough that a probe takes about two milliseconds.
 const TRIPS_PER_GROUP: u64 = 250;
-/// The other core did not answer for so long: it is not running.
+/// Time without an answer after which the other core counts as not running.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The two cores of a measurement.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Cores {
     /// Runs the traffic source and sink.
     pub generator: usize,
@@ -50,7 +49,7 @@ impl Cores {
 }
 
 /// How far apart the cores were during a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
     /// One crossing takes less than [`NEAR_BELOW_NS`].
@@ -59,7 +58,7 @@ pub enum Class {
     Far,
     /// In between, or different before and after: the window is discarded.
     Mixed,
-    /// Not looked at: what is measured runs where the scheduler puts it.
+    /// Not measured: the scheduler places what is under test.
     Any,
 }
 
@@ -162,7 +161,7 @@ fn bounce(line: &AtomicU64, over: &AtomicBool) -> io::Result<f64> {
     Ok(groups[GROUPS / 2])
 }
 
-/// Spins until `line` holds `value`; false when the measurement is over or the other side is silent.
+/// Spins until `line` holds `value`. Returns false if the measurement is over or the other core does not answer.
 fn wait_for(line: &AtomicU64, value: u64, over: &AtomicBool) -> bool {
     let mut silent_since = None;
     loop {

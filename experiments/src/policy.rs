@@ -1,5 +1,4 @@
-//! The cost of policy for frames that it lets pass: one sender to one receiver with no policy, with each part, and with all
-//! of it.
+//! Cost of policy for frames that it passes: one sender to one receiver without policy, with each part, and with all parts.
 
 use std::io;
 
@@ -11,13 +10,13 @@ use crate::report::{Axis, Figure, Heading, RATE};
 use crate::session::{RINGWAY, Session, one_to_one};
 
 const SIZES: [usize; 2] = [60, 1514];
-/// Flows of frames of so many bytes, by which a guard is measured.
+/// Numbers of flows with which a guard is measured, and the size of their frames in bytes.
 const FLOWS: [usize; 3] = [1, 64, 1024];
 const GUARDED_SIZE: usize = 64;
 /// A local experimental Ethernet type: neither IP nor ARP (IEEE 802-2014, section 9.2.4).
 const OTHER: [u8; 2] = [0x88, 0xb5];
 
-/// Limits that nothing reaches.
+/// Limits that no load reaches.
 const LIMITS: &str = r#"
 ingress = { rate = "400Gbit", frames = "900Mpps" }
 egress = { rate = "400Gbit", frames = "900Mpps" }
@@ -25,7 +24,7 @@ storm = { broadcast = "900Mpps", multicast = "900Mpps", unknown_unicast = "900Mp
 "#;
 const VLAN: &str = "vlan = 10\n";
 
-/// Keys of the two ports: the guard's and others. All frames say that they come from the same IP address.
+/// Keys of the two ports: those of the guard, and `others`. All frames have the same IP source address.
 fn keys(guard: bool, others: &str) -> Vec<String> {
     let port = |number| match guard {
         true => {
@@ -50,13 +49,14 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     ])
 }
 
-/// What a source guard costs by the kind of frame: IPv4 of few and many flows, and neither IP nor ARP. Ours is `guard = "all"`.
+/// Measures the cost of a source guard by the kind of frame: IPv4 of few and of many flows, and neither IP nor ARP. The curve
+/// "ringway" has `guard = "all"`.
 fn guard<N: Ours>(session: &mut Session) -> io::Result<Figure> {
     let (mut lineup, cores) = (session.lineup(), session.cores);
     let guards = [("no guard", None), ("guard = [\"mac\"]", Some("[\"mac\"]")), (RINGWAY, Some("\"all\""))];
     for flows in FLOWS {
         for (ethernet_type, kind) in [(None, ""), (Some(OTHER), ", 0x88b5")] {
-            // Frames of that type have no flows that a switch could see.
+            // Frames of that type have no flows.
             if ethernet_type.is_some() && flows > 1 {
                 continue;
             }

@@ -2,38 +2,42 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::placement::Class;
 use crate::session::RINGWAY;
 use crate::stats::Summary;
+use crate::table::Table;
 use crate::trial::{ANCHOR, Outcome, Sample};
 
-/// Everything one run of `ringway bench` measured.
-#[derive(Serialize)]
+/// The results of one run of `ringway bench`.
+#[derive(Deserialize, Serialize)]
+#[serde(bound(deserialize = "'de: 'static"))]
 pub struct Report {
-    /// The command line that gives such a report.
+    /// The command line of the run.
     pub command: String,
-    /// What it ran on.
+    /// The machine and the build.
     pub machine: Machine,
-    /// Rounds asked for.
+    /// Rounds that the command line asks for.
     pub pairs: usize,
-    /// Whether it was a quick run, whose figures show that things work and nothing more.
+    /// Whether it was a quick run: its figures show only that everything works.
     pub quick: bool,
-    /// In the order they were measured.
+    /// The figures, in the order they were measured.
     pub figures: Vec<Figure>,
 }
 
-/// One axis.
-#[derive(Clone, Copy, Debug, Serialize)]
+/// An axis.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 pub struct Axis {
-    /// What it shows.
+    /// The quantity.
     pub label: &'static str,
-    /// In which unit.
+    /// Its unit.
     pub unit: &'static str,
-    /// Whether a plot of it should be logarithmic.
+    /// Whether a plot has a logarithmic scale.
     pub logarithmic: bool,
 }
 
@@ -42,54 +46,55 @@ pub const RATE: Axis = Axis { label: "rate", unit: "Mframe/s", logarithmic: true
 /// Time per frame or per round trip, in nanoseconds.
 pub const TIME: Axis = Axis { label: "time", unit: "ns", logarithmic: true };
 
-/// What a figure shows.
-#[derive(Clone, Debug, Serialize)]
+/// Name, title and axes of a figure.
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Heading {
-    /// Short name, also of the plot's file.
+    /// Short name, also that of the plot's file.
     pub name: String,
-    /// In words.
+    /// Title.
     pub title: String,
-    /// Where the experiment comes from.
+    /// Paper and section that the experiment comes from.
     pub source: &'static str,
-    /// What was varied.
+    /// The quantity that was varied.
     pub x: Axis,
-    /// What was measured.
+    /// The quantity that was measured.
     pub y: Axis,
 }
 
 /// A peer that could not be measured.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Unavailable {
-    /// Its series.
+    /// Name of its curve.
     pub peer: String,
-    /// Why not.
+    /// The reason.
     pub reason: String,
 }
 
 /// One figure.
-#[derive(Serialize)]
+#[derive(Deserialize, Serialize)]
+#[serde(bound(deserialize = "'de: 'static"))]
 pub struct Figure {
-    /// What it shows.
+    /// Name, title and axes.
     #[serde(flatten)]
     pub heading: Heading,
     /// The command line that measures it.
     pub command: String,
     /// Medians and ratios.
     pub points: Vec<Point>,
-    /// Windows thrown away because the cores moved.
+    /// Number of windows discarded because the cores moved, or because this program lost its core.
     pub discarded: usize,
-    /// The curves that they were of.
+    /// Curves of the discarded windows.
     pub disturbed: BTreeSet<String>,
-    /// Peers that are missing.
+    /// Peers that could not be measured.
     pub unavailable: Vec<Unavailable>,
-    /// What else a reader should know.
+    /// Remarks, such as failures.
     pub notes: Vec<String>,
     /// Every window that counts.
     pub samples: Vec<Sample>,
 }
 
 /// One curve at one place, for one distance of the cores.
-#[derive(Serialize)]
+#[derive(Deserialize, Serialize)]
 pub struct Point {
     /// The curve.
     pub series: String,
@@ -99,9 +104,9 @@ pub struct Point {
     pub class: Class,
     /// In the unit of the y axis.
     pub value: Summary,
-    /// This curve divided by another one at the same place, window by window of the same round and class.
+    /// Ratios to the other curves at the same place: each window divided by the other curve's window of the same round and class.
     pub ratios: BTreeMap<String, Summary>,
-    /// For times: the same in round trips of a cache line between the cores, by the probes around each window.
+    /// Of a time: the value in round trips of a cache line between the cores, by the probes around each window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line_round_trips: Option<Summary>,
 }
@@ -115,7 +120,7 @@ impl Figure {
         Figure { heading, command, points, discarded, disturbed, unavailable, notes, samples }
     }
 
-    /// The same windows with rates turned into nanoseconds per frame (VALE's figure 7 from its figure 6).
+    /// Returns a figure of the same windows in nanoseconds per frame (VALE's figure 7 from its figure 6).
     #[must_use]
     pub fn per_frame(&self, name: &str, title: &str, source: &'static str) -> Figure {
         let mut heading = self.heading.clone();
@@ -124,11 +129,11 @@ impl Figure {
         self.otherwise(heading, |sample| 1e3 / sample.value)
     }
 
-    /// The same windows in another unit, which is so many of this one at a place.
+    /// Returns a figure of the same windows in another unit; `by` gives how many of the new unit are one of the old at a place.
     #[must_use]
     pub fn scaled(&self, heading: Heading, by: impl Fn(f64) -> f64) -> Figure {
         let mut scaled = self.otherwise(heading, |sample| sample.value * by(sample.x));
-        // The bare ring's rate stays what it is.
+        // The bare ring's rate has no such unit.
         scaled.samples.retain(|sample| sample.series != ANCHOR);
         scaled.points.retain(|point| point.series != ANCHOR);
         scaled
@@ -161,46 +166,40 @@ impl Figure {
         names
     }
 
-    /// Whether it has a point of ours.
+    /// Returns true if it has a point of Ringway's own curve.
     #[must_use]
     pub fn has_ours(&self) -> bool {
         self.points.iter().any(|point| point.series == RINGWAY)
     }
 
-    /// Whether all windows of ours were thrown away, which says something of the machine only.
+    /// Returns true if all windows of Ringway's own curve were discarded, which tells of the machine only.
     #[must_use]
     pub fn was_disturbed(&self) -> bool {
         !self.has_ours() && self.disturbed.contains(RINGWAY)
     }
 
-    /// A table, one line per point.
+    /// Returns a table for a terminal, one line per point.
     #[must_use]
     pub fn text(&self) -> String {
         let Heading { name, title, source, x, y } = &self.heading;
-        let mut text = format!("{name}: {title} ({source})\n  {}\n", self.command);
         let divisors: Vec<&str> = self.series().into_iter().filter(|name| self.divides(name)).collect();
-        let _ =
-            write!(text, "  {:<24}{:<6}{:>12}{:>12}{:>20}{:>5}", "series", "cores", x.label, y.unit, "quartiles", "n");
-        for divisor in &divisors {
-            let _ = write!(text, "  {:>14}", format!("/ {divisor}"));
+        let mut headings: Vec<String> =
+            ["series", "cores", x.label, y.unit, "quartiles", "n"].map(str::to_owned).into();
+        headings.extend(divisors.iter().map(|divisor| format!("/ {divisor}")));
+        if self.points.iter().any(|point| point.line_round_trips.is_some()) {
+            headings.push("line round trips".to_owned());
         }
-        let trips = self.points.iter().any(|point| point.line_round_trips.is_some());
-        text.push_str(if trips { "  line round trips\n" } else { "\n" });
+        let mut table = Table::new(headings, 2);
         for point in &self.points {
             let Summary { median, lower_quartile, upper_quartile, windows, .. } = point.value;
             let quartiles = format!("{} .. {}", short(lower_quartile), short(upper_quartile));
-            let (class, median) = (point.class.name(), short(median));
-            let _ =
-                write!(text, "  {:<24}{class:<6}{:>12}{median:>12}{quartiles:>20}{windows:>5}", point.series, point.x);
-            for divisor in &divisors {
-                let ratio = point.ratios.get(*divisor).map_or(String::new(), |ratio| short(ratio.median));
-                let _ = write!(text, "  {ratio:>14}");
-            }
-            if let Some(trips) = point.line_round_trips {
-                let _ = write!(text, "  {:>16}", short(trips.median));
-            }
-            text.push('\n');
+            let words = [point.series.clone(), point.class.name().to_owned()];
+            let numbers = [point.x.to_string(), short(median), quartiles, windows.to_string()];
+            let ratio = |divisor: &&str| point.ratios.get(*divisor).map_or(String::new(), |ratio| short(ratio.median));
+            let trips = point.line_round_trips.map(|trips| short(trips.median));
+            table.row(words.into_iter().chain(numbers).chain(divisors.iter().map(ratio)).chain(trips).collect());
         }
+        let mut text = format!("{name}: {title} ({source})\n  {}\n{}", self.command, table.text());
         for Unavailable { peer, reason } in &self.unavailable {
             let _ = writeln!(text, "  peer {peer} not available: {reason}");
         }
@@ -223,13 +222,24 @@ impl Figure {
 }
 
 impl Report {
-    /// The machine and all tables.
+    /// Reads what `ringway bench --json` wrote.
+    ///
+    /// The text stays allocated until the program ends, as headings borrow from it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not such a report.
+    pub fn read(file: &Path) -> io::Result<Report> {
+        let text: &'static str = Box::leak(std::fs::read_to_string(file)?.into_boxed_str());
+        serde_json::from_str(text).map_err(io::Error::from)
+    }
+
+    /// Returns the machine and all tables, for a terminal.
     #[must_use]
     pub fn text(&self) -> String {
         let Machine { cpu, kernel, processors, cores, version, commit, date } = &self.machine;
         let mut text = format!(
             "ringway {version} ({}), {date}\n{cpu}, {processors} processors, Linux {kernel}; generator on core {}, switch on core {}\n",
-            commit.unwrap_or("commit unknown"),
+            commit.as_deref().unwrap_or("commit unknown"),
             cores.generator,
             cores.switch
         );
@@ -244,8 +254,8 @@ impl Report {
     }
 }
 
-/// Three significant digits.
-fn short(value: f64) -> String {
+/// Formats a number with three significant digits.
+pub(crate) fn short(value: f64) -> String {
     match value.abs() {
         large if large >= 99.95 => format!("{value:.0}"),
         medium if medium >= 9.995 => format!("{value:.1}"),
@@ -281,7 +291,7 @@ fn points(samples: &[Sample], round_trips: bool) -> Vec<Point> {
     points
 }
 
-/// Each of `own` divided by every other curve's window of the same place, round and class.
+/// Divides each window of `own` by every other curve's window of the same place, round and class.
 fn ratios(samples: &[Sample], own: &[&Sample]) -> BTreeMap<String, Summary> {
     let mut ratios: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     if own.iter().any(|sample| sample.series.starts_with(ANCHOR)) {
@@ -325,7 +335,7 @@ mod tests {
                 sample("ringway", 1, Class::Near, 50.0),
                 sample("anchor", 2, Class::Far, 40.0),
                 sample("ringway", 2, Class::Far, 30.0),
-                // The cores moved between these two: no ratio may come of them.
+                // The cores moved between these two windows: they must not give a ratio.
                 sample("anchor", 3, Class::Near, 100.0),
                 sample("ringway", 3, Class::Far, 1.0),
             ],
@@ -367,6 +377,20 @@ mod tests {
         assert_eq!(times.points[0].line_round_trips.unwrap().median, 5.0);
         let rates = figure(vec![sample("ringway", 1, Class::Far, 2000.0)], RATE);
         assert!(rates.points[0].line_round_trips.is_none());
+    }
+
+    #[test]
+    fn no_two_columns_of_a_table_touch() {
+        let name = "ringway e1000e, mapped, to fill, switch stopped";
+        let mut samples = vec![
+            sample(name, 1, Class::Near, 12_345_678.0),
+            sample("qemu virtio-net, linux bridge", 1, Class::Near, 1.0),
+        ];
+        samples.iter_mut().for_each(|sample| sample.x = 1_000_000_000_000.5);
+        let text = figure(samples, RATE).text();
+        let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        let columns: Vec<&str> = line.trim().split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
+        assert_eq!(columns[..4], [name, "near", "1000000000000.5", "12345678"], "{text}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A folder for sockets and configuration that is removed when the value is dropped.
+//! A temporary folder for sockets and configuration, removed when it is dropped.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the folder; its name has `purpose` and the process id in it.
+    /// Makes the folder. Its name contains `purpose` and the process id.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The folder cannot be made.
     pub fn new(purpose: &str) -> io::Result<Scratch> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -24,7 +24,7 @@ impl Scratch {
         Ok(Scratch { folder })
     }
 
-    /// The path of `name` in it.
+    /// Returns the path of `name` in the folder.
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)

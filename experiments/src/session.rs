@@ -1,4 +1,4 @@
-//! One run of `ringway bench`: the input of every experiment, and the place of its figures.
+//! One run of `ringway bench`: its options and cores, and the line-up of each figure's contestants.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,7 +16,7 @@ use crate::placement::{Cores, crossing_ns};
 use crate::report::{Figure, Heading, Unavailable};
 use crate::trial::{self, ANCHOR, Anchor, Contestant, Entry, Pace, Surroundings};
 
-/// Name of our own curves.
+/// Name of Ringway's curves.
 pub const RINGWAY: &str = "ringway";
 /// Name of the Linux bridge's curves.
 pub const LINUX_BRIDGE: &str = "linux-bridge";
@@ -30,12 +30,12 @@ pub const TESTPMD: &str = "testpmd io";
 /// Name of the curves of QEMU's TAP devices on a Linux bridge.
 pub const QEMU_TAP_BRIDGE: &str = "qemu tap, linux bridge";
 
-/// What a run is asked to do.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The `ringway` command that daemons are started from.
     pub program: PathBuf,
-    /// Every experiment in seconds, to see that it works.
+    /// Runs every experiment within seconds, to show that it works.
     pub quick: bool,
     /// Rounds of A B A B ….
     pub pairs: usize,
@@ -44,7 +44,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Whether a curve of this name is to be measured. (The bare ring always is.)
+    /// Returns true if the run measures the curve `series`. (It always measures the bare ring.)
     #[must_use]
     pub fn wants(&self, series: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|wanted| wanted == series)
@@ -53,7 +53,7 @@ impl Options {
 
 /// One run.
 pub struct Session<'a> {
-    /// What it was asked to do.
+    /// Its options.
     pub options: Options,
     /// The cores it uses.
     pub cores: Cores,
@@ -62,21 +62,22 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// A run on the first two cores. It ends early, with what it has, once `stop` is true; `progress` is told what is measured.
+    /// Prepares a run on the first two cores. The run ends early, with the windows that it has, once `stop` is true. It calls
+    /// `progress` with the name of each window.
     ///
     /// # Errors
-    /// There is only one core.
+    /// This process may use one core only.
     pub fn new(options: Options, stop: &'a AtomicBool, progress: &'a mut dyn FnMut(&str)) -> io::Result<Session<'a>> {
         Ok(Session { options, cores: Cores::choose()?, stop, progress })
     }
 
-    /// Whether somebody asked for the end.
+    /// Returns true once the run has to end.
     #[must_use]
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// `all` places on an x axis, or only the ends in a quick run.
+    /// Returns `all` places on an x axis, or in a quick run the first and the last.
     #[must_use]
     pub fn places(&self, all: &[usize]) -> Vec<usize> {
         match all {
@@ -91,7 +92,7 @@ impl<'a> Session<'a> {
         Settings::spinning(self.options.program.clone(), self.cores)
     }
 
-    /// The same with two vhost-user ports.
+    /// Settings of a daemon for throughput with two vhost-user ports.
     #[must_use]
     pub fn vhost_settings(&self) -> Settings {
         Settings { vhost_user: 2, ..self.settings() }
@@ -107,7 +108,7 @@ impl<'a> Session<'a> {
     /// Measures all contestants in turn.
     ///
     /// # Errors
-    /// Ours could not be measured at all, or no curve has a name that was asked for: the message says why.
+    /// Ringway could not be measured at all, or no curve has a name of [`Options::only`]. The message says which.
     pub fn measure(&mut self, experiment: &str, heading: Heading, lineup: Lineup) -> io::Result<Figure> {
         let is_empty = lineup.entries.iter().all(|entry| entry.series == ANCHOR) && lineup.unavailable.is_empty();
         if is_empty && !lineup.left_out.is_empty() {
@@ -134,7 +135,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// In a quick run no window is thrown away: its class is that of one side of the gap between near and far.
+/// Moves a probe of a quick run to one side of the gap between near and far, so that no window is discarded.
 fn settled(crossing_ns: f64) -> f64 {
     use crate::placement::{FAR_ABOVE_NS, NEAR_BELOW_NS};
     if crossing_ns < f64::midpoint(NEAR_BELOW_NS, FAR_ABOVE_NS) {
@@ -148,29 +149,29 @@ fn settled(crossing_ns: f64) -> f64 {
 pub struct Lineup {
     entries: Vec<Entry>,
     unavailable: Vec<Unavailable>,
-    /// Curves that nobody asked for.
+    /// Curves that [`Options::only`] leaves out.
     left_out: BTreeSet<String>,
     cores: Cores,
     options: Options,
 }
 
 impl Lineup {
-    /// Adds the bare ring at place `x`.
+    /// Adds the bare ring at the whole number `x`.
     pub fn anchor(&mut self, x: usize, frame_len: usize) {
         self.anchor_at(x as f64, frame_len);
     }
 
-    /// The same for a place that is no whole number.
+    /// Adds the bare ring at any place `x`.
     pub fn anchor_at(&mut self, x: f64, frame_len: usize) {
         self.add_at(ANCHOR, x, Ok(Anchor { cores: self.cores, frame_len }));
     }
 
-    /// Adds a contestant, or notes once why its curve is missing or incomplete.
+    /// Adds a contestant at the whole number `x`, or notes once why its curve is missing or incomplete.
     pub fn add<C: Contestant + 'static>(&mut self, series: &str, x: usize, contestant: io::Result<C>) {
         self.add_at(series, x as f64, contestant);
     }
 
-    /// The same for a place that is no whole number.
+    /// Adds a contestant at any place `x`, or notes once why its curve is missing or incomplete.
     pub fn add_at<C: Contestant + 'static>(&mut self, series: &str, x: f64, contestant: io::Result<C>) {
         if series != ANCHOR && !self.options.wants(series) {
             self.left_out.insert(series.to_owned());
@@ -190,7 +191,7 @@ impl Lineup {
         }
     }
 
-    /// The same for one that takes time to make: it is made only where its curve is asked for.
+    /// Adds a contestant that takes time to make: `make` runs only if the run measures its curve.
     pub fn add_with<C: Contestant + 'static>(&mut self, series: &str, x: f64, make: impl FnOnce() -> io::Result<C>) {
         let is_wanted = self.options.wants(series);
         self.add_at(series, x, if is_wanted { make() } else { Err(io::Error::other("not asked for")) });
@@ -206,7 +207,7 @@ impl Lineup {
         );
     }
 
-    /// Adds both peers, forwarding `load`.
+    /// Adds the Linux bridge and VDE, forwarding `load`.
     pub fn peers(&mut self, x: usize, load: &Load) {
         let cores = self.cores;
         let ports = 1 + load.receivers;

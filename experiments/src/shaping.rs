@@ -1,11 +1,11 @@
-//! The error of a rate limit, against rate, frame size, number of limited ports and burst (the fairness paper's section 4.3,
-//! which has no figure of it), beside `tc` (tbf and htb) on the devices of a Linux bridge and Open vSwitch's policer.
+//! Error of a rate limit against rate, frame size, number of limited ports and burst (fairness paper, section 4.3, which has no
+//! figure of it). Peers are `tc` (tbf and htb) on the devices of a Linux bridge and Open vSwitch's policer.
 //!
-//! The sender floods; the excess is dropped at the sender, or waits, or is dropped at the receiver. The burst is what 10 ms
-//! bring, 16 KiB at least. Windows in which no frame came for as long as a burst lasts do not count, for any switch: the
-//! generator or the switch had no core, and no token bucket gives more than a burst for that time. Open vSwitch counts frames
-//! without their Ethernet header (14 bytes). No limit lets part of a frame pass, so a window is wrong by up to one frame:
-//! each figure comes in per cent and in frames.
+//! The sender floods. The excess is dropped at the sender, waits there, or is dropped at the receiver. A burst is what the rate brings
+//! in 10 ms, 16 KiB at least. Windows in which no frame came for as long as a burst lasts do not count, for any contestant: the
+//! generator or the switch had no core, and no token bucket passes later what came then beyond the burst. Open vSwitch counts frames
+//! without their Ethernet header (14 bytes). A limit passes whole frames only, so that a window is wrong by up to one frame: each
+//! figure has an error in per cent and one in frames.
 
 use std::cell::RefCell;
 use std::io;
@@ -25,33 +25,33 @@ use crate::report::{Axis, Figure, Heading};
 use crate::session::{Lineup, OVS_DPDK, RINGWAY, Session};
 use crate::vhost::with_any;
 
-/// Mbit/s, frames of 1514 bytes.
+/// Rates in Mbit/s, frames of 1514 bytes.
 const RATES: [usize; 5] = [1, 10, 100, 1_000, 4_000];
-/// kbit/s and seconds of a window, frames of 60 bytes.
+/// Rates in kbit/s and seconds of a window, frames of 60 bytes.
 const SLOW: [(usize, u32); 2] = [(8, 8), (64, 3)];
-/// Gbit/s, and bytes of a frame: the last are as long as segments that are left to the NIC.
+/// Rates in Gbit/s and bytes of a frame. The last are as long as TCP segments whose segmentation is left to the NIC.
 const FAST: [(usize, usize); 3] = [(10, 1514), (40, 1514), (100, 65_226)];
-/// Gbit/s, of which nothing is delivered.
+/// Rates in Gbit/s for limits whose frames nobody gets.
 const COUNTED: [usize; 3] = [100, 200, 400];
-/// Bytes, at 100 Mbit/s and at 1 Gbit/s.
+/// Frame sizes in bytes, at 100 Mbit/s and at 1 Gbit/s.
 const SIZES: [usize; 4] = [60, 256, 590, 1514];
-/// Ports of 1 Mbit/s each; so many at most of peers.
+/// Numbers of ports limited to 1 Mbit/s each; below them the most for peers.
 const PORTS: [usize; 6] = [1, 4, 16, 64, 256, 1024];
 const PEERS_PORTS: usize = 64;
 /// Bursts in kB, at 10 Mbit/s.
 const BURSTS: [usize; 3] = [16, 128, 512];
-/// Bytes of the least burst.
+/// Smallest burst in bytes.
 const LEAST_BURST: usize = 16 << 10;
-/// Frames a second that a TAP device is offered for sure.
+/// Most frames a second that the generator surely offers to a TAP device.
 const TAP_TAKES: usize = 400_000;
 const SOURCE: &str = "fairness paper, section 4.3";
 
-/// What limits are set to.
+/// Rate and burst of a limit.
 #[derive(Clone, Copy)]
 struct Limit {
-    /// Of each port, in kbit/s.
+    /// Rate of each port, in kbit/s.
     kbit: usize,
-    /// In bytes.
+    /// Burst, in bytes.
     burst: usize,
 }
 
@@ -64,12 +64,12 @@ impl Limit {
         self.kbit as f64 * 1e3
     }
 
-    /// Errors of what so many ports get together.
+    /// Error of what `ports` ports get together.
     fn error(self, ports: usize) -> Told {
         Told::Error(self.bits() * ports as f64, self.refill())
     }
 
-    /// How long it takes until a whole burst has been saved up.
+    /// Time in which the bucket refills a whole burst.
     fn refill(self) -> Duration {
         Duration::from_secs_f64(self.burst as f64 * 8.0 / self.bits())
     }
@@ -78,7 +78,7 @@ impl Limit {
         format!("{side} = {{ rate = \"{}kbit\", burst = \"{}B\", on_excess = \"{excess}\" }}", self.kbit, self.burst)
     }
 
-    /// Commands that limit what so many first devices of a bridge get, each by itself.
+    /// Commands that limit each of the first devices of a bridge.
     fn tc(self, discipline: &str, devices: usize) -> Vec<String> {
         let Limit { kbit, burst } = self;
         let each = |device| match discipline {
@@ -95,10 +95,10 @@ impl Limit {
     }
 }
 
-/// Open vSwitch, which takes seconds to start, once for all places of a figure.
+/// Open vSwitch, started once for all places of a figure, as it takes seconds to start.
 type Police = io::Result<Rc<RefCell<Flood<Vhost<OvsDpdk, Split>>>>>;
 
-/// Starts it for so many senders.
+/// Starts Open vSwitch for this number of senders.
 fn police(session: &Session, senders: usize) -> Police {
     if !session.options.wants(OVS_DPDK) {
         return Err(io::Error::other("not asked for"));
@@ -115,7 +115,7 @@ fn policed(lineup: &mut Lineup, police: &Police, x: f64, plan: Plan, limit: Limi
     lineup.add_at(OVS_DPDK, x, with_any(police, |flood| Changed { flood, plan, change: Box::new(change) }));
 }
 
-/// Adds ours with these keys.
+/// Adds Ringway with these keys.
 fn ringway(session: &Session, lineup: &mut Lineup, (series, x): (&str, f64), keys: Vec<String>, plan: Plan) {
     let (cores, settings) = (session.cores, Settings { keys, shape: LONG, ..session.settings() });
     lineup.add_with(series, x, || Flood::new(Daemon::start(cores, &settings)?, cores, plan));
@@ -133,7 +133,7 @@ fn tc(session: &Session, lineup: &mut Lineup, (series, x): (&str, f64), limit: L
     });
 }
 
-/// One sender with a limit, by every means.
+/// Adds one limited sender, by every kind of limit.
 fn everyone(session: &Session, lineup: &mut Lineup, ovs: &Police, x: f64, limit: Limit, plan: &Plan) {
     for (series, excess) in EXCESS {
         ringway(session, lineup, (series, x), vec![String::new(), limit.ringway("ingress", excess)], plan.clone());
@@ -148,7 +148,7 @@ fn everyone(session: &Session, lineup: &mut Lineup, ovs: &Police, x: f64, limit:
     }
 }
 
-/// Our ways to treat what is more at the sender.
+/// Ringway's two ways to treat a sender's excess: name of the curve, value of `on_excess`.
 const EXCESS: [(&str, &str); 2] = [(RINGWAY, "drop"), ("ringway, waits", "wait")];
 const AT_RECEIVER: &str = "ringway, drops at the receiver";
 const TC: [&str; 2] = ["tc tbf", "tc htb"];
@@ -171,7 +171,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Measures `lineup`; of the place with this x a window brings so many frames.
+    /// Measures `lineup`; `frames` gives how many frames a window brings at a place.
     fn measure(self, session: &mut Session, lineup: Lineup, frames: impl Fn(f64) -> f64) -> io::Result<[Figure; 2]> {
         let heading = |name, unit| Heading {
             name,
@@ -185,7 +185,7 @@ impl Pair {
         Ok([figure, in_frames])
     }
 
-    /// Measures one sender, by every means, at these places.
+    /// Measures one sender, by every kind of limit, at these places.
     fn one_sender(self, session: &mut Session, places: &[Place]) -> io::Result<[Figure; 2]> {
         let (mut lineup, ovs) = (session.lineup(), police(session, 1));
         for &Place { x, kbit, size, seconds } in places {
@@ -220,10 +220,10 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     pair.one_sender(session, &places).map(Vec::from)
 }
 
-/// The same for rates at which a second has few frames.
+/// Measures the error at rates at which a second has few frames.
 ///
 /// # Errors
-/// As [`run`].
+/// The cores cannot be used.
 pub fn slow(session: &mut Session) -> io::Result<Vec<Figure>> {
     let places = rates(session, &SLOW.map(|(rate, seconds)| (rate as f64, rate, 60, seconds)));
     let x = Axis { label: "rate", unit: "kbit/s", logarithmic: true };
@@ -232,10 +232,10 @@ pub fn slow(session: &mut Session) -> io::Result<Vec<Figure>> {
     pair.one_sender(session, &places).map(Vec::from)
 }
 
-/// The same for the highest rates.
+/// Measures the error at the highest rates.
 ///
 /// # Errors
-/// As [`run`].
+/// The cores cannot be used.
 pub fn fast(session: &mut Session) -> io::Result<Vec<Figure>> {
     let places = rates(session, &FAST.map(|(rate, size)| (rate as f64, rate * 1_000_000, size, 1)));
     let x = Axis { label: "rate", unit: "Gbit/s", logarithmic: true };
@@ -244,10 +244,10 @@ pub fn fast(session: &mut Session) -> io::Result<Vec<Figure>> {
     pair.one_sender(session, &places).map(Vec::from)
 }
 
-/// The same for rates beyond what can be copied, by the limit's own counters.
+/// Measures the error at rates that no core can copy, by the limit's own counters.
 ///
 /// # Errors
-/// As [`run`].
+/// The cores cannot be used.
 pub fn counted(session: &mut Session) -> io::Result<Vec<Figure>> {
     let (mut lineup, cores, offered) = (session.lineup(), session.cores, Beside::default());
     for gigabit in session.places(&COUNTED) {
@@ -276,7 +276,7 @@ pub fn counted(session: &mut Session) -> io::Result<Vec<Figure>> {
 /// Measures the error against frame sizes.
 ///
 /// # Errors
-/// As [`run`].
+/// The cores cannot be used.
 pub fn sizes(session: &mut Session) -> io::Result<Vec<Figure>> {
     let x = Axis { label: "frame size", unit: "bytes", logarithmic: false };
     let mut figures = Vec::new();
@@ -291,10 +291,10 @@ pub fn sizes(session: &mut Session) -> io::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Measures the error against the number of limited ports: of senders, or of receivers where those are limited.
+/// Measures the error against the number of limited ports: senders, or receivers where these are limited.
 ///
 /// # Errors
-/// As [`run`].
+/// The cores cannot be used.
 pub fn ports(session: &mut Session) -> io::Result<Vec<Figure>> {
     let (mut lineup, limit) = (session.lineup(), Limit::new(1000));
     let places = session.places(&PORTS);
@@ -326,10 +326,10 @@ pub fn ports(session: &mut Session) -> io::Result<Vec<Figure>> {
     pair.measure(session, lineup, |ports| ports * limit.bits() / 8.0 / 1514.0).map(Vec::from)
 }
 
-/// Measures what passes at once after a pause, against the burst that is set.
+/// Measures what passes of a flood after a pause, against the configured burst.
 ///
 /// # Errors
-/// As [`run`].
+/// The cores cannot be used.
 pub fn bursts(session: &mut Session) -> io::Result<Vec<Figure>> {
     let (mut lineup, ovs) = (session.lineup(), police(session, 1));
     for burst in session.places(&BURSTS) {

@@ -1,7 +1,7 @@
-//! Shares of a port that several senders flood: the fairness paper's figures 6 and 7, with one receiver in place of the host,
-//! and ports that send frames of different sizes.
+//! Shares of several senders that flood one port (fairness paper, figures 6 and 7), with one receiver in place of the host, and
+//! senders of frames of different sizes.
 //!
-//! The receiver has a limit, or is merely slow: it takes a fixed amount a second and no more.
+//! The receiver has a limit, or its client is slow: it takes a fixed number of bits a second.
 
 use std::io;
 
@@ -17,19 +17,21 @@ const SENDERS: [usize; 4] = [2, 4, 16, 64];
 const WEIGHTS: [usize; 4] = [1, 2, 5, 16];
 const SOURCE: &str = "fairness paper, figures 6 and 7";
 
-/// Frames as long as segments that are left to the NIC.
+/// Bytes of frames as long as TCP segments whose segmentation is left to the NIC.
 const SEGMENTS: usize = 65_226;
-/// What a slow receiver takes, in bits per second: as much as the limits let pass.
+/// Bits per second that a slow receiver takes: the rate of the limits.
 const PACE: f64 = 200e6;
 
-/// What keeps the receiver to so much.
+/// What limits the receiver.
 struct Way {
     series: &'static str,
-    /// Keys of the receiver, and of each sender.
+    /// Keys of the receiver.
     receiver: &'static str,
+    /// Keys of each sender.
     sender: &'static str,
-    /// Keys of the bucket that these name.
+    /// Keys of the bucket that the ports name.
     bucket: Option<&'static str>,
+    /// Bits per second that the receiver takes; `None`: all that comes.
     pace: Option<f64>,
 }
 
@@ -59,10 +61,10 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     figures::<Daemon>(session, "shares")
 }
 
-/// The same between vhost-user ports.
+/// Measures the figures between vhost-user ports.
 ///
 /// # Errors
-/// As [`run`].
+/// The cores cannot be used.
 pub fn run_vhost(session: &mut Session) -> io::Result<Vec<Figure>> {
     figures::<VhostUser>(session, "shares-vhost")
 }
@@ -72,7 +74,7 @@ fn figures<N: Ours>(session: &mut Session, experiment: &str) -> io::Result<Vec<F
     // A driver's rings are as long as those of process ports, and its buffers hold the longest frame.
     let virtio = VirtioOptions { tx_ring: 2048, rx_ring: 2048, buffer_size: 65_536, ..VirtioOptions::default() };
     let settings = Settings { shape: LONG, virtio, ..session.settings() };
-    // Keys that each sender has besides.
+    // `besides` has more keys of each sender.
     let start = |way: &Way, besides: Vec<String>, sizes: Vec<Vec<usize>>, told| {
         let plan = Plan { pace: way.pace, ..Plan::new(sizes, told) };
         let senders = besides.iter().map(|keys| format!("{keys}\n{}", way.sender));

@@ -1,9 +1,9 @@
 //! Medians and spreads.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What several windows of one kind came to.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Summary {
     /// How many windows.
     pub windows: usize,

@@ -1,122 +1,123 @@
-//! Trials taken in turn: A B A B …, every window between two probes of the cores' distance.
+//! Interleaved trials: windows of the contestants by turns (A B A B …), each between two probes of the distance of the cores.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::anchor;
 use crate::machine;
 use crate::placement::{Class, Cores};
 
-/// How often a window is repeated when the cores moved while it ran.
+/// Most repetitions of a window during which the cores moved.
 const MIXED_RETRIES: usize = 2;
 
-/// How often the generator may lose its core during a window: once in a while a kernel thread needs it.
+/// Most preemptions of the generator in a window that counts: kernel threads need its core now and then.
 const MOST_PREEMPTIONS: u64 = 8;
 
-/// One thing measured at one place of a figure: a switch in one configuration under one load.
+/// What one point of a figure measures: a switch in one configuration under one load.
 ///
-/// It is created held still, and is still outside of `resume` … `hold`.
+/// It is stopped when it is created, and runs only between `resume` and `hold`.
 pub trait Contestant {
-    /// Lets whatever is under test run.
+    /// Lets the program under test run.
     ///
     /// # Errors
-    /// It is gone.
+    /// The program has ended.
     fn resume(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Stops whatever is under test, so that nothing disturbs the next probe or window.
+    /// Stops the program under test, so that nothing disturbs the next probe or window.
     ///
     /// # Errors
-    /// It is gone.
+    /// The program has ended.
     fn hold(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Whether the generator should have its core to itself all the time; one that sleeps gives it up anyway.
+    /// Returns true if a window counts only while the generator has its core to itself. A generator that sleeps gives its core up.
     fn needs_its_core(&self) -> bool {
         true
     }
 
-    /// Whether the distance of the cores matters: not for what runs for seconds where the scheduler puts it.
+    /// Returns true if the distance of the cores matters. It does not for programs that run for seconds wherever the scheduler puts
+    /// them.
     fn minds_the_distance(&self) -> bool {
         true
     }
 
-    /// Whether something kept the last window from being one: the generator or what is under test did not run for long enough to
-    /// change the figure. Asked after each.
+    /// Returns true if the last window does not count: the generator or the program under test did not run for long enough to
+    /// change the figure. Called after each window.
     fn was_held_up(&self) -> bool {
         false
     }
 
-    /// Runs the load for about `span`, after a short warm-up of its own; returns the figure in the unit of the y axis.
+    /// Runs the load for about `span`, after a short warm-up. Returns the figure in the unit of the y axis.
     ///
     /// # Errors
-    /// The load could not be run: the message says why.
+    /// The load could not run. The message says why.
     fn window(&mut self, span: Duration) -> io::Result<f64>;
 }
 
-/// A contestant and where its points go.
+/// A contestant, its curve and its place.
 pub struct Entry {
     /// Name of the curve.
     pub series: String,
     /// Place on the x axis.
     pub x: f64,
-    /// What is run.
+    /// The contestant.
     pub contestant: Box<dyn Contestant>,
 }
 
 /// One window's outcome.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Sample {
     /// Name of the curve.
     pub series: String,
     /// Place on the x axis.
     pub x: f64,
-    /// Which turn of A B A B … it belongs to; samples of one round and class are compared with each other.
+    /// Number of the round. Samples of one round and class are compared with each other.
     pub round: usize,
     /// Distance of the cores.
     pub class: Class,
-    /// Nanoseconds per crossing before and after; 0 where that does not matter.
+    /// Nanoseconds per crossing before and after the window; 0 where the distance does not matter.
     pub crossing_ns: [f64; 2],
-    /// In the unit of the y axis.
+    /// The figure, in the unit of the y axis.
     pub value: f64,
 }
 
 /// How long and how often to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// Rounds of A B A B ….
+    /// Number of rounds.
     pub pairs: usize,
-    /// One window.
+    /// Length of a window.
     pub span: Duration,
-    /// No round starts after this much time in one figure.
+    /// Time of a figure after which no round starts.
     pub budget: Duration,
 }
 
-/// What a series of rounds came to.
+/// Result of a series of rounds.
 #[derive(Default)]
 pub struct Outcome {
     /// Every window whose cores stayed where they were.
     pub samples: Vec<Sample>,
-    /// Windows thrown away because the cores moved, or because this program lost its core to another.
+    /// Number of windows discarded because the cores moved, or because this program lost its core.
     pub discarded: usize,
-    /// The curves that such windows were of.
+    /// Curves of the discarded windows.
     pub disturbed: BTreeSet<String>,
-    /// What went wrong, in words.
+    /// Failures, in words.
     pub notes: Vec<String>,
 }
 
-/// What the rounds need from outside.
+/// Callbacks of the rounds.
 pub struct Surroundings<'a> {
-    /// Nanoseconds per crossing, now.
+    /// Returns the nanoseconds per crossing, now.
     pub probe: &'a mut dyn FnMut() -> io::Result<f64>,
-    /// Asked before every window; true ends the rounds.
+    /// Called before every window; true ends the rounds.
     pub stop: &'a dyn Fn() -> bool,
-    /// Told what is about to be measured.
+    /// Called before every window, with its name.
     pub progress: &'a mut dyn FnMut(&str),
 }
 
@@ -151,7 +152,7 @@ pub fn run(pace: Pace, title: &str, mut entries: Vec<Entry>, around: &mut Surrou
     outcome
 }
 
-/// One window, repeated when the cores moved; what moved too often is discarded.
+/// Takes one window, and repeats it while the cores move. Discards it after [`MIXED_RETRIES`] repetitions.
 fn sample(
     span: Duration,
     round: usize,
@@ -191,12 +192,12 @@ fn sample(
     Ok(())
 }
 
-/// The series every rate is stated as a fraction of.
+/// Name of the bare ring's curve. Every rate is stated as a fraction of the bare ring's.
 pub const ANCHOR: &str = "anchor";
 
 /// The bare ring as a contestant, in million frames per second.
 pub struct Anchor {
-    /// The same two cores.
+    /// The two cores.
     pub cores: Cores,
     /// Length of its frames.
     pub frame_len: usize,

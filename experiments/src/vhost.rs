@@ -1,5 +1,5 @@
-//! The common part of the experiments with virtual machines' ports: two virtio-net drivers of our own in one thread, on a
-//! switch with two vhost-user ports.
+//! The common part of the experiments with virtual machines' ports: two of our virtio-net drivers in one thread, on a switch with two
+//! vhost-user ports.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,34 +17,34 @@ use crate::placement::{Cores, pin};
 use crate::session::{Lineup, OVS_DPDK, RINGWAY, Session, TESTPMD};
 use crate::trial::Contestant;
 
-/// Frame sizes that every table of switches has.
+/// Frame sizes that tables of switches usually have.
 pub const SIZES: [usize; 6] = [64, 128, 256, 512, 1024, 1514];
-/// The simple IMIX: of twelve frames seven are short, four middling and one is long. 366 bytes on average.
+/// The simple IMIX: of twelve frames seven are short, four are of middle length and one is long. 366 bytes on average.
 pub const IMIX: [usize; 12] = [64, 590, 64, 64, 590, 64, 1514, 64, 590, 64, 64, 590];
 /// Most frames sent or taken in one turn.
 const BATCH: usize = 64;
-/// Turns between two looks at the clock.
+/// Turns between two readings of the clock.
 const TURNS_PER_LOOK: u32 = 16;
-/// No frame for so long: the switch does not work.
+/// Time without a frame after which the switch counts as broken.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the drivers send.
+/// The drivers' traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Bytes of the frames, in turn.
+    /// Bytes of the frames, by turns.
     pub sizes: Vec<usize>,
-    /// Whether both send, or one.
+    /// Whether both drivers send, or one.
     pub both: bool,
     /// TCP rather than UDP.
     pub tcp: bool,
-    /// One frame of sixteen is a broadcast.
+    /// Whether one frame of sixteen is a broadcast.
     pub broadcasts: bool,
 }
 
-/// One driver, and what it sends and got.
+/// One driver, its frames, and the number of frames that it received.
 struct Lane<P> {
     port: P,
-    /// A frame for each place of the transmit ring, written there on the first lap and sent as it is on later ones.
+    /// A frame for each place of the transmit ring. The first lap writes it there; later laps send it unchanged.
     frames: Vec<Vec<u8>>,
     place: usize,
     to_write: usize,
@@ -85,19 +85,19 @@ impl<P: Endpoint> Lane<P> {
     }
 }
 
-/// Turns a UDP frame into the headers of a TCP one; what they carry stays as it is.
+/// Replaces a UDP frame's headers by those of TCP. The payload stays.
 fn make_tcp(frame: &mut [u8]) {
     const PROTOCOL: usize = 23;
     const TCP: std::ops::Range<usize> = 34..54;
-    // Ports stay; numbers and window 0, a header of five words, ACK. The checksum is left to whoever needs it.
+    // Ports stay; numbers, window and checksum 0, a header of five words, ACK.
     frame[PROTOCOL] = 6;
     frame[TCP.start + 4..TCP.end].fill(0);
     frame[TCP.start + 12..TCP.start + 14].copy_from_slice(&[5 << 4, 1 << 4]);
 }
 
-/// A switch and the two drivers at its ports, for several contestants in turn.
+/// A switch and the two drivers at its ports, for several contestants by turns.
 pub struct Pair<N: Network> {
-    // Drivers go before their switch.
+    // Drivers are dropped before their switch.
     lanes: [Lane<N::Port>; 2],
     network: N,
     ring: usize,
@@ -105,12 +105,12 @@ pub struct Pair<N: Network> {
     cores: Cores,
 }
 
-/// A pair that several contestants use in turn.
+/// A pair that several contestants use by turns.
 pub type Shared<N> = Rc<RefCell<Pair<N>>>;
 
 impl<N: Network> Pair<N> {
-    /// Attaches two drivers with transmit rings of `ring` descriptors and lets the switch learn their addresses, unless they
-    /// will have `met` by themselves. It is held when this returns.
+    /// Attaches two drivers with transmit rings of `ring` descriptors. Makes the switch learn their addresses, unless `met` says that
+    /// it will learn them otherwise. The switch is stopped when this returns.
     ///
     /// # Errors
     /// The switch refuses a driver, or no frame gets through.
@@ -134,18 +134,18 @@ impl<N: Network> Pair<N> {
         })))
     }
 
-    /// What is under test.
+    /// The network under test.
     pub fn network(&mut self) -> &mut N {
         &mut self.network
     }
 
-    /// The drivers, for other loads than these; their transmit buffers will be written anew afterwards.
+    /// The drivers, for loads of another kind. Afterwards this type's own loads write the transmit buffers anew.
     pub fn ports(&mut self) -> [&mut N::Port; 2] {
         self.load.sizes.clear();
         self.looked_at()
     }
 
-    /// The drivers, to be looked at.
+    /// The drivers, for their counters.
     pub fn looked_at(&mut self) -> [&mut N::Port; 2] {
         let [near, far] = &mut self.lanes;
         [&mut near.port, &mut far.port]
@@ -178,7 +178,7 @@ impl<N: Network> Pair<N> {
         Ok(())
     }
 
-    /// Million frames delivered per second when the drivers send as many as the switch takes, over about `span`.
+    /// Sends as many frames as the switch takes for about `span`. Returns million frames delivered per second.
     ///
     /// # Errors
     /// A driver is broken, or no frame gets through.
@@ -187,7 +187,7 @@ impl<N: Network> Pair<N> {
         self.prepare(load)?;
         self.run(span / 8);
         let start = Instant::now();
-        // On a machine busy with something else the switch may not have run at all in a short window.
+        // On a busy machine the switch may not have run at all in a short window.
         while start.elapsed() < PATIENCE {
             let (frames, seconds) = self.run(span);
             if frames > 0 {
@@ -200,13 +200,14 @@ impl<N: Network> Pair<N> {
         Err(io::Error::other("no frame got through"))
     }
 
-    /// Sends `rate` frames per second for `span`, or as many as the switch takes; the caller pins the thread. Returns the seconds it took.
+    /// Sends `rate` frames per second for `span`, or as many as the switch takes. The caller pins the thread. Returns the duration in
+    /// seconds.
     ///
     /// # Errors
     /// The load cannot be made.
     pub fn offer(&mut self, load: &Load, rate: f64, span: Duration) -> io::Result<f64> {
         self.prepare(load)?;
-        // One frame the other way, so that the switch knows where these go.
+        // One frame the other way, so that the switch learns the destination's port.
         self.lanes[1].send(1);
         self.lanes[0].receive();
         let (start, mut sent) = (Instant::now(), 0.0);
@@ -218,7 +219,7 @@ impl<N: Network> Pair<N> {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Runs for `span`; returns the frames received and the seconds it took.
+    /// Runs for `span`. Returns the frames received and the duration in seconds.
     fn run(&mut self, span: Duration) -> (u64, f64) {
         let received = |pair: &Pair<N>| pair.lanes.iter().map(|lane| lane.received).sum::<u64>();
         let (start, before) = (Instant::now(), received(self));
@@ -238,9 +239,9 @@ impl<N: Network> Pair<N> {
 
 /// As many frames as the switch takes, in million frames delivered per second.
 pub struct Saturation<N: Network> {
-    /// What is loaded.
+    /// The switch and its drivers.
     pub pair: Shared<N>,
-    /// With what.
+    /// The load.
     pub load: Load,
 }
 
@@ -258,7 +259,7 @@ impl<N: Network> Contestant for Saturation<N> {
     }
 }
 
-/// Ours and the peers, each started once, with drivers that have rings of kind `R`.
+/// Ringway and the peers, each started once, with drivers whose rings are of kind `R`.
 pub struct Switches<R: Ring + Send + 'static> {
     /// The daemon.
     pub ringway: io::Result<Shared<Vhost<Daemon, R>>>,
@@ -269,7 +270,7 @@ pub struct Switches<R: Ring + Send + 'static> {
 }
 
 impl<R: Ring + Send + 'static> Switches<R> {
-    /// Starts them all; what is missing is noted where its contestants are added.
+    /// Starts all of them. A missing one is noted where its contestants are added.
     #[must_use]
     pub fn start(session: &Session, options: &VirtioOptions) -> Self {
         let cores = session.cores;
@@ -291,7 +292,7 @@ impl<R: Ring + Send + 'static> Switches<R> {
 /// Starts two drivers at a switch, if the switch could be started.
 ///
 /// # Errors
-/// As [`Pair::new`]; or the switch's own.
+/// The switch did not start or refuses a driver, or no frame gets through.
 pub fn pair<S: VhostSwitch, R: Ring + Send + 'static>(
     switch: io::Result<S>,
     cores: Cores,
@@ -313,7 +314,7 @@ pub fn with<N: Network, C>(pair: &io::Result<Shared<N>>, make: impl FnOnce(Share
     with_any(pair, make)
 }
 
-/// The same for anything that contestants share.
+/// A contestant made of anything that contestants share, or why there is none.
 ///
 /// # Errors
 /// There is none.

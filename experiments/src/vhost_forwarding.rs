@@ -9,7 +9,7 @@ use crate::report::{Axis, Figure, Heading, RATE};
 use crate::session::Session;
 use crate::vhost::{IMIX, Load, SIZES, Switches};
 
-/// Where it comes from.
+/// Paper and section.
 const SOURCE: &str = "VPE, section 5.1, between virtual machines";
 
 /// Measures the figures.
@@ -22,7 +22,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// One size after the other, in one direction and in both, and then a mix of sizes.
+/// Measures one size after the other, in one direction and in both, and then a mix of sizes.
 fn with_rings<R: Ring + Send + 'static>(session: &mut Session, rings: &str) -> io::Result<Vec<Figure>> {
     let switches = Switches::<R>::start(session, &VirtioOptions::default());
     let mut figures = Vec::new();

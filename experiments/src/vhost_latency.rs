@@ -1,8 +1,8 @@
-//! Round trips between two vhost-user ports: the median and the slow ones, alone and beside other frames.
+//! Round trips between two vhost-user ports: median and high percentiles, without and with other load.
 //!
-//! One thread is both drivers. Every [`INTERVAL`] the near one sends a frame of 64 bytes that the far one sends back, whether or
-//! not the last one is back; beside these it sends other frames of 64 bytes at a steady rate. Half load is half of what
-//! testpmd forwards at most (of what Ringway does, where testpmd is missing), the same for all.
+//! One thread is both drivers. Every [`INTERVAL`] the first driver sends a frame of 64 bytes that the second sends back, whether or not
+//! the last one is back. The first driver also sends other frames of 64 bytes at a steady rate. Half load is half of what testpmd
+//! forwards at most, or Ringway where testpmd is missing, for all switches alike.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -16,21 +16,21 @@ use crate::session::{OVS_DPDK, RINGWAY, Session, TESTPMD};
 use crate::trial::Contestant;
 use crate::vhost::{Load, Shared, Switches, with};
 
-/// From one probe to the next.
+/// Interval between two probes.
 const INTERVAL: Duration = Duration::from_micros(20);
-/// A window is so many ordinary ones: the slowest in a thousand shall be several.
+/// Length of a window in ordinary windows, so that several probes are among the slowest in a thousand.
 const STRETCH: u32 = 5;
-/// How long the last probes are waited for.
+/// Longest wait for the last probes.
 const PATIENCE: Duration = Duration::from_millis(100);
 const FRAME: usize = 64;
-/// Where a probe has the nanosecond it was sent at; other frames have zero there.
+/// Offset of a probe's time of sending, in nanoseconds; 0 in other frames.
 const STAMP: std::ops::Range<usize> = 14..22;
 /// Ethernet type of these frames: the local experimental one.
 const TYPE: [u8; 2] = [0x88, 0xb5];
 /// Most frames sent or taken in one turn.
 const BATCH: usize = 64;
 
-/// Shares of round trips that are not slower, in percent.
+/// Percentiles.
 const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 
 /// One percentile of round trips through one switch.
@@ -84,7 +84,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     Ok(figures)
 }
 
-/// Half of the frames per second that a switch forwards at most.
+/// Returns half of the frames per second that a switch forwards at most.
 fn half_of<N: Network>(pair: &Shared<N>) -> io::Result<f64> {
     let mut pair = pair.borrow_mut();
     pair.network().resume()?;
@@ -133,7 +133,7 @@ fn stamp(frame: &[u8]) -> u64 {
     frame.get(STAMP).filter(|_| ours).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
 }
 
-/// Probes for `span`, and waits for the last of them; nanoseconds of each round trip.
+/// Probes for `span`, and waits for the last probes. Returns the nanoseconds of each round trip.
 fn measure<E: Endpoint>(near: &mut E, far: &mut E, background: f64, span: Duration) -> io::Result<Vec<u64>> {
     let start = Instant::now();
     let mut trips = Vec::with_capacity((span.as_nanos() / INTERVAL.as_nanos()) as usize + 1);
@@ -162,7 +162,7 @@ fn measure<E: Endpoint>(near: &mut E, far: &mut E, background: f64, span: Durati
         far.rx_batch(BATCH, |frame| turned.extend(Some(stamp(frame)).filter(|&nanos| nanos != 0)));
         if !turned.is_empty() {
             for nanos in turned.drain(..) {
-                // A frame without room is a probe that was lost.
+                // A probe without room in the ring is lost.
                 far.tx_push(FRAME, |frame| write(frame, SENDER, SENDER + 1, nanos));
             }
             far.tx_flush();

@@ -1,4 +1,4 @@
-//! The loss of two virtual machines beside a third that stands still, and beside one that breaks the rules again and again.
+//! What two virtual machines lose by a third that takes no frames, and by a third that breaks the protocol again and again.
 
 use std::any::Any;
 use std::io::{self, Read as _, Write as _};
@@ -21,15 +21,15 @@ use crate::trial::Contestant;
 use crate::vhost::{Load, Saturation, Shared, pair, with_any};
 
 const SIZES: [usize; 2] = [64, 1514];
-/// Between two attempts of the broken front end.
+/// Interval between two attempts of the broken front end.
 const PAUSE: Duration = Duration::from_millis(10);
 
 type Pair = Shared<Vhost<Daemon, Split>>;
 
-/// Who is at the third port, if anybody, until dropped.
+/// The front end at the third port, or none; removed when dropped.
 type Neighbour = Rc<dyn Any>;
 
-/// A thread that connects and says nonsense.
+/// A thread that connects and sends an invalid message, repeatedly.
 struct Broken {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -43,7 +43,7 @@ impl Broken {
             while !ended.load(Ordering::Relaxed) {
                 if let Ok(mut stream) = UnixStream::connect(&socket) {
                     let timely = stream.set_read_timeout(Some(PAUSE));
-                    // SET_VRING_ADDR, of a length that is none, and then the hangup.
+                    // SET_VRING_ADDR with an invalid length, and then the end of the connection.
                     let _ = timely.and_then(|()| stream.write_all(&[9, 0, 0, 0, 1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]));
                     let _ = stream.read(&mut [0; 64]);
                 }
@@ -63,7 +63,7 @@ impl Drop for Broken {
     }
 }
 
-/// Two ports under load, beside a neighbour or none.
+/// Two ports under load, and a neighbour or none.
 struct Beside {
     ports: Saturation<Vhost<Daemon, Split>>,
     _neighbour: Neighbour,

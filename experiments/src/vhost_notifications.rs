@@ -1,7 +1,7 @@
-//! Calls and kicks per frame between the switch and two drivers, under each idle policy, from a trickle to saturation.
+//! Wake-ups between the switch and two drivers per frame, under each idle policy, from a low rate to saturation.
 //!
-//! The drivers behave as a guest's: each sleeps until it is woken when it has nothing to do, and asks for wake-ups by event
-//! index. A wake-up of the switch is a kick (a VM exit where there is a VM), a wake-up of a driver is a call (an interrupt).
+//! The drivers behave as a guest's: an idle driver sleeps until it is woken, and asks for wake-ups by event index. A wake-up of the
+//! switch is a kick (a VM exit where there is a VM); a wake-up of a driver is a call (an interrupt).
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,9 +23,9 @@ use crate::session::{RINGWAY, Session};
 use crate::trial::Contestant;
 use crate::vhost::{Shared, pair, with};
 
-/// Frames per second that are offered; the last is more than any switch takes.
+/// Offered frames per second; the last is more than any switch takes.
 const RATES: [usize; 5] = [1_000, 10_000, 100_000, 1_000_000, 100_000_000];
-/// A window is so many ordinary ones: a trickle has few frames.
+/// Length of a window in ordinary windows: at a low rate there are few frames.
 const STRETCH: u32 = 5;
 
 struct Notifications {
@@ -61,7 +61,7 @@ pub fn run(session: &mut Session) -> io::Result<Vec<Figure>> {
     Ok(vec![session.measure("notifications", heading, lineup)?])
 }
 
-/// All calls and kicks so far, and all frames given to clients.
+/// Returns all calls and kicks so far, and all frames delivered to clients.
 fn notifications(status: &Value) -> (u64, u64) {
     let ports = status["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
     let sum = |count: &dyn Fn(&Value) -> Option<u64>| ports.iter().filter_map(count).sum::<u64>();
@@ -79,7 +79,7 @@ impl Contestant for Notifications {
     }
 
     fn needs_its_core(&self) -> bool {
-        // Two threads share it.
+        // Two threads share the generator's core.
         false
     }
 

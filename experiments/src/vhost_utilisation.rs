@@ -1,7 +1,7 @@
-//! VPE's utilisation: the share of its time that the poller is busy, against what is offered, between two vhost-user ports.
+//! VPE's utilisation: the share of its time that the poller is busy against the offered load, between two vhost-user ports.
 //!
-//! The same TCP data in frames of 1514 bytes and, with segmentation offload, in frames of 44 such segments that the receiver takes
-//! whole; with the poller and the generator on cores of their own, and with both where the scheduler puts them.
+//! One load has TCP data in frames of 1514 bytes, the other, with segmentation offload, in frames of 44 such segments that the
+//! receiver takes whole. The poller and the generator are pinned to a core each, or placed by the scheduler.
 
 use std::io;
 use std::time::Duration;
@@ -17,15 +17,15 @@ use crate::session::{RINGWAY, Session};
 use crate::trial::Contestant;
 use crate::vhost::{Load, Shared, pair, with};
 
-/// Data offered, in Gbit/s.
+/// Offered data, in Gbit/s.
 const LOADS: [usize; 6] = [1, 2, 5, 10, 20, 40];
 /// Data of one segment, in bytes.
 const SEGMENT: usize = 1460;
 /// Ethernet, IPv4 and TCP header.
 const HEADERS: usize = 54;
-/// Segments of a frame that is cut later.
+/// Segments of an unsegmented frame.
 const SEGMENTS: usize = 44;
-/// A window is so many ordinary ones.
+/// Length of a window in ordinary windows.
 const STRETCH: u32 = 5;
 
 struct Utilisation {
@@ -103,7 +103,7 @@ impl Contestant for Utilisation {
         pair.offer(&load, self.rate, span / 8)?;
         let (before, _) = pair.network().switch().times()?;
         let seconds = pair.offer(&load, self.rate, span * STRETCH)?;
-        // Nothing is sent while the daemon is asked, so that it is not busy then.
+        // The generator does not send during the request for the status, so that the poller is not busy then.
         let (after, _) = pair.network().switch().times()?;
         Ok((after - before) / seconds * 100.0)
     }

@@ -1,4 +1,5 @@
-//! The cross-check of the forwarding figures: testpmd's pair of virtio-net drivers as generator, whose frames of 64 bytes circulate.
+//! Cross-check of the forwarding figures with another generator: testpmd's pair of virtio-net drivers, whose frames of 64 bytes
+//! circulate.
 
 use std::io;
 

@@ -1,7 +1,7 @@
-//! The common part of the experiments with real guests: two small virtual machines on a switch, with iperf3 between them.
+//! The common part of the experiments with guests: two small virtual machines on a switch, with iperf3 between them.
 //!
-//! Nothing is pinned: the scheduler distributes the cores between guests, QEMU and the switch, as for a user without cores to
-//! spare. While others are measured, the guests stand still.
+//! Nothing is pinned: guests, QEMU and the switch share the cores as they do for a user without cores to spare. Guests are stopped
+//! while other contestants are measured.
 
 use std::cell::RefCell;
 use std::io;
@@ -19,37 +19,37 @@ use crate::trial::Contestant;
 
 /// Addresses of the guests.
 const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
-/// A window is as many ordinary ones: iperf3 counts whole seconds.
+/// Length of a window in ordinary windows: iperf3 counts whole seconds.
 const STRETCH: u32 = 25;
 
-/// What pktgen in a guest sends per second, more or less.
+/// Approximate number of frames per second that pktgen in a guest sends.
 const PKTGEN_RATE: f64 = 150_000.0;
 
-/// A switch that guests can be connected to. It is running when it has started.
+/// A switch for guests. It runs once it has started.
 pub trait VmSwitch {
-    /// The NIC of guest `number`, with this address if the switch does not know a better one.
+    /// Returns the NIC of guest `number`, with this address unless the switch gives it another.
     ///
     /// # Errors
-    /// It cannot be had.
+    /// There is no such NIC.
     fn nic(&self, number: usize, mac: &str) -> io::Result<Nic>;
 
-    /// Whether guests are compared with such that have a vfio-user NIC, and so have the same QEMU.
+    /// Returns true if the guests are compared with guests that have a vfio-user NIC, and so need the same QEMU.
     fn has_vfio_user_qemu(&self) -> bool {
         false
     }
 
-    /// Stops it where it is, where it is a program of its own.
+    /// Stops the switch, if it is a program.
     ///
     /// # Errors
-    /// It is gone.
+    /// The program has ended.
     fn hold(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// Lets it go on.
+    /// Lets the switch go on.
     ///
     /// # Errors
-    /// It is gone.
+    /// The program has ended.
     fn resume(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -58,7 +58,7 @@ pub trait VmSwitch {
 impl VmSwitch for Daemon {
     fn nic(&self, number: usize, mac: &str) -> io::Result<Nic> {
         if self.has_nics() {
-            // It knows its address.
+            // The device tells the guest its address.
             return Ok(Nic::vfio_user(&self.nics()[number]));
         }
         Ok(Nic::vhost_user(&self.sockets()[number]).mac(mac))
@@ -73,17 +73,17 @@ impl VmSwitch for Daemon {
     }
 }
 
-/// Two guests on a switch, for several contestants in turn.
+/// Two guests on a switch. Several contestants use them by turns.
 pub struct Machines<S: VmSwitch> {
-    // Guests go before their switch.
+    // Guests are dropped before their switch.
     guests: [Guest; 2],
     switch: S,
     segments: Option<bool>,
-    /// Which of them sends next.
+    /// Number of the guest that sends next.
     turn: usize,
 }
 
-/// Guests that several contestants use in turn.
+/// Guests that several contestants use by turns.
 pub type Shared<S> = Rc<RefCell<Machines<S>>>;
 
 /// Guests that are booting.
@@ -93,7 +93,7 @@ impl<S: VmSwitch> Booting<S> {
     /// Starts two guests, which boot while the caller goes on.
     ///
     /// # Errors
-    /// As the switch; or something that guests are made of is missing, which the message names.
+    /// The switch did not start, or something that guests need is missing. The message names it.
     pub fn start(switch: io::Result<S>, cores: Cores) -> io::Result<Booting<S>> {
         let switch = switch?;
         unpin(cores)?;
@@ -107,7 +107,7 @@ impl<S: VmSwitch> Booting<S> {
         Ok(Booting(Machines { guests, switch, segments: None, turn: 0 }))
     }
 
-    /// Waits for the guests and gives them addresses. They stand still when this returns.
+    /// Waits for the guests and gives them addresses. They are stopped when this returns.
     ///
     /// # Errors
     /// They do not boot, or do not reach each other.
@@ -122,7 +122,7 @@ impl<S: VmSwitch> Booting<S> {
 impl<S: VmSwitch> Machines<S> {
     fn introduce(&mut self) -> Result<(), Error> {
         for (guest, address) in self.guests.iter().zip(ADDRESSES) {
-            // Nothing is sent that was not asked for.
+            // Without IPv6 a guest sends nothing by itself.
             guest.ok("for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 >$f; done")?;
             guest.ok(&format!("ip link set eth0 up; ip addr add {address}/24 dev eth0"))?;
             bulk::serve(guest)?;
@@ -146,7 +146,7 @@ impl<S: VmSwitch> Machines<S> {
         Ok(())
     }
 
-    /// Leaves the segmentation of TCP to others, or not.
+    /// Switches TCP segmentation offload on or off.
     fn set_segments(&mut self, left: bool) -> Result<(), Error> {
         if self.segments != Some(left) {
             let to = if left { "on" } else { "off" };
@@ -158,7 +158,7 @@ impl<S: VmSwitch> Machines<S> {
         Ok(())
     }
 
-    /// Frames per second that arrive while the kernel of the other sends as many as it can, by turns.
+    /// Returns the frames per second that arrive while the other guest's kernel sends as many as it can. Directions by turns.
     fn pktgen(&mut self, span: Duration) -> Result<f64, Error> {
         let (from, to) = (&self.guests[self.turn], &self.guests[1 - self.turn]);
         self.turn = 1 - self.turn;
@@ -173,7 +173,7 @@ impl<S: VmSwitch> Machines<S> {
         Ok((received()? - before) / start.elapsed().as_secs_f64())
     }
 
-    /// iperf3 from one to the other, by turns.
+    /// Runs iperf3 from one guest to the other. Directions by turns.
     fn iperf3(&mut self, span: Duration, arguments: &str) -> Result<Value, Error> {
         let from = self.turn;
         self.turn = 1 - self.turn;
@@ -189,21 +189,21 @@ const PKTGEN: &str = "[ -e /proc/net/pktgen ] || insmod /modules/pktgen.ko; cd /
 /// What a contestant measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// TCP one way, in Gbit/s. `segments`: whether the guests leave segmentation to others.
+    /// TCP one way, in Gbit/s.
     Tcp {
-        /// As above.
+        /// Whether the guests leave segmentation to the device.
         segments: bool,
     },
     /// TCP both ways at once, in Gbit/s, the sum of both.
     TcpBothWays,
-    /// The same with writes of 1,460 bytes instead of the program's usual 128 KiB.
+    /// TCP one way, in Gbit/s, with writes of 1,460 bytes instead of the program's usual 128 KiB.
     TcpShortWrites,
-    /// UDP with so many bytes of data from a program, as many as it can: thousands per second that arrive.
+    /// UDP datagrams from a program, as many as it can send: thousands per second that arrive.
     Udp {
-        /// 18 of data are frames of 60 bytes.
+        /// Bytes of data; 18 make frames of 60 bytes.
         data: usize,
     },
-    /// The same from the guest's kernel (pktgen).
+    /// Frames of 60 bytes from the guest's kernel (pktgen): thousands per second that arrive.
     Pktgen,
 }
 
@@ -211,7 +211,7 @@ pub enum Traffic {
 pub struct Stream<S: VmSwitch> {
     /// The guests.
     pub machines: Shared<S>,
-    /// What they send.
+    /// The traffic.
     pub traffic: Traffic,
 }
 
@@ -262,7 +262,7 @@ fn arrived(sum: &Value) -> Option<f64> {
     Some((number("packets")? - number("lost_packets")?) / number("seconds")?)
 }
 
-/// Share of its time that the poller is busy while the guests have nothing to say, in percent.
+/// Share of its time that the poller is busy while the guests are silent, in percent.
 pub struct Silence {
     /// The guests.
     pub machines: Shared<Daemon>,
@@ -291,7 +291,7 @@ impl Contestant for Silence {
     }
 }
 
-/// Ours and QEMU's own way.
+/// Ringway and QEMU's own way.
 pub struct Switches {
     /// The daemon.
     pub ringway: io::Result<Shared<Daemon>>,
@@ -300,7 +300,7 @@ pub struct Switches {
 }
 
 impl Switches {
-    /// Boots the guests of both at once.
+    /// Boots the guests of both switches at once.
     #[must_use]
     pub fn start(daemon: io::Result<Daemon>, cores: Cores) -> Switches {
         let (ours, theirs) = (Booting::start(daemon, cores), Booting::start(VmBridge::start(), cores));

@@ -1,4 +1,4 @@
-//! The rate at which a guest's driver fills a ring whose device does nothing: no device can exceed it.
+//! Rate at which a guest's driver fills a ring whose device does nothing. No device can exceed that rate.
 
 use std::io;
 use std::thread;
@@ -11,24 +11,25 @@ use crate::network::Network as _;
 use crate::placement::unpin;
 use crate::vm_nics::{SINK, Station};
 
-/// Frames that are put into a ring of 256, which drivers call full when 52 are left: the driver needs no interrupt.
+/// Frames that the driver puts into a ring of 256. Drivers call the ring full when 52 places are left, so these need no interrupt.
 const FRAMES: u32 = 200;
-/// Times in one window.
+/// Repetitions in one window.
 const TIMES: usize = 8;
-/// The guest begins so many seconds after it was told to: the switch has answered all that its driver asked before, and stands still.
+/// Seconds between the command and the guest's first frame. Meanwhile the switch answers the driver's pending requests and is
+/// stopped.
 const AFTER: &str = "0.1";
-/// Until the switch stands still, and then until the guest is done.
+/// Longest wait until the switch is stopped, and longest wait until the guest is done.
 const HALF: Duration = Duration::from_millis(50);
 const DONE: Duration = Duration::from_millis(200);
 /// It may be slower.
 const WITHIN: Duration = Duration::from_secs(10);
 
 impl Station {
-    /// Most frames per second that the guest's kernel puts into its ring, one at a time, while the switch stands still or serves it.
-    /// The ring's registers have to be mapped, as nobody answers.
+    /// Returns the most frames per second that the guest's kernel puts into its ring, one at a time, while the switch is stopped or
+    /// serves the ring. The ring's registers have to be mapped, as a stopped switch answers no message.
     ///
     /// # Errors
-    /// The guest does not do so.
+    /// The guest does not run the command.
     pub fn fill(&mut self, size: usize, served: bool) -> io::Result<f64> {
         unpin(self.cores)?;
         let failed = |error: Error| io::Error::other(error);
@@ -46,7 +47,7 @@ impl Station {
                 daemon.hold()?;
             }
             thread::sleep(DONE);
-            // Nobody may ask the guest before: a driver that happens to read a register waits for the answer.
+            // No command reaches the guest before: a driver that happens to read a register waits for the answer.
             if let Some(daemon) = &mut self.daemon {
                 daemon.resume()?;
             }
@@ -56,12 +57,12 @@ impl Station {
             });
             rates.extend(rate(&told.map_err(failed)?));
         }
-        // What it can do at all: the others were interrupted by something.
+        // The fastest repetition: something else interrupted the others.
         rates.into_iter().reduce(f64::max).ok_or_else(|| io::Error::other("pktgen tells no rate"))
     }
 }
 
-/// Frames per second by what pktgen says it took (Linux, Documentation/networking/pktgen.rst), without the time that it waited:
+/// Returns frames per second from pktgen's result (Linux, Documentation/networking/pktgen.rst), without the time that it waited:
 /// `Result: OK: 25324(c1320+d24004) usec, 200 (60byte,0frags)`.
 fn rate(told: &str) -> Option<f64> {
     let (_, busy) = told.split_once("(c")?;

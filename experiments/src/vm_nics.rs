@@ -1,7 +1,7 @@
-//! The common part of the experiments with guests' NICs of several models: one guest, and a thread of this program at the
-//! other end of its switch.
+//! The common part of the experiments with guests' NICs of several models: one guest, and a thread of this program at the other
+//! port of its switch.
 //!
-//! Nothing is pinned, as in [`vm`](crate::vm). While others are measured, guests and switches stand still.
+//! Nothing is pinned, as in [`vm`](crate::vm). Guests and switches are stopped while others are measured.
 
 use std::cell::RefCell;
 use std::io;
@@ -23,46 +23,46 @@ use crate::vm::VmSwitch as _;
 
 /// Address that guests' frames go to.
 pub(crate) const SINK: u32 = 7;
-/// Address of a guest whose NIC does not bring its own.
+/// Address of a guest whose NIC has none of its own.
 const ADDRESS: &str = "52:54:00:77:00:01";
-/// How long waits for the guest sleep before they look again.
+/// Interval at which waits for the guest look again.
 const NAP: Duration = Duration::from_millis(50);
-/// How long frames wait until the thread at the other end takes them. If each woke it, it would take a tenth of the guest's
+/// Interval at which the thread at the other port takes frames. If each frame woke the thread, it would take a tenth of the guest's
 /// processor, and more the sooner frames come.
 const TAKE_EVERY: Duration = Duration::from_micros(500);
-/// Frames go this long before they count.
+/// Time for which frames flow before they count.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-/// Has a guest count the interrupts of every CPU, of all lines of eth0 or its virtio device.
+/// Shell command by which a guest counts the interrupts of every CPU, of all lines of eth0 or its virtio device.
 pub(crate) const INTERRUPTS: &str = "awk -v device=$(basename $(readlink /sys/class/net/eth0/device)) \
     '$0 ~ \"eth0|\" device { for (i = 2; i <= NF; i++) if ($i ~ /^[0-9]+$/) sum += $i; else break } END { print sum + 0 }' \
     /proc/interrupts";
-/// Has the processor that sends ([`Station::transmit`]) take all of these. Where Linux lets them go by itself depends on the lines'
-/// numbers: with two processors, those of an e1000 of ours went to the other one, and those of QEMU's did not.
+/// Shell command that directs these interrupts to the processor that sends ([`Station::transmit`]). Linux by itself chooses by the
+/// numbers of the lines: with two processors, interrupts of Ringway's e1000 went to the other one, and those of QEMU's did not.
 const TAKE_INTERRUPTS: &str = "for line in $(awk -v device=$(basename $(readlink /sys/class/net/eth0/device)) \
     '$0 ~ \"eth0|\" device { print int($1) }' /proc/interrupts); do echo 1 >/proc/irq/$line/smp_affinity || exit 1; done";
 
-/// What a guest's NIC is, and how its driver has its interrupts.
+/// Model of a guest's NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// An 82540EM of Ringway's.
     E1000,
     /// An 82574L of Ringway's with mapped ring registers.
     Mapped,
-    /// The same, every register access of which is a message.
+    /// An 82574L of Ringway's, every register access of which is a message.
     Trapped,
     /// virtio-net on a vhost-user port of Ringway's.
     Vhost,
-    /// The same, called no more often than an e1000 that moderates its interrupts.
+    /// virtio-net on a vhost-user port of Ringway's with at most as many calls as a moderated e1000 has interrupts.
     VhostModerated,
     /// QEMU's own 82540EM on TAP and a Linux bridge.
     QemuE1000,
-    /// QEMU's virtio-net on the same.
+    /// QEMU's virtio-net on TAP and a Linux bridge.
     QemuVirtio,
 }
 
 impl Kind {
-    /// The driver, where it moderates interrupts by a register.
+    /// Name of the driver, if it moderates interrupts by a register.
     fn module(self) -> Option<&'static str> {
         match self {
             Kind::E1000 | Kind::QemuE1000 => Some("e1000"),
@@ -81,7 +81,7 @@ impl Kind {
     }
 }
 
-/// The end of a switch that is this program's.
+/// The port of a switch that this program serves.
 pub(crate) enum Far {
     Process(ProcessEndpoint),
     Tap(Tap),
@@ -89,51 +89,51 @@ pub(crate) enum Far {
 
 /// A guest on a switch.
 pub struct Station {
-    // The guest goes before its switch.
+    // The guest is dropped before its switch.
     pub(crate) guest: Guest,
     pub(crate) far: Far,
     pub(crate) daemon: Option<Daemon>,
     kind: Kind,
-    /// Most interrupts per second that the driver was told of last.
+    /// Most interrupts per second that the driver was last set to.
     throttle: Option<u32>,
     /// The guest's address.
     pub(crate) mac: Mac,
     pub(crate) cores: Cores,
 }
 
-/// Guests that several contestants use in turn.
+/// Guests that several contestants use by turns.
 pub type Shared = Rc<RefCell<Station>>;
 
-/// What happened in some time.
+/// Rates in a window.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
     /// Frames that arrived, per second.
     pub frames: f64,
     /// Interrupts, per second, as the guest counts them.
     pub interrupts: f64,
-    /// Register accesses by message, where that is counted.
+    /// Register accesses by message, if the device counts them.
     pub accesses: Option<Accesses>,
 }
 
-/// Accesses per second that left the guest.
+/// Register accesses per second that left the guest.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Accesses {
     /// Registers read.
     pub reads: f64,
     /// Registers written.
     pub writes: f64,
-    /// Of these, tails of rings.
+    /// Writes of ring tails among them.
     pub tails: f64,
-    /// Messages that it all took.
+    /// Messages for all accesses.
     pub messages: f64,
 }
 
 impl Station {
-    /// Boots a guest with `cpus` processors for one of these curves. It stands still when this returns.
+    /// Boots a guest with `cpus` processors for one of these curves. The guest is stopped when this returns.
     ///
     /// # Errors
-    /// None of the curves is to be measured; the switch cannot be had; or something that guests are made of is missing, which
-    /// the message names.
+    /// The run measures none of the curves, the switch cannot be started, or something that guests need is missing. The message
+    /// names it.
     pub fn boot(session: &Session, curves: &[&str], kind: Kind, cpus: usize) -> io::Result<Shared> {
         if !curves.iter().any(|series| session.options.wants(series)) {
             return Err(io::Error::other("not asked for"));
@@ -181,7 +181,7 @@ impl Station {
         Ok(())
     }
 
-    /// Waits for the link, and has interrupts go to the same processor in all guests.
+    /// Waits for the link, and directs interrupts to the same processor in all guests.
     fn connect(&self) -> Result<(), Error> {
         let guest = &self.guest;
         guest.until("[ -e /sys/class/net/eth0 ]", Duration::from_secs(10))?;
@@ -190,25 +190,25 @@ impl Station {
         guest.ok(&format!("({TAKE_INTERRUPTS})")).map(drop)
     }
 
-    /// Has at most so many interrupts come per second; 0 sets no limit. The driver is loaded anew with that.
+    /// Limits the interrupts per second; 0 sets no limit. Loads the driver anew.
     ///
     /// # Errors
-    /// The guest does not do so.
+    /// The guest does not run the command.
     pub fn set_throttle(&mut self, most: u32) -> io::Result<()> {
         let Some(module) = self.kind.module().filter(|_| self.throttle != Some(most)) else { return Ok(()) };
-        // Delays of their own would blur what the interval does (Maffione, section 3.2).
+        // The driver's own delays would blur the effect of the interval (Maffione, section 3.2).
         let delays = "TxIntDelay=0 TxAbsIntDelay=0 RxIntDelay=0 RxAbsIntDelay=0";
         let load = format!("rmmod {module}; insmod /modules/{module}.ko InterruptThrottleRate={most} {delays}");
         self.guest.ok(&load).and_then(|_| self.connect()).map_err(io::Error::other)?;
         if let Some(daemon) = &self.daemon {
-            // What the device does by itself goes along with what its driver asks for.
+            // The device's own moderation follows the driver's.
             daemon.set_nics(if most == 0 { "completion_delay=0s" } else { "completion_delay=2ms" })?;
         }
         self.throttle = Some(most);
         Ok(())
     }
 
-    /// Lets guest and switch go on.
+    /// Lets the guest and the switch go on.
     pub fn resume(&mut self) -> io::Result<()> {
         if let Some(daemon) = &mut self.daemon {
             crate::network::Network::resume(daemon)?;
@@ -216,9 +216,9 @@ impl Station {
         self.guest.qmp("cont", json!({})).map_err(io::Error::other).map(drop)
     }
 
-    /// Stops them where they are.
+    /// Stops the guest and the switch.
     pub fn hold(&mut self) -> io::Result<()> {
-        // Its clock stands still, too: in guests whose time leapt by some seconds, pktgen began ten seconds late.
+        // The guest's clock stops, too: in guests whose time leapt by some seconds, pktgen began ten seconds late.
         self.guest.qmp("stop", json!({})).map_err(io::Error::other)?;
         match &mut self.daemon {
             Some(daemon) => crate::network::Network::hold(daemon),
@@ -253,13 +253,13 @@ impl Station {
     }
 }
 
-/// Takes what comes, by the clock, and counts it, until it is over.
+/// Takes and counts frames at intervals, until the window is over.
 fn drain<E: Endpoint>(port: &mut E, arrived: &AtomicU64, over: &AtomicBool) -> io::Result<()> {
     while !over.load(Ordering::Relaxed) {
         thread::sleep(TAKE_EVERY);
         arrived.fetch_add(port.rx_batch(LONG.rx_slots as usize, |_| ()) as u64, Ordering::Relaxed);
     }
-    // What went wrong with the device is told here.
+    // An error of the device ends the thread with its message.
     port.wait(true, Duration::ZERO)
 }
 
@@ -271,7 +271,7 @@ struct Reading {
     accesses: Option<[f64; 4]>,
 }
 
-/// Frames, the guest's count of eth0's interrupts, and the device's of accesses.
+/// Reads the frames, the guest's count of eth0's interrupts, and the device's counts of accesses.
 fn read(guest: &Guest, daemon: Option<&Daemon>, arrived: &AtomicU64) -> io::Result<Reading> {
     let accesses = daemon.map(|daemon| daemon.status()).transpose()?.as_ref().and_then(accesses);
     let interrupts = guest.ok(INTERRUPTS).map_err(io::Error::other)?.trim().parse().unwrap_or(0.0);
@@ -279,7 +279,7 @@ fn read(guest: &Guest, daemon: Option<&Daemon>, arrived: &AtomicU64) -> io::Resu
     Ok(Reading { at: Instant::now(), frames, interrupts, accesses })
 }
 
-/// Reads, writes, tail writes and messages of the first e1000 port.
+/// Returns reads, writes, tail writes and messages of the first e1000 port.
 pub(crate) fn accesses(status: &Value) -> Option<[f64; 4]> {
     let port = status["ports"].as_array()?.iter().find(|port| port["e1000"].is_object())?;
     let number = |key: &str| port["e1000"][key].as_f64();
@@ -287,7 +287,7 @@ pub(crate) fn accesses(status: &Value) -> Option<[f64; 4]> {
 }
 
 impl Accesses {
-    /// Of two readings so many seconds apart.
+    /// Rates between two readings `seconds` apart.
     pub(crate) fn between(before: [f64; 4], after: [f64; 4], seconds: f64) -> Accesses {
         let [reads, writes, tails, messages] = [0, 1, 2, 3].map(|index| (after[index] - before[index]) / seconds);
         Accesses { reads, writes, tails, messages }
@@ -297,7 +297,7 @@ impl Accesses {
 /// Longest wait for a first frame.
 const FIRST: Duration = Duration::from_secs(10);
 
-/// What happens in `span`, after a while in which nothing counts.
+/// Returns the rates in `span`, after a warm-up.
 fn watched(guest: &Guest, daemon: Option<&Daemon>, arrived: &AtomicU64, span: Duration) -> io::Result<Counted> {
     // A guest of one processor may take seconds until its kernel begins.
     let (begun, had) = (Instant::now(), arrived.load(Ordering::Relaxed));

@@ -1,4 +1,4 @@
-//! A guest that receives: frames offered at a rate, and the frames that its kernel takes.
+//! A guest that receives frames at an offered rate, and the number that its kernel takes.
 
 use std::io;
 use std::thread;
@@ -10,24 +10,24 @@ use ringway_traffic::{Endpoint, FrameSpec, Frames, Mac, Pacer, Rate, Source as _
 use crate::placement::unpin;
 use crate::vm_nics::{Accesses, Counted, Far, INTERRUPTS, SINK, Station, accesses};
 
-/// Credit that the generator may save up: what it sends at once when it had no processor is at most this long.
+/// Most credit of the generator: after a time without a processor it sends at once what this time brings.
 const BURST: Duration = Duration::from_micros(500);
-/// Most frames made visible at once.
+/// Most frames between two flushes of the ring.
 const BATCH: usize = 32;
-/// Longest nap of the generator.
+/// Longest sleep of the generator.
 const NAP: Duration = Duration::from_micros(100);
 
-/// What became of frames that a guest was offered.
+/// Result of an offered rate.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Offer {
     /// Frames sent to it, per second.
     pub sent: f64,
-    /// What it counted.
+    /// Rates that the guest and the device counted.
     pub counted: Counted,
 }
 
 impl Offer {
-    /// Whether all but one in a hundred arrived.
+    /// Returns true if at least 99 of 100 frames arrived.
     #[must_use]
     pub fn arrived(&self) -> bool {
         self.counted.frames >= 0.99 * self.sent
@@ -37,14 +37,14 @@ impl Offer {
 impl Station {
     /// Sends the guest `rate` frames of `size` bytes per second for `span`: UDP to an address that it does not have.
     ///
-    /// The guest is asked before and after, not meanwhile: it may have no time to answer.
+    /// The guest is asked before and after the window only: during the load it may have no time to answer.
     pub fn receive(&mut self, size: usize, rate: u64, span: Duration) -> io::Result<Offer> {
         unpin(self.cores)?;
         let spec = FrameSpec { size, source: Mac::local(SINK), destinations: vec![self.mac], ..FrameSpec::default() };
         let mut frames = Frames::new(&spec).map_err(io::Error::other)?;
         let Station { guest, far, daemon, .. } = self;
         let status = || daemon.as_ref().map(|daemon| daemon.status()).transpose();
-        // Asking a driver reads registers: the device's own counts are taken in between.
+        // A question to a driver reads registers, so the device's own counts are read between the questions.
         let before = (ask(guest)?, status()?);
         let start = Instant::now();
         let sent = match far {
@@ -61,11 +61,11 @@ impl Station {
     }
 }
 
-/// Waits until the guest's kernel has taken what came.
+/// Waits until the guest's kernel has taken all frames that arrived.
 const SETTLED: &str =
     "while now=$(cat /proc/net/softnet_stat); [ \"$now\" != \"$then\" ]; do then=$now; usleep 20000; done";
 
-/// Frames and interrupts of eth0, as the guest counts them.
+/// Returns frames and interrupts of eth0, as the guest counts them.
 fn ask(guest: &Guest) -> io::Result<[f64; 2]> {
     let said = guest.ok(&format!("cat /sys/class/net/eth0/statistics/rx_packets; {INTERRUPTS}"));
     let said = said.map_err(io::Error::other)?;
@@ -74,7 +74,7 @@ fn ask(guest: &Guest) -> io::Result<[f64; 2]> {
     both.ok_or_else(|| io::Error::other(format!("the guest counts {said:?}")))
 }
 
-/// Sends at this rate; gives how many. Frames for which there is no room are not made up for.
+/// Sends at this rate. Returns the number of frames sent. Frames that find no room are not sent later.
 fn offer<E: Endpoint>(port: &mut E, frames: &mut Frames, rate: u64, span: Duration) -> io::Result<u64> {
     let mut pacer = Pacer::with_burst(Rate::Frames(rate), BURST);
     let len = frames.size();
@@ -98,7 +98,7 @@ fn offer<E: Endpoint>(port: &mut E, frames: &mut Frames, rate: u64, span: Durati
         } else {
             thread::sleep(pacer.delay(len).min(NAP));
         }
-        // What comes the other way must not stay.
+        // Frames of the other direction must not fill the ring.
         port.rx_batch(BATCH, |_| ());
     }
 }

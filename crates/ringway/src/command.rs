@@ -1,31 +1,25 @@
 //! The command line of `ringway`.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use ringway_control::runtime_dir;
-use tracing_subscriber::EnvFilter;
 
 use crate::commands;
+use crate::global::Global;
 
 /// A fast virtual Ethernet for virtual machines and processes, in user space.
 #[derive(Debug, Parser)]
 #[command(
     version,
+    long_version = env!("RINGWAY_VERSION"),
     arg_required_else_help = true,
     after_help = "Example, in two terminals:
   ringway run
   ringway status"
 )]
 pub struct Command {
-    /// Directory of the daemon's sockets [default: /run/ringway for root, else $XDG_RUNTIME_DIR/ringway, else
-    /// /tmp/ringway-UID]
-    #[arg(long, global = true, value_name = "DIR")]
-    runtime_dir: Option<PathBuf>,
-    /// Say more on stderr; twice: everything. RUST_LOG overrides it
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    verbose: u8,
+    #[command(flatten)]
+    global: Global,
     #[command(subcommand)]
     what: What,
 }
@@ -41,16 +35,20 @@ enum What {
     Fdb(commands::fdb::Args),
     Capture(commands::capture::Args),
     Gen(commands::r#gen::Args),
-    Bench(commands::bench::Args),
-    Demo(commands::demo::Args),
+    /// Run the experiments of the papers and their peers (needs ringway-lab; see ringway bench --help)
+    Bench(commands::lab::Args),
+    /// Show a switch at work: virtual machines, network namespaces and process ports (needs ringway-lab; see ringway demo --help)
+    Demo(commands::lab::Args),
 }
 
 impl Command {
     /// Runs the subcommand.
+    #[must_use]
     pub fn run(self) -> ExitCode {
-        log_to_stderr(self.verbose);
-        let context = commands::Context { runtime_dir: self.runtime_dir.unwrap_or_else(runtime_dir::default_path) };
-        match self.what {
+        let Command { global, what } = self;
+        global.log_to_stderr();
+        let context = global.context();
+        match what {
             What::Run(args) => commands::run::run(args, &context),
             What::Status(args) => commands::status::run(args, &context),
             What::Port(args) => commands::port::run(args, &context),
@@ -60,18 +58,8 @@ impl Command {
             What::Top(args) => commands::top::run(args, &context),
             What::Fdb(args) => commands::fdb::run(args, &context),
             What::Gen(args) => commands::r#gen::run(args, &context),
-            What::Bench(args) => commands::bench::run(args, &context),
-            What::Demo(args) => commands::demo::run(args, &context),
+            What::Bench(_) => commands::lab::exec("bench"),
+            What::Demo(_) => commands::lab::exec("demo"),
         }
     }
-}
-
-fn log_to_stderr(verbose: u8) {
-    let level = match verbose {
-        0 => "info",
-        1 => "debug",
-        _ => "trace",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
 }

@@ -1,6 +1,12 @@
-//! The subcommands of `ringway` and their command line, for the program itself and for the tests of its documents.
+//! The command line of `ringway` and its subcommands: for the program itself, for `ringway-lab`, and for the tests of the documents.
+//!
+//! `ringway` is the product. `ringway-lab` (feature `lab`) runs `ringway bench` and `ringway demo`; `ringway` finds it and executes
+//! it, so that plotting, experiments and virtual machines are not part of the product.
 #![forbid(unsafe_code)]
 
 pub mod command;
 mod commands;
+mod global;
+#[cfg(feature = "lab")]
+pub mod lab;
 mod out;

@@ -1,11 +1,41 @@
 //! `ringway bench` as a user sees it. Nothing here asserts a time or a rate: only that what is promised is there.
 
+use std::path::Path;
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
 fn bench(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_ringway")).arg("bench").args(arguments).output().expect("ringway can be started")
+}
+
+#[test]
+fn without_the_laboratory_bench_and_demo_name_what_is_missing_and_how_to_install_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let alone = folder.path().join("ringway");
+    std::fs::copy(env!("CARGO_BIN_EXE_ringway"), &alone).expect("the switch can be copied");
+    for command in ["bench", "demo"] {
+        let output =
+            Command::new(&alone).args([command, "--help"]).env("PATH", "").output().expect("ringway can be started");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.starts_with(&format!("ringway {command}: ringway-lab is not installed")), "{text}");
+        assert!(text.contains("cargo install --path crates/ringway --features lab"), "{text}");
+    }
+}
+
+#[test]
+fn the_laboratory_is_found_beside_the_switch_or_in_path_and_speaks_in_its_name() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let alone = folder.path().join("ringway");
+    std::fs::copy(env!("CARGO_BIN_EXE_ringway"), &alone).expect("the switch can be copied");
+    let laboratory = Path::new(env!("CARGO_BIN_EXE_ringway-lab")).parent().expect("a folder");
+    for (program, path) in [(alone.as_path(), laboratory), (Path::new(env!("CARGO_BIN_EXE_ringway")), Path::new(""))] {
+        let arguments = ["-v", "bench", "--runtime-dir", "/nowhere", "--help"];
+        let output = Command::new(program).args(arguments).env("PATH", path).output().expect("ringway can be started");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && text.contains("Usage: ringway bench "), "{text}");
+    }
 }
 
 #[test]
@@ -101,6 +131,11 @@ fn a_quick_run_gives_every_promised_field_and_a_plot_per_figure() {
     for field in ["cpu", "kernel", "processors", "cores", "version", "date"] {
         assert!(!report["machine"][field].is_null(), "machine.{field} is missing");
     }
+    let version =
+        Command::new(env!("CARGO_BIN_EXE_ringway")).arg("--version").output().expect("ringway can be started");
+    let version = String::from_utf8_lossy(&version.stdout).into_owned();
+    let measured = report["machine"]["version"].as_str().expect("a version");
+    assert!(version.starts_with(&format!("ringway {measured}")), "{version}");
     let figures = report["figures"].as_array().expect("figures");
     assert_eq!(figures.len(), 6, "round-trip has three figures, drop-rate two, headline one");
     for figure in figures {
@@ -119,4 +154,33 @@ fn a_quick_run_gives_every_promised_field_and_a_plot_per_figure() {
         }
         assert!(plots.join(format!("{name}.svg")).is_file(), "{name} has no plot");
     }
+
+    // The same results once more, from the file: a document with a section for each experiment, and the same plots.
+    let again = folder.path().join("again");
+    let output = bench(&["--report", paths[0], "--plots", again.to_str().expect("UTF-8")]);
+    let document = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for name in ["headline", "drop-rate", "round-trip"] {
+        assert!(
+            document.contains(&format!("\n## {name}\n\nCommand: `ringway bench {name} --quick`; commit ")),
+            "{document}"
+        );
+    }
+    assert!(document.contains("\n| ringway / anchor | "), "{document}");
+    for figure in figures {
+        let plot = format!("{}.svg", figure["name"].as_str().expect("a name"));
+        let [first, second] = [&plots, &again].map(|dir| std::fs::read(dir.join(&plot)).expect("a plot"));
+        assert!(first == second, "{plot} differs");
+    }
+}
+
+#[test]
+fn a_report_of_a_file_that_is_none_names_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("other.json");
+    std::fs::write(&file, "{}").expect("a file");
+    let output = bench(&["--report", file.to_str().expect("UTF-8")]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.contains("other.json"), "{text}");
 }

@@ -169,9 +169,10 @@ fn without_root_it_shows_the_process_ports_and_says_what_root_would_add() {
     let mut command = ringway();
     if is_root() {
         // Another user may not read the build directory.
-        let copy = dir.path().join("ringway");
+        let [copy, laboratory] = ["ringway", "ringway-lab"].map(|name| dir.path().join(name));
         std::fs::copy(env!("CARGO_BIN_EXE_ringway"), &copy).unwrap();
-        for path in [dir.path(), &copy] {
+        std::fs::copy(env!("CARGO_BIN_EXE_ringway-lab"), &laboratory).unwrap();
+        for path in [dir.path(), &copy, &laboratory] {
             std::fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
         }
         command = Command::new(copy);

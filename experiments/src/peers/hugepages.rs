@@ -4,12 +4,12 @@ use std::fs;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-/// Pages of 2 MiB that the kernel keeps for such use.
+/// Number of pages of 2 MiB that the kernel reserves.
 const COUNT: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
-/// Bytes of one, in MiB.
+/// Size of a page in MiB.
 const PAGE_MIB: usize = 2;
 
-/// One change of the count at a time.
+/// Serialises changes of that number.
 static CHANGE: Mutex<()> = Mutex::new(());
 
 /// Memory added to the kernel's reserve for as long as this lives.
@@ -18,8 +18,8 @@ pub struct HugePages {
 }
 
 impl HugePages {
-    /// Adds `mib` MiB to the reserve; nothing is changed when not all of it can be had (not root, too little memory in
-    /// one piece), or when it is more than half of what is left: the kernel would take that from everyone.
+    /// Adds `mib` MiB to the reserve. Changes nothing if the kernel cannot reserve all of it (not root, too little memory in one
+    /// piece), or if it is more than half of the available memory, which all programs share.
     #[must_use]
     pub fn reserve(mib: usize) -> Option<HugePages> {
         let _guard = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,7 +50,7 @@ fn count() -> io::Result<usize> {
     fs::read_to_string(COUNT)?.trim().parse().map_err(io::Error::other)
 }
 
-/// Memory that programs can still have, in MiB.
+/// Available memory, in MiB.
 fn available_mib() -> Option<usize> {
     let memory = fs::read_to_string("/proc/meminfo").ok()?;
     let line = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

@@ -1,9 +1,8 @@
-//! Linux bridge with one TAP device per port, in a network namespace of its own.
+//! Linux bridge with one TAP device per port, in a network namespace.
 //!
-//! No spanning tree, no multicast snooping, no IPv6, so that nothing but the load crosses it; long queues, so that it
-//! is not its short default queue that limits it. A frame written to a TAP device is handed over to the switch's core (receive packet
-//! steering) where the bridge forwards it, while the generator's core writes and reads: the same division of work as for the other
-//! switches.
+//! Without spanning tree, multicast snooping and IPv6 only the load crosses the bridge. Queues are longer than the default, so that
+//! they do not limit the rate. Receive packet steering moves a frame written to a TAP device to the switch's core, where the bridge
+//! forwards it, while the generator's core writes and reads. The other switches divide the work in this way, too.
 
 use std::fs;
 use std::io;
@@ -17,7 +16,7 @@ use crate::placement::Cores;
 /// Frames a TAP device keeps for its reader.
 const QUEUE_LEN: usize = 4096;
 
-/// Where the bridge does its work.
+/// Core on which the bridge works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Steering {
     /// On the switch's core, for throughput.
@@ -26,7 +25,7 @@ pub enum Steering {
     Sender,
 }
 
-/// A bridge whose devices are handed out one by one.
+/// A bridge; each attached port takes the next of its devices.
 pub struct LinuxBridge {
     taps: Vec<Tap>,
 }
@@ -40,10 +39,10 @@ impl LinuxBridge {
         Self::start_shaping(cores, ports, steering, Vec::new())
     }
 
-    /// The same, and runs `tc` with each of these arguments; the devices are `tap0`, `tap1`, …
+    /// Makes a bridge with `ports` TAP devices, called `tap0`, `tap1`, …, and runs `tc` with each of these arguments.
     ///
     /// # Errors
-    /// As [`LinuxBridge::start`], or `tc` (Debian package iproute2) fails.
+    /// Not root, or `ip` or `tc` (Debian package iproute2) fails.
     pub fn start_shaping(cores: Cores, ports: usize, steering: Steering, tc: Vec<String>) -> io::Result<LinuxBridge> {
         let taps = netns::inside_new(move || {
             netns::run("mount", "--make-rprivate /")?;
@@ -71,7 +70,7 @@ fn tap(number: usize, cores: Cores, steering: Steering) -> io::Result<Tap> {
     Ok(tap)
 }
 
-/// A kernel without IPv6 has nothing to be switched off.
+/// Switches IPv6 off. A kernel without IPv6 needs nothing.
 fn absent(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }

@@ -1,4 +1,4 @@
-//! Peers: the switches that users would otherwise take, set up the same way every time.
+//! Peers: the switches that a user would pick instead, set up in the same way every time.
 
 pub mod e1000;
 mod hugepages;
@@ -13,7 +13,7 @@ pub mod vm_bridge;
 
 use std::path::PathBuf;
 
-/// Where a program is, if it is installed.
+/// Path of a program; `None`: it is not installed.
 #[must_use]
 pub fn find_program(name: &str) -> Option<PathBuf> {
     // Administration tools are often left out of an ordinary user's PATH.

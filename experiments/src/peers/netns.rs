@@ -1,4 +1,4 @@
-//! A network namespace without a name: it goes when the last descriptor into it is closed, however this process ends.
+//! Network namespaces without a name: the kernel deletes one when its last descriptor is closed, however this process ends.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -6,10 +6,10 @@ use std::thread;
 
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
-/// Makes a namespace and runs `work` inside it, on a thread of its own; devices `work` opens stay usable outside.
+/// Makes a namespace and runs `work` inside it, on a new thread. Devices that `work` opens stay usable outside.
 ///
 /// # Errors
-/// Namespaces need root (CAP_SYS_ADMIN); or what `work` answers.
+/// This process is not root (CAP_SYS_ADMIN), or `work` fails.
 pub fn inside_new<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     let thread = thread::spawn(move || {
         // SAFETY: no descriptor table is unshared, only this thread's network and mount namespaces.
@@ -24,7 +24,7 @@ pub fn inside_new<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send
 /// Runs an administration command in the calling thread's namespace.
 ///
 /// # Errors
-/// It is not installed or fails; the message has its own words.
+/// The command is not installed, or fails. The message has what it wrote.
 pub fn run(program: &str, arguments: &str) -> io::Result<()> {
     let describe = |what: String| io::Error::other(format!("{program} {arguments}: {what}"));
     let output = Command::new(program)

@@ -1,5 +1,5 @@
 //! Open vSwitch with DPDK (Debian package openvswitch-switch-dpdk): a learning bridge in user space between vhost-user
-//! ports, with a database and a run directory of its own.
+//! ports, with its own database and run directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,17 +14,17 @@ use crate::peers::vhost::VhostSwitch;
 use crate::placement::Cores;
 use crate::scratch::Scratch;
 
-/// Where Debian keeps the switch that was built with DPDK, and the layout of its database.
+/// Debian's paths of the switch that is built with DPDK, and of its database's schema.
 const SWITCH: &str = "/usr/lib/openvswitch-switch-dpdk/ovs-vswitchd-dpdk";
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-/// How long the switch may take until it serves its ports; it has much memory to prepare.
+/// Longest wait until the switch serves its ports: it prepares much memory.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Memory it is given, in MiB: it makes 262,144 packet buffers.
+/// Its memory, in MiB: it makes 262,144 packet buffers.
 const MEMORY_MIB: usize = 1024;
 
 /// A running switch.
 pub struct OvsDpdk {
-    // The switch ends before its database, both before the folder is removed and the memory given back.
+    // The switch ends before its database, and both before the folder is removed and the memory is returned.
     switch: Program,
     _database: Program,
     own: Own,
@@ -41,10 +41,10 @@ impl OvsDpdk {
         Self::start_with(cores, 2)
     }
 
-    /// The same with so many ports.
+    /// Starts a bridge with this number of ports.
     ///
     /// # Errors
-    /// As [`OvsDpdk::start`].
+    /// It is not installed or does not start.
     pub fn start_with(cores: Cores, ports: usize) -> io::Result<OvsDpdk> {
         if !Path::new(SWITCH).is_file() || find_program("ovsdb-server").is_none() {
             let words = "Open vSwitch with DPDK is not installed (Debian: apt-get install openvswitch-switch-dpdk)";
@@ -63,7 +63,7 @@ impl OvsDpdk {
             Ok(Some(status)) => io::Error::other(format!("ovsdb-server ended: {status}")),
             _ => error,
         })?;
-        // The bridge has a device of its own: no other network may have one of that name.
+        // The bridge has a device of its own name: no other network may have one of that name.
         let mut switch = own.command("unshare");
         switch.args(["--net", SWITCH, &format!("unix:{}", own.path("db.sock"))]);
         let serves = |said: &str| own.ports.iter().all(|port| said.contains(&format!("assigned port '{port}'")));
@@ -71,10 +71,10 @@ impl OvsDpdk {
         Ok(OvsDpdk { switch, _database: database, own, _scratch: scratch, _pages: pages })
     }
 
-    /// Holds the senders at all ports but the first to a rate and a burst in kbit/s and kbit, each. It has to be running.
+    /// Limits the senders at all ports but the first to a rate in kbit/s and a burst in kbit, each. The switch has to be running.
     ///
     /// # Errors
-    /// It refuses.
+    /// The switch refuses.
     pub fn police(&self, rate: usize, burst: usize) -> io::Result<()> {
         let set = |port: &String| {
             format!("-- set interface {port} ingress_policing_rate={rate} ingress_policing_burst={burst}")
@@ -87,7 +87,7 @@ impl OvsDpdk {
     }
 }
 
-/// The folder that is all of the system to this switch.
+/// The folder with all files of this switch.
 struct Own {
     folder: PathBuf,
     cores: Cores,
@@ -103,7 +103,7 @@ impl Own {
         format!("--db=unix:{}", self.path("db.sock"))
     }
 
-    /// A program of Open vSwitch that looks for nothing outside the folder.
+    /// Returns a command of Open vSwitch that uses files of the folder only.
     fn command(&self, program: &str) -> Command {
         let program = find_program(program).unwrap_or_else(|| PathBuf::from(program));
         let mut command = Command::new(program);
@@ -124,17 +124,17 @@ impl Own {
         Err(describe(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
     }
 
-    /// Tells the database what the switch shall be: flows and addresses stay while it is held still, so that no window
-    /// begins with a switch that has to learn.
+    /// Configures the switch by its database. Flows and addresses do not age while the switch is stopped, so that it has not to learn
+    /// at the beginning of a window.
     fn configure(&self, huge_pages: bool) -> io::Result<()> {
         let mask = |core: usize| format!("{:#x}", 1_u128 << core);
         let extra = if huge_pages {
             String::from("--in-memory --single-file-segments --no-pci --no-telemetry")
         } else {
-            // It adds --in-memory by itself, which excludes --no-huge, unless it is told --legacy-mem.
+            // Without --legacy-mem the switch adds --in-memory, which excludes --no-huge.
             String::from("--no-huge --legacy-mem --no-pci --no-telemetry --no-shconf")
         };
-        // Memory that is mapped and cleared later would be so while a driver waits for an answer.
+        // Memory mapped and cleared later would delay the answer to a driver.
         let memory = if huge_pages { MEMORY_MIB } else { 2 * MEMORY_MIB };
         let settings = [
             format!("other_config:dpdk-socket-mem=\"{memory}\""),
@@ -156,7 +156,7 @@ impl Own {
         self.run("ovs-vsctl", &arguments)
     }
 
-    /// Starts a server and waits until it is `ready`, by what it has said.
+    /// Starts a server and waits until its log is `ready`.
     fn start(&self, command: &mut Command, name: &str, ready: impl Fn(&str) -> bool) -> io::Result<Program> {
         let log = self.folder.join(format!("{name}.log"));
         let out = File::create(&log)?;
@@ -175,7 +175,7 @@ impl Own {
     }
 }
 
-/// The last line of a log that complains, or its last.
+/// Returns the last error in a log, or its last line.
 fn complaint(log: &Path) -> String {
     let said = fs::read(log).unwrap_or_default();
     let said = String::from_utf8_lossy(&said);

@@ -1,5 +1,5 @@
-//! DPDK's testpmd (Debian package dpdk-dev, in older releases dpdk) as a cross-connect of two vhost-user ports: no switching,
-//! whatever comes in at one goes out at the other (`io` mode), copied twice.
+//! DPDK's testpmd (Debian package dpdk-dev, in older releases dpdk) as a cross-connect of two vhost-user ports. It does not switch:
+//! every frame of one port goes to the other (`io` mode), copied twice.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,15 +14,15 @@ use crate::peers::vhost::VhostSwitch;
 use crate::placement::Cores;
 use crate::scratch::Scratch;
 
-/// How long testpmd may take until its prompt comes.
+/// Longest wait for testpmd's prompt.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Memory it is given, in MiB, and the packet buffers in it.
+/// Its memory, in MiB, and the packet buffers in it.
 pub(super) const MEMORY_MIB: usize = 256;
 const BUFFERS: usize = 16384;
 
 /// A running testpmd.
 pub struct Testpmd {
-    // Ended before its folder is removed and its memory given back.
+    // Dropped, and so ended, before its folder is removed and its memory is returned.
     program: Program,
     scratch: Scratch,
     _pages: Option<HugePages>,
@@ -62,8 +62,8 @@ impl VhostSwitch for Testpmd {
     }
 }
 
-/// testpmd with threads as `lcores` says ("thread@core,…", the first of them for commands) and so much memory, without devices
-/// and modes.
+/// Returns a testpmd with the threads of `lcores` ("thread@core,…", the first for commands) and this much memory, without devices and
+/// modes.
 ///
 /// # Errors
 /// It is not installed.
@@ -87,10 +87,10 @@ pub(super) fn command(lcores: &str, huge_pages: bool, memory_mib: usize) -> io::
     Ok(command)
 }
 
-/// Starts testpmd and waits for its prompt. What it says goes to the file `log`.
+/// Starts testpmd and waits for its prompt. Its output goes to the file `log`.
 ///
 /// # Errors
-/// It ends, or there is no prompt; the message has its last words.
+/// It ends, or there is no prompt. The message has the end of its output.
 pub(super) fn start(command: &mut Command, log: &Path, cores: Cores) -> io::Result<Program> {
     let out = File::create(log)?;
     // The end of its standard input would be its own end.

@@ -1,4 +1,4 @@
-//! The vhost-user ports of any switch, with our own virtio-net driver at each.
+//! The vhost-user ports of any switch, with our virtio-net driver at each.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,25 +7,25 @@ use ringway_traffic::{Ring, VirtioEndpoint, VirtioOptions};
 
 use crate::network::Network;
 
-/// A switch with vhost-user ports that listen. It is running when it has started.
+/// A switch with listening vhost-user ports. It runs once it has started.
 pub trait VhostSwitch {
-    /// Where the ports listen.
+    /// Sockets of the ports.
     fn sockets(&self) -> Vec<PathBuf>;
 
-    /// Stops it where it is.
+    /// Stops the switch.
     ///
     /// # Errors
-    /// It is gone.
+    /// The program has ended.
     fn hold(&mut self) -> io::Result<()>;
 
-    /// Lets it go on.
+    /// Lets the switch go on.
     ///
     /// # Errors
-    /// It is gone.
+    /// The program has ended.
     fn resume(&mut self) -> io::Result<()>;
 }
 
-/// Such a switch as a network of virtio-net drivers with rings of kind `R`.
+/// A switch with vhost-user ports as a network of virtio-net drivers whose rings are of kind `R`.
 pub struct Vhost<S, R> {
     switch: S,
     options: VirtioOptions,
@@ -34,7 +34,7 @@ pub struct Vhost<S, R> {
 }
 
 impl<S: VhostSwitch, R: Ring> Vhost<S, R> {
-    /// The drivers will be as `options` say.
+    /// Makes a network whose drivers have these options.
     pub fn new(switch: S, options: VirtioOptions) -> Self {
         Vhost { switch, options, attached: 0, ring: std::marker::PhantomData }
     }

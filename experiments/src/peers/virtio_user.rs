@@ -1,4 +1,4 @@
-//! DPDK's testpmd as a generator: two virtio-net drivers (`virtio_user`) that send every frame they get back to the other,
+//! DPDK's testpmd as a generator: two virtio-net drivers (`virtio_user`). Each sends every frame that it receives back to the other
 //! through the switch under test.
 
 use std::fs;
@@ -18,27 +18,27 @@ use crate::placement::Cores;
 use crate::scratch::Scratch;
 use crate::trial::Contestant;
 
-/// How long it may take to answer, and frames to get round.
+/// Longest wait for its answer, and for frames to come round.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Memory that its own number of packet buffers takes (165,000 of 2,432 bytes), in MiB.
+/// Memory for its default number of packet buffers (165,000 of 2,432 bytes), in MiB.
 const DEFAULT_MIB: usize = 640;
 
-/// What the drivers offer and accept.
+/// Options of the drivers.
 #[derive(Clone, Copy, Debug)]
 pub struct Rings {
     /// Packed rings rather than split ones.
     pub packed: bool,
-    /// Accept use in order, if the device offers it: testpmd's default.
+    /// Whether to accept use in order, if the device offers it: testpmd's default.
     pub in_order: bool,
     /// Descriptors of each ring.
     pub size: usize,
-    /// Packet buffers of testpmd; `None`: its own number, which no cache holds.
+    /// Packet buffers of testpmd; `None`: its default number, which no cache holds.
     pub buffers: Option<usize>,
 }
 
 /// Frames that circulate through a switch.
 pub struct VirtioUser<S> {
-    // Ended before the switch, whose ports it drives.
+    // Dropped, and so ended, before the switch whose ports it drives.
     program: Program,
     input: ChildStdin,
     log: PathBuf,
@@ -88,7 +88,7 @@ impl<S: VhostSwitch> VirtioUser<S> {
         writeln!(self.input, "{line}")
     }
 
-    /// Puts frames in, until they come round: a switch that has just come up may lose the first.
+    /// Sends frames until they come round: a switch that has just started may lose the first.
     fn circulate(&mut self) -> io::Result<()> {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
@@ -103,7 +103,7 @@ impl<S: VhostSwitch> VirtioUser<S> {
         Err(io::Error::other("no frame comes round"))
     }
 
-    /// Frames received per second by both drivers together since this was last asked.
+    /// Returns the frames per second that both drivers received together since the last call.
     fn rates(&mut self) -> io::Result<f64> {
         self.heard = fs::metadata(&self.log)?.len() as usize;
         self.order("show port stats all")?;
@@ -147,7 +147,7 @@ impl<S: VhostSwitch> Contestant for VirtioUser<S> {
     }
 
     fn needs_its_core(&self) -> bool {
-        // It is not this program that uses it.
+        // Another program uses the core.
         false
     }
 
@@ -155,7 +155,7 @@ impl<S: VhostSwitch> Contestant for VirtioUser<S> {
         std::thread::sleep(span / 8);
         self.rates()?;
         let start = Instant::now();
-        // On a machine busy with something else the switch may not have run at all in a short window.
+        // On a busy machine the switch may not have run at all in a short window.
         while start.elapsed() < PATIENCE {
             std::thread::sleep(span);
             let rate = self.rates()?;

@@ -1,6 +1,6 @@
-//! QEMU's own way to a switch: a TAP device for each guest, on a Linux bridge, in a network namespace of its own.
+//! QEMU's own way to a switch: a TAP device for each guest, on a Linux bridge, in a network namespace.
 //!
-//! The devices have the offload header, so that frames with segmentation left undone pass the bridge whole.
+//! The devices have the offload header, so that the bridge passes unsegmented frames whole.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ pub struct VmBridge {
 }
 
 impl VmBridge {
-    /// Makes it.
+    /// Makes a bridge for two guests.
     ///
     /// # Errors
     /// Not root, or `ip` (Debian package iproute2) fails.
@@ -32,10 +32,10 @@ impl VmBridge {
         Ok(VmBridge { taps, model: None })
     }
 
-    /// Makes one for one guest, and an end for this program.
+    /// Makes a bridge for one guest and for a TAP device of this program.
     ///
     /// # Errors
-    /// As [`VmBridge::start`].
+    /// Not root, or `ip` (Debian package iproute2) fails.
     pub fn with_end() -> io::Result<(VmBridge, Tap)> {
         let (tap, end) = netns::inside_new(|| {
             bridge()?;

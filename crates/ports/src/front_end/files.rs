@@ -9,7 +9,8 @@
 use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// `SO_PASSRIGHTS` (asm-generic/socket.h, Linux 6.16).
 const PASS_RIGHTS: libc::c_int = 83;
@@ -96,12 +97,12 @@ pub(crate) fn close_elsewhere(files: Vec<OwnedFd>) {
     if files.is_empty() {
         return;
     }
-    let mut closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut closing = CLOSING.lock();
     closing.0.push(files);
     if closing.1 < MOST_CLOSING {
         let started = std::thread::Builder::new().name("closing".into()).spawn(|| {
             loop {
-                let mut closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut closing = CLOSING.lock();
                 let Some(files) = closing.0.pop() else {
                     closing.1 -= 1;
                     return;
@@ -171,7 +172,7 @@ mod tests {
         // This line is reached although no close has returned yet. The threads wait for the peers, and the peers go
         // now.
         drop(peers);
-        while CLOSING.lock().unwrap_or_else(PoisonError::into_inner).1 > 0 {
+        while CLOSING.lock().1 > 0 {
             std::thread::yield_now();
         }
     }

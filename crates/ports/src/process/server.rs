@@ -9,10 +9,11 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use ringway_abi::attach::{REPLY_FDS, REQUEST_BYTES, Reply, Request};
 use ringway_engine::{Strikes, contain, fatal, run_or_die, say_rarely};
 use ringway_switch::Place;
@@ -160,8 +161,8 @@ impl Ender {
 
 impl Queue {
     fn send(&self, command: Command) {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push(command);
-        // The eventfd belongs to this process alone. If its counter is full, it is readable already.
+        self.commands.lock().push(command);
+        // Only this process has the descriptor; a full counter is as good as a write.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 }
@@ -416,7 +417,7 @@ impl Server {
     fn obey(&mut self) -> bool {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.queue.wake, &mut count);
-        self.obeyed.extend(self.queue.commands.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
+        self.obeyed.extend(self.queue.commands.lock().drain(..));
         while let Some(command) = self.obeyed.pop_front() {
             match command {
                 Command::Stop => return true,

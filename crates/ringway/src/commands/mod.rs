@@ -1,11 +1,10 @@
 //! One file per subcommand, each with its `Args` and `run`.
 
-pub mod bench;
 pub mod bucket;
 pub mod capture;
-pub mod demo;
 pub mod fdb;
 pub mod r#gen;
+pub mod lab;
 pub mod port;
 pub mod run;
 pub mod status;

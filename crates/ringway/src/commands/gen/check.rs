@@ -1,4 +1,4 @@
-//! The level of the check of received frames.
+//! How closely received frames are checked.
 
 use ringway_traffic::{Checker, Level, Origin};
 
@@ -9,12 +9,12 @@ pub enum Check {
     Count,
     /// Loss, order, duplicates and the headers
     Sequence,
-    /// The same, and every byte of the payload
+    /// Loss, order, duplicates, the headers and every byte of the payload
     Full,
 }
 
 impl Check {
-    /// A checker of this level.
+    /// Returns a checker of this level.
     pub fn checker(self, origin: Origin) -> Checker {
         let level = match self {
             Check::Count => Level::Count,

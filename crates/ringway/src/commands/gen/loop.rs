@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use ringway_client::Shape;
 use ringway_traffic::e1000::Counters;
 use ringway_traffic::report::StationReport;
 use ringway_traffic::{
@@ -24,11 +23,11 @@ use crate::commands::Context;
 
 /// Time within which a first frame must cross the switch.
 const INTRODUCED: Duration = Duration::from_secs(2);
-/// When it is sent again.
+/// Interval at which the first frame is sent again.
 const INTRODUCE_AGAIN: Duration = Duration::from_millis(200);
-/// When nothing has come for this time after the last frame was sent, nothing will.
+/// Time without a frame, after the last one was sent, after which no more are expected.
 const QUIET: Duration = Duration::from_millis(100);
-/// The same, while frames are missing.
+/// Time without a frame after which no more are expected while frames are missing.
 const REALLY_QUIET: Duration = Duration::from_secs(1);
 
 /// Send from one port and receive at another in one thread, as fast as can be
@@ -99,7 +98,7 @@ pub fn run(args: Args, context: &Context, stop: &Stop) -> Result<(), Trouble> {
     let near = args.common.attach_lossless(from, to, context)?;
     let far = args.common.attach_lossless(to, from, context)?;
     let names = [from.name(), to.name()];
-    // Compiled for each kind: this loop is to be faster than any switch.
+    // Compiled for each kind of port: this loop has to be faster than any switch.
     match (near, far) {
         (AnyPort::Process(near), AnyPort::Process(far)) => go(names, [near, far], check, (&args, context), stop),
         (AnyPort::Split(near), AnyPort::Split(far)) => go(names, [near, far], check, (&args, context), stop),
@@ -133,10 +132,10 @@ fn go<E: Attached>(
     }
 }
 
-/// Everything that has come is taken before more is sent.
+/// Receive batch: all frames that have come are taken before more are sent.
 const ALL: usize = usize::MAX;
 
-/// What goes through a loop.
+/// Traffic of a loop.
 #[derive(Debug, Clone, Copy)]
 pub struct Traffic {
     /// Bytes of a frame.
@@ -149,17 +148,18 @@ pub struct Traffic {
     pub check: Check,
 }
 
-/// Two ports of one switch that know each other's addresses, served by one thread.
+/// Two ports of one switch, served by one thread. The switch has learned their addresses.
 pub struct Loop<E = ProcessEndpoint> {
     names: [String; 2],
     pump: Pump<E>,
     connections: Vec<OwnedFd>,
 }
 
+#[cfg(feature = "lab")]
 impl Loop<ProcessEndpoint> {
     /// Attaches two process ports and makes the switch learn where they are.
     pub fn attach(names: [&str; 2], traffic: &Traffic, context: &Context) -> Result<Self, Trouble> {
-        let shape = port::lossless(Shape::default());
+        let shape = port::lossless(ringway_client::Shape::default());
         let near = port::attach(names[0], context, shape)?;
         let far = port::attach(names[1], context, shape)?;
         let options = PumpOptions { rx_batch: ALL, ..PumpOptions::default() };
@@ -209,7 +209,7 @@ impl<E: Attached> Loop<E> {
         self.pump.drain(QUIET)?;
         let mut stations = self.stations();
         if lost(&stations) > 0 {
-            // Some may still come: a switch that shares its CPU can pause for longer.
+            // Frames may still come: a switch that shares its CPU can pause for longer.
             self.pump.drain(REALLY_QUIET)?;
             stations = self.stations();
         }
@@ -217,7 +217,7 @@ impl<E: Attached> Loop<E> {
         Ok(LoopReport { sent: window.sent, received: window.received, lost, stations, ended: window.ended })
     }
 
-    /// Each port's part up to now.
+    /// Returns each port's counts up to now.
     fn stations(&self) -> Vec<LoopStation> {
         let totals = self.names.iter().zip(self.pump.totals()).zip(self.pump.endpoints());
         let station = |((name, total), endpoint): ((&String, StationReport), &E)| LoopStation {
@@ -234,14 +234,14 @@ impl<E: Attached> Loop<E> {
 /// Frames that were sent and have not come.
 fn lost(stations: &[LoopStation]) -> u64 {
     let sent: u64 = stations.iter().map(|station| station.sent).sum();
-    // What is no test frame has come from elsewhere; what is corrupted has come.
+    // Foreign frames were not sent by this loop. Corrupted frames have arrived.
     let arrived = |check: &CheckReport| check.frames - check.foreign - check.duplicated;
     let arrived: u64 = stations.iter().map(|station| arrived(&station.check)).sum();
     sent.saturating_sub(arrived)
 }
 
-/// Makes the switch learn where `from` is, by a frame to `to` that must arrive. It is sent again now and then: a switch may
-/// take what a new port sends before it gives anything to the other.
+/// Makes the switch learn the address of `from`, by a frame to `to` that must arrive. The frame is sent again at intervals: a switch
+/// may take frames of a new port before it delivers frames to the other one.
 fn introduce<E: Attached>(from: (&str, &mut E, Mac), to: (&str, &mut E, Mac)) -> Result<(), Trouble> {
     let failed = |error: io::Error| Trouble::Failed(error.to_string());
     let frame = frames::introduction(from.2, to.2)?;
@@ -265,7 +265,7 @@ fn introduce<E: Attached>(from: (&str, &mut E, Mac), to: (&str, &mut E, Mac)) ->
             to.1.rx_batch(64, |received| arrived += u32::from(received == frame));
         }
     }
-    // None of them may come later, among the frames that count.
+    // No copy of the frame may come later, among the frames that count.
     while arrived < sent {
         to.1.wait(true, QUIET).map_err(failed)?;
         if to.1.rx_batch(64, |received| arrived += u32::from(received == frame)) == 0 {
@@ -284,13 +284,13 @@ pub struct LoopReport {
     pub received: Throughput,
     /// Frames sent that never arrived.
     pub lost: u64,
-    /// Each port's part, with the frames that arrived after the time.
+    /// Each port's counts, including the frames that arrived after the time.
     pub stations: Vec<LoopStation>,
     /// Why it ended.
     pub ended: Ended,
 }
 
-/// One port's part of a [`LoopReport`].
+/// One port's counts in a [`LoopReport`].
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct LoopStation {
     /// `SWITCH:PORT`.
@@ -299,15 +299,15 @@ pub struct LoopStation {
     pub sent: u64,
     /// Frames received.
     pub received: u64,
-    /// What they turned out to be.
+    /// Result of the checks.
     pub check: CheckReport,
-    /// What driving its device has taken, where that is counted.
+    /// Counts of the driver's accesses, if the driver counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver: Option<Counters>,
 }
 
 impl LoopReport {
-    /// Whether frames came late, twice or altered. Others' frames do no harm.
+    /// Returns true if frames came late, twice or altered. Foreign frames do not count.
     pub fn is_altered(&self) -> bool {
         let faults = |check: &CheckReport| check.reordered + check.duplicated + check.stale + check.corrupted;
         self.stations.iter().any(|station| faults(&station.check) > 0)

@@ -23,7 +23,9 @@ use serde::Serialize;
 use super::{Context, USAGE, complain};
 use crate::out;
 
+#[cfg(feature = "lab")]
 pub use check::Check;
+#[cfg(feature = "lab")]
 pub use r#loop::{Loop, LoopReport, Traffic};
 pub use supervise::stop_on_signals;
 
@@ -53,7 +55,7 @@ enum What {
 
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
-    // Before anything is attached: whoever sees the port may send a signal.
+    // Before any port is attached: a signal may come as soon as others see the port.
     let (command, result) = match (args.what, stop_on_signals()) {
         (_, Err(trouble)) => ("gen", Err(trouble)),
         (What::Tx(args), Ok(stop)) => ("gen tx", tx::run(args, context, &stop)),
@@ -71,16 +73,16 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     code
 }
 
-/// Why a run did not do what was asked.
+/// Why a run failed.
 #[derive(Debug)]
 pub enum Trouble {
-    /// Something has to be asked for otherwise. Exits 2.
+    /// The command line is wrong. Exits 2.
     Usage(String),
-    /// It could not be done, or what was to be checked is not so. Exits 1.
+    /// The run could not be done, or a check failed. Exits 1.
     Failed(String),
 }
 
-/// Writes a result, for people or for programs, with what driving a device has taken where that is counted.
+/// Writes a result as text or as JSON, with the counts of the driver's accesses if there are any.
 fn report<R: Serialize + std::fmt::Display>(result: &R, driver: Option<Counters>, json: bool) {
     #[derive(Serialize)]
     struct Driven<'r, R> {

@@ -1,4 +1,4 @@
-//! The options of the port that traffic goes through.
+//! The port of a run.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,10 +19,10 @@ use crate::commands::Context;
 /// Most slots that one frame may take.
 const SLOTS_PER_FRAME: usize = 64;
 
-/// Time the switch has to take the last frames.
+/// Longest wait until the switch has taken the last frames.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// What every form of `gen` can be told about its port.
+/// Options of every form of `gen` for its port.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Port options")]
 pub struct PortArgs {
@@ -48,7 +48,7 @@ pub struct PortArgs {
     pub e1000: E1000Args,
 }
 
-/// What is named on the command line.
+/// A port or a socket on the command line.
 #[derive(Debug, Clone, Copy)]
 pub enum Target<'a> {
     /// `SWITCH:PORT`.
@@ -60,7 +60,7 @@ pub enum Target<'a> {
 }
 
 impl Target<'_> {
-    /// As it was written.
+    /// Its name as written on the command line.
     pub fn name(&self) -> String {
         match self {
             Target::Port(name) => (*name).to_owned(),
@@ -95,9 +95,9 @@ impl PortArgs {
         self.attach_with(target, context, self.ring_of(target))
     }
 
-    /// The same, for a port to which this thread sends from another: a receive ring twice as long as `sender`'s transmit ring
-    /// is what one turn of a thread can have under way while it does not run, so that nothing is lost when it is kept from
-    /// its CPU.
+    /// Attaches a port to which this thread also sends from `sender`, and moves this thread to its CPU. Its receive ring is twice as
+    /// long as `sender`'s transmit ring: the frames that one turn of the thread can have under way. So no frame is lost while the
+    /// thread has to wait for its CPU.
     pub fn attach_lossless(
         &self,
         target: Target<'_>,
@@ -150,7 +150,7 @@ impl PortArgs {
         Shape { tx_slots: slots, rx_slots: slots, buffer_size: self.buffer_of(port), ..Shape::default() }
     }
 
-    /// Refuses frames that no ring of a target could ever hold.
+    /// Refuses frames that are too long for the rings of a target.
     pub fn holds(&self, targets: &[Target<'_>], frame: usize) -> Result<(), Trouble> {
         targets.iter().try_for_each(|target| match target {
             Target::Port(_) => self.slots_hold(frame),
@@ -176,8 +176,9 @@ impl PortArgs {
     }
 }
 
-/// Receive rings twice as long as the transmit rings: what one turn of a thread can have under way while it does not
-/// run, so that nothing is lost when it is kept from its CPU.
+/// Returns `shape` with receive rings twice as long as its transmit rings: the frames that one turn of a thread can have under way. So
+/// no frame is lost while the thread has to wait for its CPU.
+#[cfg(feature = "lab")]
 pub fn lossless(shape: Shape) -> Shape {
     Shape { rx_slots: (shape.tx_slots * 2).min(MAX_SLOTS), ..shape }
 }
@@ -198,7 +199,7 @@ pub fn address(given: Option<Mac>, endpoint: &mut impl Attached, name: &str, con
 
 /// The address that `gen` uses at a port, or behind a socket, of this name: the one that is bound there, or one made from the name.
 fn address_of(name: &str, context: &Context) -> Mac {
-    // Without a daemon nothing is bound: the socket may be another switch's.
+    // Without a daemon no address is bound: the socket may belong to another switch.
     let ports = context.client().ports().unwrap_or_default();
     bound_at(name, &ports, &context.runtime_dir).unwrap_or_else(|| named(name))
 }
@@ -219,19 +220,19 @@ fn bound_at(name: &str, ports: &[PortStatus], runtime_dir: &Path) -> Option<Mac>
     own.parse().ok()
 }
 
-/// The one way to write a path that may not be there.
+/// Returns the absolute form of a path: the canonical one if the path exists.
 fn absolute(path: &Path) -> PathBuf {
     path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A locally administered address for this name, always the same.
+/// Returns a locally administered address for this name, always the same.
 fn named(name: &str) -> Mac {
     // FNV-1a: short, and stable over versions.
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     Mac::local(hash)
 }
 
-/// Where frames go.
+/// Destination of frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// To this address.
@@ -241,7 +242,7 @@ pub enum Destination {
 }
 
 impl Destination {
-    /// Its address.
+    /// Returns its address.
     pub fn resolve(&self, context: &Context) -> Mac {
         match self {
             Self::Address(mac) => *mac,
@@ -281,8 +282,8 @@ pub fn count(text: &str) -> Result<u64, String> {
     value.filter(|&value| value > 0).ok_or_else(|| "write a number above 0, like 1000, 10k, 1M".to_owned())
 }
 
-/// Waits until the switch has taken everything that was sent, as the frames left in the ring go with the port.
-/// `room` is the room of the empty ring.
+/// Waits until the switch has taken all sent frames: frames that are left in the ring are lost with the port. `room` is the room of
+/// the empty ring.
 pub fn settle(endpoint: &mut impl Endpoint, room: usize) -> Result<(), Trouble> {
     let deadline = Instant::now() + SETTLE;
     loop {

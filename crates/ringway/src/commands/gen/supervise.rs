@@ -1,4 +1,4 @@
-//! Supervision of every run: Ctrl-C, a line each second, and a check that the switch still runs.
+//! Supervision of every run: Ctrl-C, a line each second, and the connection to the switch.
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal};
@@ -12,10 +12,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::Trouble;
 
-/// Set when the run is to end.
+/// A flag that is set when the run has to end.
 pub type Stop = Arc<AtomicBool>;
 
-/// A flag that SIGINT, SIGTERM and SIGHUP set.
+/// Returns a flag that SIGINT, SIGTERM and SIGHUP set.
 ///
 /// # Errors
 /// The signals cannot be caught.
@@ -28,7 +28,7 @@ pub fn stop_on_signals() -> Result<Stop, Trouble> {
     Ok(stop)
 }
 
-/// Does `work` until it is done, `stop` is set, or the switch ends a port whose connection is in `connections`.
+/// Runs `work` until it is done, `stop` is set, or the switch closes one of `connections`.
 pub fn supervised<T>(
     stop: &Stop,
     connections: &[OwnedFd],
@@ -36,7 +36,7 @@ pub fn supervised<T>(
 ) -> Result<T, Trouble> {
     let gone = Cell::new(false);
     let show = io::stderr().is_terminal();
-    // A sender at a low rate never waits for the switch, so it would not notice.
+    // A sender at a low rate never waits for the switch, so it would not notice a closed connection.
     let mut progress = |progress: &Progress| {
         if show {
             eprintln!("{progress}");

@@ -1,4 +1,4 @@
-//! `ringway top`: rates of ports and use of pollers, refreshed.
+//! `ringway top`: rates of the ports, as they change.
 
 mod order;
 mod rates;
@@ -18,7 +18,7 @@ use crate::out::{self, Scaled, Table};
 use order::{Column, Order};
 use rates::{Port, Rates};
 
-/// Shortest and longest time between two looks.
+/// Shortest and longest interval between two readings.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(3600));
 
 /// Show rates per port, drops by reason, the use of pollers and how full buckets are, as they change
@@ -34,7 +34,7 @@ Examples:
   ringway top --batch -n 10 > rates.txt
   ringway top --once --json | jq '.ports[] | {name, drops}'")]
 pub struct Args {
-    /// Time between two looks, 50ms to 1h
+    /// Time between two readings, 50ms to 1h
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
     /// Column to sort by
@@ -90,7 +90,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     }
 }
 
-/// Tables or lines at equal distances.
+/// Writes tables or lines at equal intervals.
 fn batch(args: &Args, context: &Context, order: Order, mut before: Status) -> ExitCode {
     let count = if args.once { Some(1) } else { args.count };
     let (client, mut next) = (context.client(), Instant::now());
@@ -148,7 +148,7 @@ fn text(rates: &Rates, only: &[PortRef]) -> String {
     text + &table.text()
 }
 
-/// What a column says of a port.
+/// Returns a port's cell in a column.
 fn cell(port: &Port, column: Column) -> String {
     let rate = |value: f64| Scaled(value).to_string().trim_end().to_owned();
     match column {

@@ -41,7 +41,7 @@ impl Column {
         Self::Reasons,
     ];
 
-    /// What stands above it.
+    /// Its heading.
     pub const fn heading(self) -> &'static str {
         match self {
             Self::Name => "PORT",
@@ -59,7 +59,7 @@ impl Column {
         }
     }
 
-    /// Whether it holds words, which begin with the first of the alphabet rather than the most.
+    /// Returns true if it holds words, which are sorted by the alphabet rather than from the greatest.
     pub const fn is_text(self) -> bool {
         matches!(self, Self::Name | Self::Switch | Self::State | Self::Fill | Self::Reasons)
     }
@@ -106,7 +106,7 @@ impl Order {
             Column::OutBits => most(|port| port.output.bits),
             Column::Kicks => most(|port| port.kicks),
             Column::Calls => most(|port| port.calls),
-            // The emptiest first, and those without any last.
+            // The emptiest bucket first, and ports without a bucket last.
             Column::Fill => {
                 let fill = |port: &Port| port.fill.least().unwrap_or(f64::INFINITY);
                 fill(a).total_cmp(&fill(b))

@@ -16,7 +16,7 @@ pub struct Rates {
     pub version: String,
     /// Seconds since it was ready.
     pub uptime: f64,
-    /// Seconds between the looks, by the daemon's clock.
+    /// Seconds between the readings, by the daemon's clock.
     pub seconds: f64,
     pub pollers: Vec<Poller>,
     pub buckets: Vec<Bucket>,
@@ -29,9 +29,9 @@ pub struct Bucket {
     pub name: String,
     /// Bits per second, like `1Gbit`.
     pub rate: String,
-    /// How many ports have it.
+    /// Number of ports that use it.
     pub ports: usize,
-    /// How full it is at the last look, of bits or of frames, whichever is less: from 0 to 1.
+    /// Fill level at the last reading, of bits or of frames, whichever is less: from 0 to 1.
     pub fill: f64,
     /// What was charged to it.
     pub passed: Flow,
@@ -70,18 +70,18 @@ pub struct Port {
     pub calls: f64,
     /// Frames lost per second, by reason; only the reasons for which any were.
     pub drops: BTreeMap<String, f64>,
-    /// How full the buckets of its limits are, at the last look.
+    /// Fill levels of the buckets of its limits, at the last reading.
     pub fill: Fill,
 }
 
 impl Port {
-    /// Frames lost per second, for whatever reason. (The sum of no floating-point numbers is -0.)
+    /// Frames lost per second, for all reasons. (The sum of no floating-point numbers is -0.)
     pub fn dropped(&self) -> f64 {
         self.drops.values().fold(0.0, |sum, rate| sum + rate)
     }
 }
 
-/// How full a port's buckets are, of bits or of frames, whichever is less: from 0 to 1; null: no limit.
+/// Fill levels of a port's buckets, of bits or of frames, whichever is less: from 0 to 1; null: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Fill {
     #[serde(rename = "in")]
@@ -99,8 +99,8 @@ pub struct Flow {
 }
 
 impl Rates {
-    /// What happened from `before` to `now`, at these ports, or at all if there are none. What was not there before, or belongs
-    /// to another daemon, begins at 0.
+    /// Computes the rates from `before` to `now`, of these ports, or of all ports if none is given. Counters that were not there
+    /// before, or that belong to another daemon, begin at 0.
     pub fn between(before: &Status, now: &Status, only: &[PortRef]) -> Rates {
         let nothing = Status::default();
         let before = if now.uptime >= before.uptime { before } else { &nothing };
@@ -174,7 +174,7 @@ impl Fill {
     }
 }
 
-/// A counter that went back began anew.
+/// Difference of a counter. A counter that went back began again at 0.
 fn rate(before: u64, now: u64, seconds: f64) -> f64 {
     now.checked_sub(before).unwrap_or(now) as f64 / seconds
 }

@@ -1,4 +1,4 @@
-//! The terminal: keys, time, and the restoration of the terminal at the end.
+//! The terminal: keys, time, and the restoration of its state.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,10 +20,10 @@ use super::order::Order;
 use super::rates::Rates;
 use super::view::View;
 
-/// How often signals and news are looked for while no key is pressed.
+/// Interval at which signals and new readings are looked for while no key is pressed.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A terminal that is left as it was, also by a panic (ratatui's hook).
+/// A terminal whose state is restored on drop, and after a panic (ratatui's hook).
 struct Screen(DefaultTerminal);
 
 impl Screen {
@@ -38,7 +38,7 @@ impl Drop for Screen {
     }
 }
 
-/// What a key asks for.
+/// Action of a key.
 enum Wish {
     Nothing,
     Quit,
@@ -55,7 +55,7 @@ struct Top {
     news: Receiver<Result<Status, String>>,
 }
 
-/// Shows rates until the user quits, or a signal says so.
+/// Shows rates until the user quits, or a signal comes.
 ///
 /// # Errors
 /// The terminal cannot be used.
@@ -73,7 +73,7 @@ pub fn show(
     }
     let (pace, paces) = channel();
     let (tell, news) = channel();
-    // The daemon may take its time; keys must not wait for it.
+    // The daemon may answer late. Keys must not wait for it.
     std::thread::spawn(move || ask(&client, interval, &paces, &tell));
     let rates = Rates::between(&before, &before, &only);
     let view = View {
@@ -108,7 +108,7 @@ pub fn show(
     Ok(())
 }
 
-/// Asks the daemon again and again, until nobody listens.
+/// Reads the status at intervals, until the receiver is gone.
 fn ask(client: &Client, mut interval: Duration, paces: &Receiver<Duration>, tell: &Sender<Result<Status, String>>) {
     loop {
         match paces.recv_timeout(interval) {

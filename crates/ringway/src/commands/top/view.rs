@@ -15,7 +15,7 @@ use crate::out::Scaled;
 const LINES_MAX: usize = 8;
 const BAR: usize = 24;
 
-/// Everything there is to show.
+/// Everything that the screen shows.
 #[derive(Debug)]
 pub struct View {
     pub rates: Rates,
@@ -23,7 +23,7 @@ pub struct View {
     pub rows: TableState,
     pub is_still: bool,
     pub interval: String,
-    /// Why there is nothing newer.
+    /// Why the last reading failed.
     pub trouble: Option<String>,
 }
 
@@ -69,7 +69,7 @@ fn bar(share: f64) -> String {
     format!("[{}{}]", "#".repeat(filled), " ".repeat(BAR - filled))
 }
 
-/// A line for each, as far as there is room, and how many there are beyond.
+/// Returns a line for each, as far as there is room, and the number of those without a line.
 fn lines<T>(all: &[T], line: impl Fn(&T) -> String, what: &str) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'_>> = all.iter().take(LINES_MAX).map(|one| Line::raw(line(one))).collect();
     if all.len() > LINES_MAX {

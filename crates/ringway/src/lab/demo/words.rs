@@ -1,4 +1,4 @@
-//! The demo's texts.
+//! The demo's output.
 
 use super::acts::{FRAME, Ping, Results};
 use super::{Miss, Outcome};
@@ -10,7 +10,7 @@ pub fn say(text: &str) {
     let _ = out::print(text);
 }
 
-/// How the user calls this command.
+/// The name by which the user called this command.
 pub fn called() -> String {
     std::env::args().next().unwrap_or_else(|| "ringway".to_owned())
 }
@@ -60,7 +60,7 @@ fn or_reason<T>(outcome: &Outcome<T>, figures: impl FnOnce(&T) -> String) -> Str
     }
 }
 
-/// What the user can type to go on.
+/// Commands that the user can type next.
 pub fn yours(ringway: &str) -> String {
     format!(
         "

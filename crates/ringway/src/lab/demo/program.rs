@@ -11,13 +11,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Miss, Outcome, Stop};
 
-/// How often Ctrl-C is looked for.
+/// Interval at which waits look for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Time for a program to end after SIGTERM.
 const PARTING: Duration = Duration::from_secs(3);
 
-/// A program under way; ended when dropped.
+/// A running program; ended when dropped.
 #[derive(Debug)]
 pub struct Program {
     name: String,
@@ -27,7 +27,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it in a process group of its own: Ctrl-C reaches the demo alone, which then ends its programs in order.
+    /// Starts a program in its own process group: Ctrl-C reaches the demo alone, which then ends its programs in order.
     pub fn start(command: &mut Command) -> Outcome<Program> {
         let name = command.get_program().to_string_lossy().into_owned();
         let failed = |why: &dyn std::fmt::Display| Miss::Failed(format!("cannot start {name}: {why}"));
@@ -40,12 +40,12 @@ impl Program {
         }
     }
 
-    /// Its process.
+    /// Process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until it says a line that contains `words`, on stdout.
+    /// Waits for a line with `words` on the program's stdout.
     pub fn says(&mut self, words: &str, within: Duration, stop: &Stop) -> Outcome<()> {
         let deadline = Instant::now() + within;
         loop {
@@ -63,12 +63,12 @@ impl Program {
         }
     }
 
-    /// Whether it has ended.
+    /// Returns true if the program has ended.
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// What it said on stdout. To be called when it has ended.
+    /// Returns the program's stdout. Call it when the program has ended.
     pub fn output(mut self) -> Outcome<String> {
         let status: Option<ExitStatus> = self.child.wait().ok();
         let text = self.out.iter().collect::<Vec<_>>().join("\n");
@@ -89,7 +89,7 @@ impl Drop for Program {
         let deadline = Instant::now() + PARTING;
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         if let (Ok(None), Some(pid)) = (self.child.try_wait(), pid) {
-            // It may have ended meanwhile; until it is waited for, its number is nobody else's.
+            // The program may have ended meanwhile. Its process id stays its own until the wait below.
             let _ = kill_process(pid, Signal::TERM);
         }
         while let Ok(None) = self.child.try_wait() {
@@ -117,7 +117,7 @@ pub fn finish(command: &mut Command, stop: &Stop) -> Outcome<String> {
     program.output()
 }
 
-/// Whether there is such a program.
+/// Returns true if the program `name` is installed.
 pub fn installed(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let usual = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(std::path::PathBuf::from);
@@ -126,7 +126,7 @@ pub fn installed(name: &str) -> bool {
 
 fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (send, receive) = channel();
-    // Ends with the pipe, that is with the program.
+    // The thread ends with the pipe, and so with the program.
     std::thread::spawn(move || BufReader::new(pipe).lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
     receive
 }

@@ -14,16 +14,16 @@ use super::{Args, Miss, Outcome, Stop};
 
 /// Names of the guests and their ports, and their addresses.
 const MACHINES: [(&str, &str); 2] = [("vm1", "10.77.1.1"), ("vm2", "10.77.1.2")];
-/// Longest time for the guests to boot, and for anything else they do.
+/// Longest time for the guests to boot, and for each later part.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Data whose arrival is checked.
+/// MiB sent each way whose checksums are compared.
 const CHECKED_MIB: u32 = 8;
 /// Echo requests a second.
 const PINGS: f64 = 20.0;
-/// How often Ctrl-C is looked for while a kernel is fetched.
+/// Interval at which the fetch of a kernel looks for Ctrl-C.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Ports for the guests, and everything that they are made of is here.
+/// Ports and kernel of the guests.
 #[derive(Debug)]
 pub struct Seats {
     sockets: [PathBuf; 2],
@@ -31,10 +31,10 @@ pub struct Seats {
     kernel: String,
 }
 
-/// What came out.
+/// Results of this part.
 #[derive(Debug)]
 pub struct Figures {
-    /// From the start of QEMU until both guests obey.
+    /// Time from the start of QEMU until both guests obey.
     pub boot: Duration,
     /// What runs the guests.
     pub by: &'static str,
@@ -43,11 +43,11 @@ pub struct Figures {
     pub ping: Ping,
     /// Bits per second from one to the other.
     pub tcp: f64,
-    /// Data that came as it was sent, each way.
+    /// MiB that arrived unaltered, each way.
     pub checked_mib: u32,
 }
 
-/// Makes two ports, if guests can be had here.
+/// Makes two ports, if this host has what guests need.
 pub fn prepare(stage: &Stage, args: &Args, stop: &Stop) -> Outcome<Seats> {
     let missing: Vec<String> = missing().iter().map(Error::to_string).collect();
     if !missing.is_empty() {
@@ -68,7 +68,7 @@ pub fn prepare(stage: &Stage, args: &Args, stop: &Stop) -> Outcome<Seats> {
     Ok(Seats { sockets: [first?, second?], accel, kernel: kernel.version() })
 }
 
-/// The kernel; what fetches it ends with the thread.
+/// Returns the kernel, fetched by another thread if need be. Ctrl-C ends the wait.
 fn fetch(stop: &Stop) -> Outcome<Kernel> {
     let thread = thread::spawn(|| Kernel::get(Release::default()));
     while !thread.is_finished() {
@@ -82,7 +82,7 @@ fn fetch(stop: &Stop) -> Outcome<Kernel> {
     }
 }
 
-/// Boots the guests and lets them talk for about `time`. Gives them back, still running.
+/// Boots the guests and runs traffic between them for about `time`. Returns them, still running.
 pub fn play(seats: &Seats, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<(Figures, [Guest; 2])> {
     let start = Instant::now();
     let builder = |number: usize| -> Builder {
@@ -97,7 +97,7 @@ pub fn play(seats: &Seats, time: Duration, live: &mut Live, stop: &Stop) -> Outc
     play.part(&title, |guests| {
         for (guest, (_, address)) in guests.iter().zip(MACHINES) {
             guest.ready()?;
-            // Nothing is sent that was not asked for, so that idle is idle.
+            // Without IPv6 a guest sends nothing by itself, so that idle is idle.
             guest.ok("for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 >$f; done")?;
             guest.ok(&format!("ip link set eth0 up; ip addr add {address}/24 dev eth0"))?;
         }
@@ -128,7 +128,7 @@ fn failed(error: Error) -> Miss {
     Miss::Failed(error.to_string())
 }
 
-/// Two guests, and where it is shown what they do.
+/// Two guests, and the display of their rates.
 struct Play<'a> {
     guests: [Guest; 2],
     live: &'a mut Live,
@@ -136,7 +136,7 @@ struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// Has something done while rates are shown. When that is interrupted the guests end, as it would go on otherwise.
+    /// Runs `work` while the display shows rates. An interruption ends the guests, so that `work` ends as well.
     fn part<T: Send>(&mut self, title: &str, work: impl FnOnce(&[Guest; 2]) -> Result<T, Error> + Send) -> Outcome<T> {
         let guests = &self.guests;
         thread::scope(|scope| {

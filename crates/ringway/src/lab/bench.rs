@@ -1,16 +1,15 @@
-//! `ringway bench`: measures the papers' figures on this machine, beside the switches that users would otherwise take.
+//! `ringway bench`: measures the papers' figures here, beside the switches that a user would pick instead.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::commands::{USAGE, complain, lab};
+use crate::out;
 use ringway_experiments::machine::Machine;
 use ringway_experiments::report::{Figure, Report};
 use ringway_experiments::session::{Options, Session};
-use ringway_experiments::{EXPERIMENTS, Experiment, find, interrupt, plot};
-
-use super::{Context, USAGE, complain};
-use crate::out;
+use ringway_experiments::{EXPERIMENTS, Experiment, find, interrupt, markdown, plot};
 
 /// Run the experiments of the papers and their peers
 #[derive(Debug, clap::Args)]
@@ -22,7 +21,8 @@ Examples:
   ringway bench --list
   ringway bench headline
   ringway bench e1000-transmit --only ringway --only \"qemu e1000\" --pairs 20
-  ringway bench --json bench.json --plots plots")]
+  ringway bench --json bench.json --plots plots
+  ringway bench --report bench.json >benchmarks.md")]
 pub struct Args {
     /// What to measure; all when none is named
     #[arg(value_name = "EXPERIMENT")]
@@ -36,6 +36,10 @@ pub struct Args {
     /// Also write one SVG per figure
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
+    /// Measure nothing: write the results of this file, which --json wrote, as Markdown; with --plots draw them again (may be
+    /// given again for further files)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["experiments", "list", "json", "quick", "pairs", "only"])]
+    report: Vec<PathBuf>,
     /// Every experiment in seconds, to see that it works
     #[arg(long)]
     quick: bool,
@@ -48,9 +52,18 @@ pub struct Args {
 }
 
 /// Runs the command.
-pub fn run(args: Args, _context: &Context) -> ExitCode {
+pub fn run(args: Args) -> ExitCode {
     if args.list {
         return out::print(&list());
+    }
+    if !args.report.is_empty() {
+        return match report(&args.report, args.plots.as_deref()) {
+            Ok(document) => out::print(&document),
+            Err(error) => {
+                complain("bench", &error.to_string());
+                ExitCode::FAILURE
+            }
+        };
     }
     let mut chosen: Vec<&Experiment> = Vec::new();
     for name in &args.experiments {
@@ -79,8 +92,19 @@ fn list() -> String {
     EXPERIMENTS.iter().map(line).collect()
 }
 
+/// Returns what runs measured as Markdown. Writes their plots into the folder `plots`.
+fn report(files: &[PathBuf], plots: Option<&Path>) -> io::Result<String> {
+    let read = |file: &PathBuf| Report::read(file).map_err(|error| with_path(file, &error));
+    let runs: Vec<Report> = files.iter().map(read).collect::<io::Result<_>>()?;
+    if let Some(dir) = plots {
+        std::fs::create_dir_all(dir).map_err(|error| with_path(dir, &error))?;
+        runs.iter().flat_map(|run| &run.figures).try_for_each(|figure| plot::write(figure, dir))?;
+    }
+    Ok(markdown::document(&runs, plots))
+}
+
 fn measure(args: &Args, chosen: &[&Experiment]) -> io::Result<ExitCode> {
-    // Found out before the measuring, not after it.
+    // A place that cannot be written is an error before the measurement, not after it.
     if let Some(file) = &args.json {
         make_parent(file)?;
     }
@@ -93,12 +117,16 @@ fn measure(args: &Args, chosen: &[&Experiment]) -> io::Result<ExitCode> {
             let _ = write!(io::stderr(), "\r\x1b[K{what}");
         }
     };
-    let (program, only) = (std::env::current_exe()?, args.only.clone());
+    let program = lab::switch_program().ok_or_else(|| {
+        let what = "the ringway command is not there, neither next to this program nor in PATH";
+        io::Error::new(io::ErrorKind::NotFound, what)
+    })?;
+    let (build, only) = (program.clone(), args.only.clone());
     let options = Options { program, quick: args.quick, pairs: args.pairs.into(), only };
     let mut session = Session::new(options, interrupt::watch(), &mut progress)?;
     let mut report = Report {
         command: std::env::args().collect::<Vec<_>>().join(" "),
-        machine: Machine::describe(session.cores),
+        machine: Machine::describe(session.cores, &build)?,
         pairs: if args.quick { 1 } else { args.pairs.into() },
         quick: args.quick,
         figures: Vec::new(),
@@ -126,7 +154,7 @@ fn measure(args: &Args, chosen: &[&Experiment]) -> io::Result<ExitCode> {
         }
     }
     let code = out::print(&report.text());
-    // A quick run shows that the experiments work, on a busy machine, too.
+    // A quick run shows that the experiments work, also on a busy machine.
     let is_excused = |figure: &Figure| args.quick && figure.was_disturbed() || !args.only.is_empty();
     let is_missing = |figure: &&Figure| !(figure.has_ours() || is_excused(figure));
     if let Some(figure) = report.figures.iter().find(is_missing).filter(|_| !stopped) {

@@ -1,4 +1,4 @@
-//! The demo's setup: a switch, and two network namespaces with a TAP port each. Dropping the value removes all of it.
+//! The demo's switch, and its two network namespaces with a TAP port each; both are removed when dropped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,14 +10,15 @@ use ringway_control::config::{Kind, PortKeys};
 use super::program::{Program, finish, installed};
 use super::{Miss, Outcome, Stop};
 use crate::commands::Context;
+use crate::commands::lab::switch_program;
 
-/// Time for the switch to come up.
+/// Longest wait until the switch is ready.
 const READY: Duration = Duration::from_secs(10);
 
 /// The two namespaces: their ports, and the addresses of the devices in them.
 pub const ENDS: [(&str, &str); 2] = [("left", "10.77.0.1"), ("right", "10.77.0.2")];
 
-/// A switch in a directory of its own. The order of the fields is the order in which they go.
+/// A switch in a temporary directory. The fields are dropped in their order: the switch ends before its directory is removed.
 #[derive(Debug)]
 pub struct Stage {
     switch: Program,
@@ -30,28 +31,28 @@ impl Stage {
         let failed = |what: &str, why: std::io::Error| Miss::Failed(format!("{what}: {why}"));
         let dir = tempfile::Builder::new().prefix("ringway-demo-").tempdir();
         let dir = dir.map_err(|error| failed("cannot make a temporary directory", error))?;
-        let ringway = std::env::current_exe().map_err(|error| failed("cannot find the ringway command", error))?;
+        let ringway = switch_program().ok_or_else(|| Miss::Failed("cannot find the ringway command".to_owned()))?;
         let mut switch = Program::start(Command::new(ringway).arg("run").arg("--runtime-dir").arg(dir.path()))?;
         switch.says("ready", READY, stop)?;
         Ok(Stage { switch, dir })
     }
 
-    /// Where its sockets are.
+    /// Context of commands for this switch.
     pub fn context(&self) -> Context {
         Context { runtime_dir: self.dir.path().to_owned() }
     }
 
-    /// Asks it.
+    /// A client of its administration API.
     pub fn client(&self) -> Client {
         self.context().client()
     }
 
-    /// Whether the switch is gone before its time.
+    /// Returns true if the switch has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         self.switch.has_ended()
     }
 
-    /// CPU time it has used.
+    /// CPU time that the switch has used; `None`: the kernel does not tell.
     pub fn cpu_time(&self) -> Option<Duration> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.switch.id())).ok()?;
         let used = |thread: std::io::Result<std::fs::DirEntry>| -> Option<u64> {
@@ -73,7 +74,7 @@ impl Stage {
         let mut spaces = Spaces { names: Vec::new() };
         for (end, address) in ENDS {
             let name = format!("ringway-demo-{}-{end}", std::process::id());
-            // First, so that one made in the moment of Ctrl-C goes as well.
+            // Noted first, so that a namespace made at the moment of Ctrl-C is deleted as well.
             spaces.names.push(name.clone());
             ip(&["netns", "add", &name], stop)?;
             self.add_tap(end, &name)?;
@@ -87,7 +88,7 @@ impl Stage {
         self.add_port(name, PortKeys { kind: Some(Kind::Tap), device, netns, ..PortKeys::default() })
     }
 
-    /// Adds a vhost-user port; gives its socket.
+    /// Adds a vhost-user port. Returns the path of its socket.
     pub fn add_seat(&self, name: &str) -> Outcome<PathBuf> {
         self.add_port(name, PortKeys { kind: Some(Kind::VhostUser), ..PortKeys::default() })?;
         Ok(self.dir.path().join(format!("{name}.sock")))
@@ -108,7 +109,7 @@ pub struct Spaces {
 }
 
 impl Spaces {
-    /// A program in one of the namespaces, by its number in [`ENDS`].
+    /// Returns a command that runs a program in one of the namespaces, by its number in [`ENDS`].
     pub fn command(&self, end: usize, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[end], program]);
@@ -119,7 +120,7 @@ impl Spaces {
 impl Drop for Spaces {
     fn drop(&mut self) {
         for name in self.names.iter().filter(|name| Path::new("/run/netns").join(name).exists()) {
-            // A device leaves a namespace a moment after its program has ended; that moment has a limit here.
+            // A device leaves a namespace some time after its program has ended. The wait for that has a limit.
             let deadline = Instant::now() + Duration::from_secs(2);
             while !Command::new("ip").args(["netns", "del", name]).output().is_ok_and(|done| done.status.success()) {
                 if Instant::now() >= deadline {

@@ -1,4 +1,7 @@
-//! One SVG per figure: medians as lines, quartiles as bars, near cores drawn solid and far ones hollow.
+//! One SVG per figure: medians as lines, quartiles as bars, near cores drawn solid and far ones hollow. The legend stands
+//! beside the chart, so that it covers no curve.
+
+mod colours;
 
 use std::io;
 use std::path::Path;
@@ -12,17 +15,16 @@ use crate::placement::Class;
 use crate::report::{Axis, Figure, Point, RATE};
 use crate::trial::ANCHOR;
 
-const SIZE: (u32, u32) = (900, 560);
-const COLOURS: [RGBColor; 8] = [
-    RGBColor(90, 90, 90),
-    RGBColor(0, 90, 180),
-    RGBColor(210, 90, 0),
-    RGBColor(0, 130, 80),
-    RGBColor(150, 60, 160),
-    RGBColor(190, 30, 60),
-    RGBColor(120, 100, 0),
-    RGBColor(0, 140, 160),
-];
+/// Width and height of the chart, in pixels.
+const CHART: (u32, u32) = (900, 560);
+/// Space between a plot's edge and what is in it.
+const MARGIN: u32 = 16;
+/// Length of the piece of a curve in the legend.
+const LEGEND_LINE: i32 = 24;
+/// Height of the legend's text.
+const LEGEND_FONT: i32 = 13;
+/// Height of one line of the legend.
+const LEGEND_STEP: i32 = 18;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -35,26 +37,93 @@ pub fn write(figure: &Figure, dir: &Path) -> io::Result<()> {
     let describe = |error: String| io::Error::other(format!("cannot plot {}: {error}", path.display()));
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+        let curves = curves(figure);
+        let size = (CHART.0 + legend_width(&curves), CHART.1.max(legend_height(&curves)));
+        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
         area.fill(&WHITE).map_err(|error| describe(error.to_string()))?;
-        draw(figure, &area).map_err(describe)?;
+        let below =
+            area.titled(&figure.heading.title, ("sans-serif", 18)).map_err(|error| describe(error.to_string()))?;
+        let (chart, legend) = below.split_horizontally(CHART.0);
+        draw(figure, &curves, &chart).map_err(describe)?;
+        draw_legend(&curves, &legend).map_err(describe)?;
         area.present().map_err(|error| describe(error.to_string()))?;
     }
     std::fs::write(&path, svg).map_err(|error| describe(error.to_string()))
 }
 
-fn draw(figure: &Figure, area: &Area) -> Result<(), String> {
+/// One line of a plot: a series at one distance of the cores.
+struct Curve<'f> {
+    label: String,
+    colour: RGBColor,
+    class: Class,
+    /// In the order of their places.
+    points: Vec<&'f Point>,
+}
+
+impl Curve<'_> {
+    fn marker(&self) -> ShapeStyle {
+        if self.class == Class::Far { self.colour.stroke_width(2) } else { self.colour.filled() }
+    }
+
+    fn line(&self) -> ShapeStyle {
+        self.colour.mix(if self.class == Class::Far { 0.45 } else { 1.0 }).stroke_width(2)
+    }
+}
+
+fn curves(figure: &Figure) -> Vec<Curve<'_>> {
+    let mut curves = Vec::new();
+    for series in figure.series().into_iter().filter(|series| is_drawn(figure, series)) {
+        for class in [Class::Near, Class::Far, Class::Any] {
+            let of = |point: &&Point| point.series == series && point.class == class;
+            let mut points: Vec<&Point> = figure.points.iter().filter(of).collect();
+            points.sort_by(|a, b| a.x.total_cmp(&b.x));
+            if !points.is_empty() {
+                let label = if class == Class::Any { series.to_owned() } else { format!("{series}, {}", class.name()) };
+                curves.push(Curve { label, colour: colours::of(series), class, points });
+            }
+        }
+    }
+    curves
+}
+
+fn legend_width(curves: &[Curve]) -> u32 {
+    let longest = curves.iter().map(|curve| curve.label.chars().count() as u32).max().unwrap_or(0);
+    // No letter of this size is wider on average, whatever font a viewer has.
+    LEGEND_LINE as u32 + 8 + longest * 7 + MARGIN
+}
+
+fn legend_height(curves: &[Curve]) -> u32 {
+    4 * MARGIN + curves.len() as u32 * LEGEND_STEP as u32
+}
+
+fn draw_legend(curves: &[Curve], area: &Area) -> Result<(), String> {
+    let failed = |error: DrawingAreaErrorKind<_>| error.to_string();
+    for (index, curve) in curves.iter().enumerate() {
+        let y = MARGIN as i32 + LEGEND_STEP * index as i32 + LEGEND_STEP / 2;
+        area.draw(&PathElement::new([(0, y), (LEGEND_LINE, y)], curve.line())).map_err(failed)?;
+        area.draw(&Circle::new((LEGEND_LINE / 2, y), 4, curve.marker())).map_err(failed)?;
+        let place = (LEGEND_LINE + 8, y - LEGEND_FONT / 2);
+        area.draw(&Text::new(curve.label.clone(), place, ("sans-serif", LEGEND_FONT))).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn draw(figure: &Figure, curves: &[Curve], area: &Area) -> Result<(), String> {
     let drawn = || figure.points.iter().filter(|point| is_drawn(figure, &point.series));
     let xs = drawn().map(|point| point.x);
     let ys = drawn().flat_map(|point| [point.value.lower_quartile, point.value.upper_quartile]);
     let (Some(x), Some(y)) = (range(xs), range(ys)) else { return Ok(()) };
     match (figure.heading.x.logarithmic && x.0 > 0.0, figure.heading.y.logarithmic && y.0 > 0.0) {
-        (true, true) => {
-            on_axes(figure, area, (x.0 / 1.2..x.1 * 1.2).log_scale().base(2.0), (y.0 / 1.5..y.1 * 2.0).log_scale())
-        }
-        (false, true) => on_axes(figure, area, widened(x), (y.0 / 1.5..y.1 * 2.0).log_scale()),
-        (true, false) => on_axes(figure, area, (x.0 / 1.2..x.1 * 1.2).log_scale().base(2.0), from_zero(y)),
-        (false, false) => on_axes(figure, area, widened(x), from_zero(y)),
+        (true, true) => on_axes(
+            figure,
+            curves,
+            area,
+            (x.0 / 1.2..x.1 * 1.2).log_scale().base(2.0),
+            (y.0 / 1.5..y.1 * 2.0).log_scale(),
+        ),
+        (false, true) => on_axes(figure, curves, area, widened(x), (y.0 / 1.5..y.1 * 2.0).log_scale()),
+        (true, false) => on_axes(figure, curves, area, (x.0 / 1.2..x.1 * 1.2).log_scale().base(2.0), from_zero(y)),
+        (false, false) => on_axes(figure, curves, area, widened(x), from_zero(y)),
     }
 }
 
@@ -82,6 +151,7 @@ fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
 
 fn on_axes<X, Y>(
     figure: &Figure,
+    curves: &[Curve],
     area: &Area,
     x: impl AsRangedCoord<CoordDescType = X, Value = f64>,
     y: impl AsRangedCoord<CoordDescType = Y, Value = f64>,
@@ -92,8 +162,7 @@ where
 {
     let failed = |error: DrawingAreaErrorKind<_>| error.to_string();
     let mut chart = ChartBuilder::on(area)
-        .caption(&figure.heading.title, ("sans-serif", 18))
-        .margin(16)
+        .margin(MARGIN)
         .x_label_area_size(46)
         .y_label_area_size(70)
         .build_cartesian_2d(x, y)
@@ -109,47 +178,17 @@ where
         .light_line_style(RGBColor(240, 240, 240))
         .draw()
         .map_err(failed)?;
-    let series = figure.series().into_iter().filter(|series| is_drawn(figure, series));
-    for (index, series) in series.enumerate() {
-        let colour = COLOURS[index % COLOURS.len()];
-        for class in [Class::Near, Class::Far, Class::Any] {
-            let of = |point: &&Point| point.series == series && point.class == class;
-            let mut points: Vec<&Point> = figure.points.iter().filter(of).collect();
-            points.sort_by(|a, b| a.x.total_cmp(&b.x));
-            if points.is_empty() {
-                continue;
-            }
-            let marker = if class != Class::Far { colour.filled() } else { colour.stroke_width(2) };
-            let line = colour.mix(if class != Class::Far { 1.0 } else { 0.45 }).stroke_width(2);
-            chart
-                .draw_series(LineSeries::new(points.iter().map(|point| (point.x, point.value.median)), line))
-                .map_err(failed)?
-                .label(format!("{series}, {}", class.name()))
-                .legend(move |(x, y)| {
-                    EmptyElement::at((x, y))
-                        + PathElement::new([(0, 0), (24, 0)], line)
-                        + Circle::new((12, 0), 4, marker)
-                });
-            chart
-                .draw_series(points.iter().map(|point| {
-                    let (low, high) = (point.value.lower_quartile, point.value.upper_quartile);
-                    PathElement::new([(point.x, low), (point.x, high)], colour.stroke_width(1))
-                }))
-                .map_err(failed)?;
-            chart
-                .draw_series(points.iter().map(|point| Circle::new((point.x, point.value.median), 4, marker)))
-                .map_err(failed)?;
-        }
+    for curve in curves {
+        let medians = curve.points.iter().map(|point| (point.x, point.value.median));
+        chart.draw_series(LineSeries::new(medians.clone(), curve.line())).map_err(failed)?;
+        let quartiles = curve.points.iter().map(|point| {
+            let (low, high) = (point.value.lower_quartile, point.value.upper_quartile);
+            PathElement::new([(point.x, low), (point.x, high)], curve.colour.stroke_width(1))
+        });
+        chart.draw_series(quartiles).map_err(failed)?;
+        chart.draw_series(medians.map(|place| Circle::new(place, 4, curve.marker()))).map_err(failed)?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .legend_area_size(30)
-        .label_font(("sans-serif", 13))
-        .background_style(WHITE.mix(0.85))
-        .border_style(RGBColor(200, 200, 200))
-        .draw()
-        .map_err(failed)
+    Ok(())
 }
 
 fn name(axis: Axis) -> String {
@@ -193,6 +232,28 @@ mod tests {
         std::fs::remove_dir_all(&dir).unwrap();
         for text in ["destinations (ports)", "rate (Mframe/s)", "ringway, near", "ringway, far", "&lt;title&gt;"] {
             assert!(svg.contains(text), "{text} is missing");
+        }
+    }
+
+    #[test]
+    fn the_legend_stands_beside_the_chart() {
+        let figure = figure(|value| value);
+        let dir = std::env::temp_dir().join(format!("ringway-legend-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        write(&figure, &dir).unwrap();
+        let svg = std::fs::read_to_string(dir.join("plotted.svg")).unwrap();
+        std::fs::remove_dir_all(&dir).unwrap();
+        let lines: Vec<&str> = svg.lines().collect();
+        let place_of = |index: usize| -> u32 {
+            let x = lines[index].split_once(" x=\"").unwrap().1;
+            x.split_once('"').unwrap().0.parse().unwrap()
+        };
+        let labels: Vec<usize> = (1..lines.len())
+            .filter(|&index| lines[index].ends_with(", near") || lines[index].ends_with(", far"))
+            .collect();
+        assert_eq!(labels.len(), 6, "{svg}");
+        for label in labels {
+            assert!(place_of(label - 1) >= CHART.0, "{} covers the chart", lines[label]);
         }
     }
 

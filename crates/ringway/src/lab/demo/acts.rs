@@ -15,27 +15,27 @@ use crate::commands::r#gen::{Check, Loop, LoopReport, Traffic, Trouble};
 
 /// Echo requests a second.
 const PINGS: f64 = 100.0;
-/// Time that a program may take beyond its own.
+/// Time that a program may take beyond its planned duration.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long nothing moves.
+/// Duration of the idle part.
 const IDLE: Duration = Duration::from_secs(2);
-/// Least time for the process ports.
+/// Shortest time for the process ports.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// Bytes of the frames between the process ports.
 pub const FRAME: usize = 60;
 
-/// What came out.
+/// Results of all parts.
 #[derive(Debug)]
 pub struct Results {
     pub ping: Outcome<Ping>,
     pub iperf: Outcome<f64>,
     pub load: Outcome<LoopReport>,
     pub machines: Outcome<Figures>,
-    /// Share of one CPU that the switch takes when nothing moves.
+    /// Share of one CPU that the idle switch takes.
     pub idle: Outcome<f64>,
 }
 
-/// What `ping` says.
+/// Result of `ping`.
 #[derive(Debug, PartialEq)]
 pub struct Ping {
     pub sent: u64,
@@ -45,7 +45,7 @@ pub struct Ping {
 }
 
 impl Results {
-    /// Whether something did not work that should have.
+    /// Returns true if a part failed.
     pub fn failed(&self) -> bool {
         fn failed<T>(outcome: &Outcome<T>) -> bool {
             matches!(outcome, Err(Miss::Failed(_)))
@@ -91,7 +91,7 @@ pub fn all(
     Ok(Results { ping, iperf, load, machines, idle })
 }
 
-/// Lets only an interruption end the demo.
+/// Passes an interruption on, which ends the demo, and keeps every other result.
 fn unless_interrupted<T>(outcome: Outcome<T>) -> Outcome<Outcome<T>> {
     match outcome {
         Err(Miss::Interrupted) => Err(Miss::Interrupted),
@@ -112,7 +112,7 @@ fn ping(spaces: &Spaces, time: Duration, live: &mut Live, stop: &Stop) -> Outcom
     let count = (time.as_secs_f64() * PINGS).ceil();
     let mut command = spaces.command(0, "ping");
     command.args(["-q", "-i", &(1.0 / PINGS).to_string(), "-c", &count.to_string()]);
-    // Ends at last, however slow the machine.
+    // A limit for a slow machine.
     let most = time + GRACE;
     command.args(["-w", &most.as_secs().to_string(), ENDS[1].1]);
     let mut program = Program::start(&mut command)?;
@@ -124,7 +124,7 @@ fn ping(spaces: &Spaces, time: Duration, live: &mut Live, stop: &Stop) -> Outcom
     read_ping(&text).ok_or_else(|| Miss::Failed(format!("ping says what is not understood: {text}")))
 }
 
-/// Reads what `ping` says in the end, that of iputils or that of busybox.
+/// Reads the summary of `ping`, of iputils or of busybox.
 pub fn read_ping(text: &str) -> Option<Ping> {
     let counts = text.lines().find(|line| line.contains("packets transmitted"))?;
     let number = |what: &str| -> Option<u64> {
@@ -138,7 +138,7 @@ pub fn read_ping(text: &str) -> Option<Ping> {
     Some(Ping { sent: number("transmitted")?, received: number("received")?, ms })
 }
 
-/// Bits a second from left to right.
+/// Returns the bits per second of TCP from left to right.
 fn iperf(spaces: &Spaces, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<f64> {
     needs("iperf3", "iperf3")?;
     let mut server = Program::start(spaces.command(1, "iperf3").args(["-s", "-1", "--forceflush"]))?;
@@ -159,7 +159,7 @@ fn read_iperf(text: &str) -> Option<f64> {
     json["end"]["sum_received"]["bits_per_second"].as_f64()
 }
 
-/// Two process ports under load by a thread of this program. Gives the ports back, still attached.
+/// Loads two process ports from a thread of this program. Returns the ports, still attached.
 fn load(stage: &Stage, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<(LoopReport, Loop)> {
     let (context, flag) = (stage.context(), stop.clone());
     let (send, receive) = channel();
@@ -170,7 +170,7 @@ fn load(stage: &Stage, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<
             let report = ports.run(time, &mut Watch::none().stop_by(flag.flag()));
             report.map(|report| (report, ports)).map_err(|error| Trouble::Failed(error.to_string()))
         });
-        // Nobody waits any more after Ctrl-C.
+        // After Ctrl-C there is no receiver.
         let _ = send.send(());
         result
     });
@@ -186,7 +186,7 @@ fn load(stage: &Stage, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<
     }
 }
 
-/// How much of a CPU the switch takes while nothing moves. It is not asked meanwhile, as answering is work.
+/// Returns the share of a CPU that the idle switch takes. Sends it no requests meanwhile, as an answer takes CPU time.
 fn rest_of(stage: &mut Stage, time: Duration, live: &mut Live, stop: &Stop) -> Outcome<f64> {
     say("\nidle: all ports stay, nothing moves\n");
     live.pause(time / 4, stop)?;

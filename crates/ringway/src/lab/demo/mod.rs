@@ -1,4 +1,4 @@
-//! `ringway demo`: a switch at work, for half a minute.
+//! `ringway demo`: shows a switch at work for half a minute.
 
 mod acts;
 mod live;
@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::r#gen::{Trouble, stop_on_signals};
-use super::{Context, complain};
+use crate::commands::complain;
+use crate::commands::r#gen::{Trouble, stop_on_signals};
+
 use acts::Results;
 use live::Live;
 use stage::Stage;
@@ -44,9 +45,9 @@ const INTERRUPTED: u8 = 130;
 /// Why a part of the demo has no result.
 #[derive(Debug, Clone)]
 pub enum Miss {
-    /// It cannot be shown here; the reason.
+    /// The part cannot be shown here, for this reason.
     Skipped(String),
-    /// It should have worked; the reason.
+    /// The part failed, for this reason.
     Failed(String),
     /// Ctrl-C.
     Interrupted,
@@ -56,7 +57,7 @@ pub enum Miss {
 type Outcome<T> = Result<T, Miss>;
 
 /// Runs the command.
-pub fn run(args: Args, _context: &Context) -> ExitCode {
+pub fn run(args: Args) -> ExitCode {
     let stop = match stop_on_signals() {
         Ok(stop) => Stop(stop),
         Err(Trouble::Usage(why) | Trouble::Failed(why)) => {
@@ -64,7 +65,7 @@ pub fn run(args: Args, _context: &Context) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // Everything that was put up is taken down when `play` returns, however it does.
+    // `play` removes what it made before it returns, on every path.
     match play(&args, &stop) {
         Ok(results) => {
             say(&words::report(&results));
@@ -83,7 +84,7 @@ pub fn run(args: Args, _context: &Context) -> ExitCode {
 }
 
 fn play(args: &Args, stop: &Stop) -> Outcome<Results> {
-    // Declared before the stage, they go after its switch, which holds devices in them.
+    // Declared before the stage, so dropped after its switch, which has devices in the namespaces.
     let spaces;
     let mut stage = Stage::open(stop)?;
     say("A switch runs, called lan0. Ctrl-C ends the demo.\n");
@@ -95,12 +96,12 @@ fn play(args: &Args, stop: &Stop) -> Outcome<Results> {
     acts::all(&mut stage, &spaces, &seats, Duration::from_secs(args.seconds.into()), &mut live, stop)
 }
 
-/// Set by Ctrl-C.
+/// A flag that Ctrl-C sets.
 #[derive(Debug, Clone)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// An error once it is set.
+    /// Returns an error once the flag is set.
     pub fn check(&self) -> Outcome<()> {
         if self.0.load(Ordering::Relaxed) { Err(Miss::Interrupted) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! Rates while something happens: a table in place on a terminal, a line a second elsewhere.
+//! The display of rates during a part: a table in place on a terminal, a line a second elsewhere.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::words::{Scaled, say};
 use super::{Outcome, Stop};
 use crate::out::Table;
 
-/// How often Ctrl-C and the end of what is watched are looked for.
+/// Interval at which the display looks for Ctrl-C and the end of the part.
 const LOOK: Duration = Duration::from_millis(20);
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -25,7 +25,7 @@ pub struct Live {
     before: Option<(Instant, Status)>,
 }
 
-/// What one port did in a second.
+/// Rates of one port.
 struct Rates {
     name: String,
     kind: String,
@@ -40,7 +40,7 @@ impl Live {
         Live { client, in_place: io::stdout().is_terminal(), start: Instant::now(), drawn: 0, before: None }
     }
 
-    /// Shows `title`, and then rates until `ended` says so or `longest` has passed; false in the latter case.
+    /// Shows `title`, and then rates until `ended` returns true or `longest` has passed. Returns false in the latter case.
     pub fn watch(
         &mut self,
         title: &str,
@@ -51,7 +51,7 @@ impl Live {
         say(&format!("\n{title}\n"));
         self.before = self.client.status().ok().map(|status| (Instant::now(), status));
         let start = Instant::now();
-        // A terminal should not stay empty for long.
+        // The first table on a terminal comes early.
         let mut next = start + if self.in_place { SECOND / 4 } else { SECOND };
         let ended = loop {
             if let Err(interrupted) = stop.check() {
@@ -75,7 +75,7 @@ impl Live {
         Ok(ended)
     }
 
-    /// Waits, without asking the switch anything.
+    /// Waits, without requests to the switch.
     pub fn pause(&self, time: Duration, stop: &Stop) -> Outcome<()> {
         let start = Instant::now();
         while start.elapsed() < time {
@@ -104,7 +104,7 @@ impl Live {
     fn draw(&mut self, text: &str) {
         self.erase();
         self.drawn = text.lines().count();
-        // Lines must not wrap on a narrow terminal, as they are counted.
+        // Lines must not wrap on a narrow terminal, as `erase` counts them.
         say(&format!("\x1b[?7l{text}\x1b[?7h"));
     }
 
