@@ -102,9 +102,18 @@ fn the_readme_has_at_most_150_lines() {
     assert!(lines <= 150, "README.md has {lines} lines");
 }
 
+/// The command line of `ringway`, with those of `bench` and `demo` as `ringway-lab` parses them.
+fn definition() -> clap::Command {
+    let lab = ringway::lab::Command::command();
+    ["bench", "demo"].into_iter().fold(Command::command(), |command, name| {
+        let parsed = lab.find_subcommand(name).expect("a command of the laboratory").clone();
+        command.mut_subcommand(name, |_| parsed)
+    })
+}
+
 /// What is wrong with a command line. `is_whole`: nothing may be left out.
 fn mistake(words: &[String], is_whole: bool) -> Option<String> {
-    let error = Command::command().try_get_matches_from(words).err()?;
+    let error = definition().try_get_matches_from(words).err()?;
     let is_wrong = match error.kind() {
         // `--help` and `--version` are errors for clap, and none here.
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => false,

@@ -5,10 +5,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use clap::CommandFactory as _;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
-use ringway::command::Command;
 
 /// How the pages are written anew.
 const UPDATE: &str = "UPDATE=1 cargo test --profile tests -p ringway --test documents manual";
@@ -47,7 +45,7 @@ fn committed() -> BTreeMap<String, String> {
 /// All pages, by file name.
 fn pages() -> BTreeMap<String, String> {
     // What is called --version differs with every build; the manual is that of a release.
-    let mut command = Command::command().version(env!("CARGO_PKG_VERSION")).long_version(env!("CARGO_PKG_VERSION"));
+    let mut command = super::definition().version(env!("CARGO_PKG_VERSION")).long_version(env!("CARGO_PKG_VERSION"));
     command = command.disable_help_subcommand(true);
     command.build();
     let mut pages = BTreeMap::new();
