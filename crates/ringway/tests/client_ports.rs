@@ -1,8 +1,6 @@
 //! Ports that clients made by attaching: what agrees with them and what does not, as with those that are configured.
 
-mod support;
-
-use support::{Daemon, Said, until};
+use ringway_scenes::{Daemon, Said, until};
 
 /// What is said when a port that a client made has changed.
 fn changed(switch: &str, name: &str) -> String {

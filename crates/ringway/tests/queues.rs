@@ -1,12 +1,10 @@
 //! A virtual machine's port with several queues, driven by DPDK: which queue each frame comes by.
 
-mod support;
-
 use std::collections::BTreeMap;
 
 use ringway_client::Port;
-use support::testpmd::Testpmd;
-use support::{Daemon, until};
+use ringway_scenes::testpmd::Testpmd;
+use ringway_scenes::{Daemon, until};
 
 const VM: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const QUEUES: usize = 4;

@@ -5,15 +5,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringway_guests::{Builder, Guest, Nic};
+use ringway_testing::skip;
 
-use crate::support::{Daemon, until};
+use ringway_scenes::{Daemon, until};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Waits for this test's turn; nothing when guests are left out.
 pub fn turn() -> Option<MutexGuard<'static, ()>> {
     if std::env::var_os("RINGWAY_NO_QEMU").is_some() {
-        eprintln!("NOT TESTED, AS RINGWAY_NO_QEMU IS SET: guests on vhost-user ports");
+        skip::note("guests are left out, as RINGWAY_NO_QEMU is set");
         return None;
     }
     Some(ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner))

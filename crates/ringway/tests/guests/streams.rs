@@ -4,7 +4,7 @@ use ringway_guests::{Builder, Guest, Nic};
 
 use crate::features::{pings, transfer};
 use crate::scene::{address, addresses, boot, mac, turn, wait_for};
-use crate::support::{Daemon, until};
+use ringway_scenes::{Daemon, until};
 
 /// Both ways, of all sizes.
 fn talk(guests: &[Guest; 2], nic: usize, when: &str) {

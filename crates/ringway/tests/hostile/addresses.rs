@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::attacker::{Attacker, EVIL, PEER, Side};
 use crate::scene::{Scene, StopOnDrop};
-use crate::support::until;
+use ringway_scenes::{settle, until};
 
 const MILLION: u64 = 1_000_000;
 /// How long a client changes its frames while they are judged, at least.
@@ -33,7 +33,7 @@ fn flood(scene: &Scene, evil: &mut Attacker, sources: impl Iterator<Item = [u8; 
     let name = evil.name.clone();
     let taken = |scene: &Scene| scene.daemon.port(&name)["in"]["frames"].as_u64().expect("a count");
     let (before, mut sent) = (taken(scene), 0);
-    let mut frame = crate::support::frame(PEER, EVIL, 0);
+    let mut frame = ringway_scenes::frame(PEER, EVIL, 0);
     for source in sources {
         frame[6..12].copy_from_slice(&source);
         while !evil.port.tx().push(&frame) {
@@ -43,7 +43,7 @@ fn flood(scene: &Scene, evil: &mut Attacker, sources: impl Iterator<Item = [u8; 
         sent += 1;
     }
     evil.port.flush();
-    until("all were taken", || taken(scene) == before + sent);
+    settle(&scene.daemon, &name, &mut evil.port, before + sent);
     sent
 }
 

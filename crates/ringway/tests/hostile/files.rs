@@ -15,7 +15,7 @@ use rustix::net::{
 };
 
 use crate::scene::Scene;
-use crate::support::until;
+use ringway_scenes::until;
 
 /// Sends a file whose last close waits for an hour, which is then the receiver's to do, or refused by the kernel. The peer of the
 /// file's connection.

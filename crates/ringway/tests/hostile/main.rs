@@ -3,9 +3,6 @@
 //!
 //! One test at a time: each judges what a whole daemon does.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod addresses;
 mod attacker;
 mod bystanders;

@@ -8,8 +8,8 @@ use ringway_client::Shape;
 
 use crate::attacker::Attacker;
 use crate::bystanders::Bystanders;
-use crate::support::{Daemon, PATIENCE, until};
 use crate::vitals::Vitals;
+use ringway_scenes::{Daemon, PATIENCE, until};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -83,7 +83,7 @@ impl Scene {
     pub fn end(self) {
         self.bystanders.go_on(2000);
         self.must_return();
-        self.bystanders.finish();
+        self.bystanders.finish(&self.daemon);
     }
 
     /// The daemon's allocator keeps memory for what was there once: from now on it may hold that much. Everything else

@@ -14,9 +14,9 @@ use ringway_control::api::limits::LimitStatus;
 use ringway_control::client::Client;
 use ringway_traffic::{E1000Endpoint, E1000Mode, E1000Options, Endpoint, Packed, Split, VirtioEndpoint, VirtioOptions};
 
-use crate::common::Namespace;
-use crate::support::flood::{address, config, drops, frame};
-use crate::support::{Daemon, send, until};
+use ringway_scenes::flood::{address, config, drops, frame};
+use ringway_scenes::namespace::Namespace;
+use ringway_scenes::{Daemon, send, until};
 
 /// Frames of one sender, fewer than any ring has room for.
 const FRAMES: u32 = 200;

@@ -4,8 +4,8 @@ use ringway_client::Port;
 use ringway_control::client::Client;
 use ringway_traffic::{Endpoint, Packed, Split, VirtioEndpoint, VirtioOptions};
 
-use crate::support::flood::{address, client, clients, config, driver, drops, frame, reaches};
-use crate::support::{Daemon, send, until};
+use ringway_scenes::flood::{address, client, clients, config, driver, drops, frame, reaches};
+use ringway_scenes::{Daemon, send, until};
 
 /// What two senders get comes (within a quarter) to the wanted share: in some window of so many bytes, as in others one of them, or the
 /// switch, may have waited for the processor.
