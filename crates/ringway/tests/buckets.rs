@@ -80,7 +80,7 @@ fn every_frame_is_counted_at_the_limit_that_let_it_pass_or_did_not() {
     // The client goes, and what was counted stays.
     let [sender, ..] = clients;
     drop(sender);
-    until("it is gone", || daemon.port("p1")["state"] == "waiting");
+    daemon.until_state("p1", "waiting");
     assert!(refused(&daemon.port("p1")["ingress"])[0] > 0);
 }
 

@@ -339,7 +339,7 @@ fn time_signals_and_the_end_of_the_port_end_a_capture_with_a_complete_file() {
     let capture = Capture::start(&daemon, &["p", "-w", name]);
     // A client that comes and goes does not end it; the port's end does.
     drop(daemon.attach("lan0:p").unwrap());
-    until("the client is gone", || daemon.port("p")["state"] == "waiting");
+    daemon.until_state("p", "waiting");
     daemon.ok(&["port", "del", "p"]);
     capture.end();
     complete();

@@ -129,7 +129,7 @@ fn what_the_configuration_does_not_allow_is_refused_with_the_setting_to_change()
     let small = Shape { tx_slots: 8, rx_slots: 8, ..Shape::default() };
     let socket = daemon.runtime_dir().join("attach.sock");
     drop(Port::attach(socket, "lan0:a", small).unwrap());
-    until("a configured port waits again", || daemon.port("a")["state"] == "waiting");
+    daemon.until_state("a", "waiting");
 }
 
 #[test]

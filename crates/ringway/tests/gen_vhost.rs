@@ -186,7 +186,7 @@ fn a_switch_that_ends_ends_the_run_with_a_reason() {
         let mut daemon = daemon();
         let [socket, _] = sockets(&daemon);
         let running = Started::of(&[form, "--vhost-user", socket.to_str().unwrap()]);
-        until("it is attached", || daemon.port("vm1")["state"] == "up");
+        daemon.until_state("vm1", "up");
         assert!(daemon.stop().success());
         let said = running.said();
         assert_eq!(said.code, Some(1), "{form}: {}{}", said.out, said.err);

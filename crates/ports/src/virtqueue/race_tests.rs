@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ringway_testing::PATIENCE;
+
 use super::testing::{Driver, Guest, LOW_BYTES, Piece, both, collect_some, deliver, receive_queue, transmit_queue};
 use super::{F_EVENT_IDX, F_INDIRECT_DESC, RingFault};
 
@@ -27,7 +29,7 @@ impl Random {
 }
 
 /// How late another thread may have its first turn.
-const LATE: Duration = Duration::from_secs(30);
+const LATE: Duration = PATIENCE;
 
 /// A ring full of chains of two pieces each, for one direction.
 fn filled<D: Driver>(guest: &Guest, write: bool) -> D {
@@ -126,7 +128,7 @@ fn memory_truncated_in_mid_copy_ends_the_ring<D: Driver>() {
         let (sender, receiver) = (filled::<D>(&guest, false), filled::<D>(&guest, true));
         let (mut transmit, mut receive) = (transmit_queue(&guest, &sender), receive_queue(&guest, &receiver, true));
         let some: Vec<_> = (0..40).map(|n| (vec![n; 1000], None)).collect();
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         let (mut fault, started) = (None, AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ringway_guests::{Builder, Guest, Nic};
 use ringway_testing::skip;
 
-use ringway_scenes::{Daemon, until};
+use ringway_scenes::Daemon;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -58,7 +58,7 @@ pub fn addresses(on: &Guest, guest: usize, nics: usize) {
 /// Waits until a port has this state; gives the time it took.
 pub fn wait_for(daemon: &Daemon, port: &str, state: &str) -> Duration {
     let start = Instant::now();
-    until(&format!("{port} is {state}"), || daemon.port(port)["state"] == state);
+    daemon.until_state(port, state);
     start.elapsed()
 }
 

@@ -168,7 +168,7 @@ fn what_is_no_message_costs_a_hypervisor_its_connection() {
         // The port may have ended it already.
         let _ = evil.write_all(bytes);
         ends(&evil, what);
-        until("the port waits again", || scene.daemon.port("evil0")["state"] == "waiting");
+        scene.daemon.until_state("evil0", "waiting");
     }
     assert_eq!(scene.faults("evil0", "bad_message"), cases.len(), "{}", scene.daemon.status()["faults"]);
     // Without a version first, and with another one.
@@ -303,7 +303,7 @@ fn rings_that_no_driver_makes_stop_by_name() {
     scene.bystanders.go_on(2000);
     drop(nics);
     for number in 0..cases.len() {
-        until("it waits again", || scene.daemon.port(&format!("evil{number}"))["state"] == "waiting");
+        scene.daemon.until_state(&format!("evil{number}"), "waiting");
     }
     scene.allow_for_the_first_round(8 << 10);
     scene.end();
@@ -438,5 +438,5 @@ fn what_comes_back_by_itself_keeps_nobody_waiting() {
 }
 
 pub fn until_waiting(scene: &Scene, port: &str) {
-    until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+    scene.daemon.until_state(port, "waiting");
 }

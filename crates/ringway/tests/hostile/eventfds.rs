@@ -78,7 +78,7 @@ fn a_blocking_full_interrupt_holds_up_neither_the_control_plane_nor_neighbours()
         assert_eq!(u64::from_ne_bytes(count), u64::MAX, "{port}: it was signalled");
         assert_eq!(scene.faults(port, "call_blocked"), 0);
         drop(nic);
-        until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+        scene.daemon.until_state(port, "waiting");
     }
     scene.end();
 }

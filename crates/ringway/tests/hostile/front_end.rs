@@ -172,5 +172,5 @@ pub fn put_frame(memory: &Mapping, frame: &[u8]) -> (u64, u32) {
 /// The port has ended the connection for this reason, and waits for the next.
 pub fn must_have_ended(scene: &Scene, port: &str, reason: &str) {
     until(&format!("{port} is ended for {reason}"), || scene.faults(port, reason) > 0);
-    until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+    scene.daemon.until_state(port, "waiting");
 }

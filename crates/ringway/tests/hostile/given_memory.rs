@@ -89,7 +89,7 @@ fn a_large_piece_of_dma_memory_that_is_gone_costs_the_front_end_its_rings() {
         }
         assert!(spare_bytes(&scene) <= before + (1 << 20), "{} bytes after {before}", spare_bytes(&scene));
         drop(nic);
-        until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+        scene.daemon.until_state(port, "waiting");
     }
     assert_eq!(spare_bytes(&scene), 0);
     scene.end();
@@ -130,7 +130,7 @@ fn a_log_or_notes_in_a_huge_page_that_is_gone_cost_the_front_end_its_port_at_mos
             crate::front_end::used(&own) == 50 || scene.faults(port, "memory_lost") > 0
         });
         drop(evil);
-        until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+        scene.daemon.until_state(port, "waiting");
     }
     drop(more);
     scene.end();
@@ -165,7 +165,7 @@ fn more_address_space_than_a_port_may_have_is_refused_by_name() {
     until("the other is gone", || scene.daemon.port("other").is_null());
     drop((evil, nic));
     for port in ["evil0", "nic"] {
-        until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+        scene.daemon.until_state(port, "waiting");
         assert_eq!(scene.daemon.port(port)["memory"]["mapped"], 0);
         assert_eq!(scene.daemon.port(port)["memory"]["mappings"], 0);
     }
@@ -186,7 +186,7 @@ fn all_ports_together_may_have_no_more_than_the_total_and_what_goes_is_free_agai
     assert!(!evil[2].share_all(&small), "4 mappings in all");
     assert!(evil[2].share_all(&small[..2]));
     drop(evil);
-    (0..3).for_each(|number| until("it waits", || scene.daemon.port(&format!("evil{number}"))["state"] == "waiting"));
+    (0..3).for_each(|number| scene.daemon.until_state(&format!("evil{number}"), "waiting"));
     let again = connect(2);
     assert!(again.share(&files[2], 2 * TIB));
     drop(again);
@@ -215,7 +215,7 @@ fn memory_that_goes_makes_room_for_what_comes_in_its_place() {
     }
     drop(nic);
     for port in ["evil0", "nic"] {
-        until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+        scene.daemon.until_state(port, "waiting");
     }
     scene.end();
 }
@@ -260,7 +260,7 @@ fn frames_from_holes_make_no_more_memory_than_a_bound() {
         assert!(made <= most + (4 << 20), "{made} bytes");
         let filled = scene.daemon.port(port)["memory"]["filled"].as_u64().expect("a number");
         assert!(filled <= most + (4 << 20) && filled > most / 2, "{filled} bytes");
-        until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+        scene.daemon.until_state(port, "waiting");
     }
     scene.end();
 }
@@ -299,6 +299,6 @@ fn frames_into_holes_make_no_more_memory_than_the_bound_that_is_set() {
     });
     assert!(allocated(&file) <= bound + (4 << 20), "{} bytes", allocated(&file));
     drop((nic, peer));
-    until("it waits again", || scene.daemon.port("nic")["state"] == "waiting");
+    scene.daemon.until_state("nic", "waiting");
     scene.end();
 }

@@ -197,7 +197,7 @@ fn eight_pairs_of_blocking_full_call_descriptors_hold_up_nobody() {
     assert_eq!(scene.daemon.port("evil")["state"], "up");
     assert_eq!(scene.faults("evil", "call_blocked"), 0);
     drop((front, peer));
-    until("the port waits again", || scene.daemon.port("evil")["state"] == "waiting");
+    scene.daemon.until_state("evil", "waiting");
     scene.end();
 }
 
@@ -221,7 +221,7 @@ fn an_error_descriptor_that_is_made_blocking_and_full_again_and_again_does_not_h
             front.break_ring(1);
             front.wait_for_end();
         }
-        until("the last one is gone", || scene.daemon.port("evil")["state"] == "waiting");
+        scene.daemon.until_state("evil", "waiting");
     });
     scene.end();
 }

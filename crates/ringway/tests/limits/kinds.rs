@@ -144,7 +144,7 @@ fn conserves(kind: &Kind, at_ingress: bool, waits: bool) {
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 2, 60));
     until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:02"));
     let mut sender = Sender::attach(&daemon, kind, space.as_ref());
-    until("the sender is there", || daemon.port("p1")["state"] == "up");
+    daemon.until_state("p1", "up");
     let client = Client::new(&daemon.runtime_dir());
     let tally = || {
         let status = client.status().expect("the daemon answers");

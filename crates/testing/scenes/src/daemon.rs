@@ -5,9 +5,9 @@ use std::process::{Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::Receiver;
 
 use ringway_client::{AttachError, Port, Shape};
-use ringway_testing::PATIENCE;
 use ringway_testing::child::{Ended, lines};
 use ringway_testing::file::directory;
+use ringway_testing::{PATIENCE, until};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -137,6 +137,18 @@ impl Daemon {
         let status = self.status();
         let ports = status["ports"].as_array().unwrap();
         ports.iter().find(|port| port["name"] == name).cloned().unwrap_or(Value::Null)
+    }
+
+    /// Path of a socket, or of another file, in its runtime directory.
+    #[must_use]
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.runtime_dir().join(name)
+    }
+
+    /// Waits until a port has this state.
+    #[track_caller]
+    pub fn until_state(&self, port: &str, wanted: &str) {
+        until(&format!("{port} is {wanted}"), || self.port(port)["state"] == wanted);
     }
 
     /// Puts another configuration in the file's place, and sends SIGHUP.

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ringway_testing::PATIENCE;
+
 use super::testing::{DATA, LAST, Ring, TX, collect, collect_some, deliver, frame, open};
 use ringway_switch::BatchStorage;
 
@@ -59,7 +61,7 @@ fn descriptors_rewritten_meanwhile_hurt_nobody() {
             Format::Split { buffers: [128, 1024, 0, 1024] },
         ];
         // Long enough, and until the writer has had the processor.
-        let late = deadline + Duration::from_secs(30);
+        let late = deadline + PATIENCE;
         while Instant::now() < deadline || (sent <= 100 || received <= 100 || faults <= 10) && Instant::now() < late {
             let random = rng.next();
             let (head, tail) = ((random >> 8) as u32 % COUNT, (random >> 16) as u32 % COUNT);
