@@ -1,8 +1,7 @@
 //! vhost-user ports of one switch in this process, and virtual machines without a processor: their memory, their rings,
 //! and the rust-vmm project's front end.
 
-// Each test file uses its part.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 
 use std::io;
 use std::mem::MaybeUninit;
