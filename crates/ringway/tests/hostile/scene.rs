@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use ringway_client::Shape;
 
-use crate::attacker::Attacker;
+use crate::attacker::{Attacker, EVIL, PEER};
 use crate::bystanders::Bystanders;
 use crate::vitals::Vitals;
 use ringway_scenes::{Daemon, PATIENCE, until};
@@ -52,6 +52,16 @@ impl Scene {
 
     pub fn attach_as(&self, name: &str, shape: Shape) -> Attacker {
         Attacker::attach(&self.daemon, name, shape)
+    }
+
+    /// Attaches an attacker and a peer, whose addresses the switch has learned.
+    pub fn attach_pair(&self) -> (Attacker, Attacker) {
+        let (mut evil, mut peer) = (self.attach("evil"), self.attach("peer"));
+        peer.introduce(PEER);
+        evil.receive_from(PEER);
+        evil.introduce(EVIL);
+        peer.receive_from(EVIL);
+        (evil, peer)
     }
 
     /// How often this port was ended for this reason, as far as the daemon remembers.

@@ -9,7 +9,7 @@ use super::*;
 use crate::*;
 
 /// A file of its own for each test, removed with its directory at the end.
-struct Scratch(PathBuf, tempfile::TempDir);
+struct Scratch(PathBuf, #[expect(dead_code, reason = "removes the file when dropped")] tempfile::TempDir);
 
 impl Scratch {
     fn new(extension: &str) -> Scratch {
