@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ringway_testing::PATIENCE;
+use ringway_testing::random::Random;
 
 use super::testing::{Driver, Guest, LOW_BYTES, Piece, both, collect_some, deliver, receive_queue, transmit_queue};
 use super::{F_EVENT_IDX, F_INDIRECT_DESC, RingFault};
@@ -15,18 +16,6 @@ both!(
 );
 
 const LONGEST: usize = 65_597;
-
-/// Numbers without a pattern (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
 
 /// How late another thread may have its first turn.
 const LATE: Duration = PATIENCE;
@@ -56,9 +45,9 @@ fn descriptors_rewritten_meanwhile_hurt_nobody<D: Driver>() {
     std::thread::scope(|scope| {
         let guest = &guest;
         let writer = scope.spawn(|| {
-            let mut rng = Random(0x9e37_79b9_7f4a_7c15);
+            let mut rng = Random::new(0x9e37_79b9_7f4a_7c15);
             while !stop.load(Ordering::Relaxed) {
-                let random = rng.next();
+                let random = rng.bits();
                 for _ in 0..random >> 56 {
                     std::hint::spin_loop();
                 }
@@ -67,7 +56,7 @@ fn descriptors_rewritten_meanwhile_hurt_nobody<D: Driver>() {
                 let word = ring.descriptors + 16 * slot + (random >> 7 & 8);
                 match random >> 8 & 15 {
                     // Anything, or what is nearly right.
-                    0 => guest.word64(word).store(rng.next(), Ordering::Relaxed),
+                    0 => guest.word64(word).store(rng.bits(), Ordering::Relaxed),
                     1..6 => {
                         let old = guest.word64(word).load(Ordering::Relaxed);
                         guest.word64(word).store(old ^ 1 << (random >> 16 & 63), Ordering::Relaxed);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ringway_memory::Mapping;
 use ringway_testing::file::memfd;
+use ringway_testing::random::Random;
 use ringway_traffic::e1000::{VfioUser, register as r};
 use rustix::fs::ftruncate;
 
@@ -221,13 +222,8 @@ fn registers_take_whatever_is_written_wherever() {
     let mut scene = Scene::start_with(&config(2));
     for port in ["evil0", "evil1"] {
         let mut nic = Nic::attach(&scene, port);
-        let mut seed = 0x9e37_79b9_7f4a_7c15u64;
-        let mut next = move || {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed
-        };
+        let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
+        let mut next = move || random.bits();
         for _ in 0..20_000 {
             let (region, offset, size, value) = (next() % 9, next() % (144 << 10), next() % 9 + 1, next());
             let region = if region < 6 { 0 } else { region as u32 - 5 };
