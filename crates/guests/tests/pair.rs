@@ -3,21 +3,17 @@
 use std::time::{Duration, Instant};
 
 use ringway_guests::{Error, Guest, Nic, Release};
+use ringway_testing::{PATIENCE, skip, until};
 
-const SOON: Duration = Duration::from_secs(10);
-
-fn skipped() -> bool {
-    let skipped = std::env::var_os("RINGWAY_NO_QEMU").is_some();
-    if skipped {
-        eprintln!("NOT TESTED, AS RINGWAY_NO_QEMU IS SET: guests");
-    }
-    skipped
+/// Returns true if guests are left out.
+fn has_no_guests() -> bool {
+    std::env::var_os("RINGWAY_NO_QEMU").is_some()
 }
 
 #[test]
 fn two_guests_of_either_kernel_boot_talk_and_reboot() {
-    if skipped() {
-        return;
+    if has_no_guests() {
+        skip!("guests are left out, as RINGWAY_NO_QEMU is set");
     }
     let dir = tempfile::tempdir().unwrap();
     let cable = Nic::stream(dir.path().join("cable"));
@@ -36,9 +32,9 @@ fn two_guests_of_either_kernel_boot_talk_and_reboot() {
     assert!(left.ok("ping -c 3 -i 0.1 10.0.0.2").unwrap().contains("3 packets received"));
 
     let server = right.start("iperf3 -s -1").unwrap();
-    right.until("netstat -ltn | grep -q :5201", SOON).unwrap();
+    right.until("netstat -ltn | grep -q :5201", PATIENCE).unwrap();
     assert!(left.ok("iperf3 -t 1 -c 10.0.0.2").unwrap().contains("iperf Done"));
-    assert_eq!(right.wait(&server, SOON).unwrap().status, 0);
+    assert_eq!(right.wait(&server, PATIENCE).unwrap().status, 0);
 
     left.ok("touch /tmp/before").unwrap();
     left.reboot().unwrap();
@@ -50,8 +46,8 @@ fn two_guests_of_either_kernel_boot_talk_and_reboot() {
 
 #[test]
 fn commands_are_answered_exactly_and_a_guest_moves_with_all_it_has() {
-    if skipped() {
-        return;
+    if has_no_guests() {
+        skip!("guests are left out, as RINGWAY_NO_QEMU is set");
     }
     let builder = Guest::builder("alone").memory_mib(128);
     let guest = builder.start().unwrap();
@@ -69,7 +65,7 @@ fn commands_are_answered_exactly_and_a_guest_moves_with_all_it_has() {
     let before = guest.pid();
     let guest = guest.migrate(&builder).unwrap();
     assert_ne!(guest.pid(), before);
-    let output = guest.wait(&job, SOON).unwrap();
+    let output = guest.wait(&job, PATIENCE).unwrap();
     assert_eq!((output.status, output.text.lines().count()), (0, 40));
 
     guest.freeze();
@@ -80,12 +76,16 @@ fn commands_are_answered_exactly_and_a_guest_moves_with_all_it_has() {
 
 #[test]
 fn a_guest_that_cannot_start_says_why_at_once() {
-    if skipped() {
-        return;
+    if has_no_guests() {
+        skip!("guests are left out, as RINGWAY_NO_QEMU is set");
     }
-    let guest = Guest::builder("lost").nic(Nic::vhost_user("/nowhere/vm.sock")).start().unwrap();
-    let start = Instant::now();
-    let why = guest.ready().unwrap_err().to_string();
-    assert!(why.contains("guest lost") && why.contains("/nowhere/vm.sock"), "{why}");
-    assert!(start.elapsed() < SOON);
+    // Long before the time that a guest has to boot is over. If this test was held up for so long itself, it tries again.
+    until("the reason is told in time", || {
+        let guest = Guest::builder("lost").nic(Nic::vhost_user("/nowhere/vm.sock")).start().unwrap();
+        let start = Instant::now();
+        let why = guest.ready().unwrap_err().to_string();
+        let took = start.elapsed();
+        assert!(why.contains("guest lost") && why.contains("/nowhere/vm.sock"), "{why}");
+        took < Duration::from_secs(45)
+    });
 }

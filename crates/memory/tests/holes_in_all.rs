@@ -3,22 +3,21 @@
 use std::os::fd::AsFd;
 
 use ringway_memory::{Limits, Mapping, Quota, bounds_holes};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use ringway_testing::file::memfd;
+use ringway_testing::skip;
 
 const PAGE: usize = 4096;
 
 #[test]
 fn ports_together_have_no_more_pages_made_than_all_may_until_their_mappings_go() {
     if !bounds_holes() {
-        println!("skipped: the kernel does not give userfaultfd(2) to this process");
-        return;
+        skip!("needs userfaultfd(2)");
     }
     const PAGES: usize = 64;
     Quota::total().set_limits(Limits { holes: (PAGES * PAGE) as u64, ..Limits::TOTAL });
     let map = || {
         let quota = Quota::of_port(Limits::PORT);
-        let file = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memory");
-        ftruncate(&file, 1 << 30).expect("memory");
+        let file = memfd(1 << 30);
         (Mapping::given(file.as_fd(), 0, 1 << 30, &quota).expect("mapped"), quota)
     };
     let touch = |mapping: &Mapping, page: usize| {

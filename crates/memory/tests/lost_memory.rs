@@ -5,9 +5,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use ringway_memory::{Limits, Mapping, Quota, SharedMemory, bounds_holes};
+use ringway_testing::file::{MoreHugePages, allocated, allocated_by_name};
+use ringway_testing::{skip, until};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, ftruncate, memfd_create};
 
 const PAGE: usize = 4096;
@@ -23,14 +24,6 @@ fn read_all(mapping: &Mapping) -> Vec<u8> {
     let mut bytes = vec![0; mapping.bytes()];
     assert!(mapping.whole().read(&mut bytes));
     bytes
-}
-
-fn wait_until(what: &str, done: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !done() {
-        assert!(Instant::now() < deadline, "{what} did not happen");
-        std::thread::yield_now();
-    }
 }
 
 #[test]
@@ -54,13 +47,13 @@ fn a_file_truncated_while_frames_are_copied_costs_only_its_own_mapping() {
                 laps.fetch_add(1, Ordering::Relaxed);
             }
         });
-        wait_until("copying", || laps.load(Ordering::Relaxed) > 0);
+        until("frames are copied", || laps.load(Ordering::Relaxed) > 0);
         for (file, mapping) in files.iter().zip(&mappings).take(3) {
             ftruncate(file, PAGE as u64).expect("truncated");
-            wait_until("the loss", || mapping.is_lost());
+            until("the loss is noted", || mapping.is_lost());
         }
         let seen = laps.load(Ordering::Relaxed);
-        wait_until("going on", || laps.load(Ordering::Relaxed) > seen + 2);
+        until("copying goes on", || laps.load(Ordering::Relaxed) > seen + 2);
         stop.store(true, Ordering::Relaxed);
         copier.join().expect("copies to the end");
     });
@@ -131,39 +124,16 @@ fn huge() -> Option<OwnedFd> {
     Mapping::shared(file.as_fd(), 4 * HUGE).ok().map(|_| file)
 }
 
-/// Four more huge pages than there were, for a while.
-struct MoreHugePages;
-
-const NUMBER: &str = "/proc/sys/vm/nr_hugepages";
-
-impl MoreHugePages {
-    fn change(by: i64) {
-        let number = std::fs::read_to_string(NUMBER).ok().and_then(|text| text.trim().parse::<i64>().ok());
-        let _ = std::fs::write(NUMBER, (number.unwrap_or(0) + by).max(0).to_string());
-    }
-
-    fn ask_for() -> MoreHugePages {
-        Self::change(4);
-        MoreHugePages
-    }
-}
-
-impl Drop for MoreHugePages {
-    fn drop(&mut self) {
-        Self::change(-4);
-    }
-}
-
 /// Runs `test` with files of four ordinary and of four huge pages.
 fn with_pages_of_all_sizes(test: impl Fn(&dyn Fn() -> OwnedFd, usize)) {
     test(&|| unsealed(4 * PAGE), PAGE);
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
-    let _more = huge().is_none().then(MoreHugePages::ask_for);
+    let _more = huge().is_none().then(|| MoreHugePages::ask_for(4));
     let are_there = huge().is_some();
     match are_there {
         true => test(&|| huge().expect("huge pages were there"), HUGE),
-        false => println!("skipped: files of huge pages, as vm.nr_hugepages leaves fewer than 4 of 2 MiB free"),
+        false => skip::note("needs four huge pages of 2 MiB (vm.nr_hugepages)"),
     }
 }
 
@@ -254,14 +224,9 @@ fn limits_of_this_process_do_not_keep_a_mapping_from_being_replaced() {
     assert_eq!((truncated, word, mapping.is_lost()), (Ok(()), Some(0), true));
 }
 
-/// Bytes that the file has in memory which replaces lost mappings.
+/// Allocated bytes of the memory that replaces lost mappings.
 fn spare_bytes() -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    let files = std::fs::read_dir("/proc/self/fd").expect("a list").flatten().map(|entry| entry.path());
-    let spare = |path: &std::path::PathBuf| {
-        std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("memfd:ringway-spare"))
-    };
-    files.filter(spare).map(|path| std::fs::metadata(path).expect("a file").blocks() * 512).sum()
+    allocated_by_name("self", "ringway-spare")
 }
 
 #[test]
@@ -313,16 +278,10 @@ fn many_threads_lose_the_same_mapping_at_once() {
     }
 }
 
-/// Bytes of memory that the file has.
-fn allocated(file: &OwnedFd) -> u64 {
-    rustix::fs::fstat(file).expect("a file").st_blocks as u64 * 512
-}
-
 #[test]
 fn pages_that_are_not_there_are_made_up_to_the_bound_and_then_the_mapping_is_lost() {
     if !bounds_holes() {
-        println!("skipped: the kernel does not give userfaultfd(2) to this process");
-        return;
+        skip!("needs userfaultfd(2)");
     }
     const MOST: u64 = 1 << 20;
     // A write fills 16 pages at a time.

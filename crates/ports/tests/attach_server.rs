@@ -15,6 +15,8 @@ use ringway_abi::doorbell::{INDEX, PAIR_BYTES, RX_CLIENT, RX_SWITCH, WISH};
 use ringway_client::Port;
 use ringway_memory::Mapping;
 use ringway_ports::process::{self, AttachServer, ClientId, Grant, Host};
+use ringway_testing::child::Ended;
+use ringway_testing::{PATIENCE, until, until_some};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with,
@@ -22,8 +24,7 @@ use rustix::net::{
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// Long enough for a client that is not silent, on a busy machine.
-const PATIENT: Duration = Duration::from_secs(60);
-const SOON: Duration = Duration::from_secs(20);
+const PATIENT: Duration = PATIENCE;
 
 #[derive(Debug, PartialEq)]
 enum Event {
@@ -75,7 +76,7 @@ impl Attach {
     }
 
     fn event(&self) -> Event {
-        self.events.recv_timeout(SOON).expect("something happens")
+        self.events.recv_timeout(PATIENCE).expect("something happens")
     }
 
     /// How many descriptors there are when the server has closed those of all clients before this one.
@@ -104,7 +105,7 @@ fn connect_to(path: &Path) -> OwnedFd {
 
 /// The next message, or `None` when the server has closed.
 fn hear(socket: &OwnedFd) -> Option<Reply> {
-    let timeout = Timespec { tv_sec: SOON.as_secs() as i64, tv_nsec: 0 };
+    let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     assert_eq!(poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)), Ok(1), "the server answers or closes");
     let mut message = [0; REPLY_BYTES];
     match recv(socket, &mut message[..], RecvFlags::empty()) {
@@ -132,11 +133,7 @@ fn descriptors() -> usize {
 }
 
 fn wait_for_descriptors(expected: usize) {
-    let deadline = Instant::now() + SOON;
-    while descriptors() != expected {
-        assert!(Instant::now() < deadline, "{} descriptors, {expected} before", descriptors());
-        std::thread::yield_now();
-    }
+    until(&format!("there are {expected} descriptors, as before"), || descriptors() == expected);
 }
 
 #[test]
@@ -247,7 +244,7 @@ fn every_call_wakes_a_client_that_sleeps() {
         let (mapping, bell) = (Arc::clone(&played.mapping), played.port.layout().doorbell(0));
         let switch = std::thread::spawn(move || {
             let words = mapping.view(bell, PAIR_BYTES).and_then(|view| view.words32()).expect("a doorbell");
-            let deadline = Instant::now() + SOON;
+            let deadline = Instant::now() + PATIENCE;
             while words[RX_CLIENT + WISH].load(Ordering::Acquire) == 0 && Instant::now() < deadline {
                 std::thread::yield_now();
             }
@@ -257,7 +254,7 @@ fn every_call_wakes_a_client_that_sleeps() {
                 rustix::io::write(&call, &1u64.to_ne_bytes()).expect("called");
             }
         });
-        assert!(played.port.wait_rx(SOON).expect("attached"), "round {round}");
+        assert!(played.port.wait_rx(PATIENCE).expect("attached"), "round {round}");
         switch.join().expect("it called");
         assert_eq!(played.drain(round), 1);
     }
@@ -341,12 +338,11 @@ fn a_client_that_is_killed_is_detached_once() {
     let attach = Attach::start(PATIENT);
     let mut child = Command::new(std::env::current_exe().expect("this program"));
     child.args(["a_client_that_is_killed_is_detached_once", "--exact", "--nocapture"]).env(PATH, attach.path());
-    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child");
+    let mut child = Ended(child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child"));
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
     assert!(output.lines().any(|line| line.expect("text") == "attached"));
     let client = attach.attached();
-    child.kill().expect("killed");
-    child.wait().expect("ended");
+    drop(child);
     assert_eq!(attach.event(), Event::Detach(client));
     assert!(attach.events.try_recv().is_err(), "once");
 }
@@ -358,14 +354,7 @@ fn a_client_that_is_ended_hears_why_and_its_host_is_not_asked_again() {
     let client = attach.attached();
     let server = attach.server.as_ref().expect("runs");
     server.ender().end(client, "it broke the rules".to_owned());
-    let deadline = Instant::now() + SOON;
-    let reason = loop {
-        if let Some(reason) = port.ended() {
-            break reason;
-        }
-        assert!(Instant::now() < deadline, "the client is told");
-        std::thread::yield_now();
-    };
+    let reason = until_some("the client is told", || port.ended());
     assert_eq!(reason, "it broke the rules");
     drop(port);
     let next = Port::attach(attach.path(), "lan0:b", Shape::default()).expect("attached");

@@ -5,7 +5,7 @@ mod vhost_user;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ringway_engine::{Attached, Engine, EngineSettings, Source, Topology};
 use ringway_ports::vhost_user::{Observer, Role as SocketRole, open};
@@ -13,6 +13,7 @@ use ringway_ports::{Sides, e1000, stream};
 use ringway_switch::{
     Batch, Defect, Forward, Learning, MacTable, Member, Owner, Place, Port, PortFault, Role, Spreads, Switch,
 };
+use ringway_testing::until;
 use ringway_traffic::{E1000Endpoint, E1000Options, Endpoint};
 use vhost::VhostBackend;
 use vhost_user::{PATIENCE, Vm, Watcher, frame, settings};
@@ -52,14 +53,6 @@ impl Scene {
         let fault = self.port.fault().expect("a fault");
         assert!(matches!(fault, PortFault::InternalError(defect) if defect.role == Role::Source), "{fault}");
         assert!(fault.to_string().contains("contain.rs:"), "{fault}");
-    }
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "waited in vain until {what}");
-        std::thread::yield_now();
     }
 }
 

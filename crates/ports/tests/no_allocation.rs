@@ -12,6 +12,7 @@ use ringway_client::{Port, Shape};
 use ringway_engine::{Attached, Engine, EngineSettings, Idle, Source, Topology};
 use ringway_ports::process::{self, AttachServer, ClientId, Grant, Host};
 use ringway_switch::{Learning, MacTable, Member, Owner, Spreads, Switch};
+use ringway_testing::PATIENCE;
 
 /// The thread whose allocations are counted; 0: none.
 static WATCHED: AtomicI32 = AtomicI32::new(0);
@@ -109,7 +110,7 @@ fn poller_thread() -> i32 {
 /// Sends all kinds of frames and takes what comes, until `frames` have come. One after the other takes nothing for a while,
 /// so that it loses frames of all others.
 fn exchange(ports: &mut [Port], kinds: &[Vec<Vec<u8>>], frames: u64) {
-    let (mut received, mut turn, deadline) = (0, 0, Instant::now() + Duration::from_secs(60));
+    let (mut received, mut turn, deadline) = (0, 0, Instant::now() + PATIENCE);
     while received < frames {
         for (port, kinds) in ports.iter_mut().zip(kinds) {
             for _ in 0..32 {

@@ -7,23 +7,13 @@ use std::time::Instant;
 
 use ringway_engine::Idle;
 use ringway_ports::vhost_user::Role;
+use ringway_testing::random::Random;
+use ringway_testing::until;
 use vhost_user::{Lan, PATIENCE, Raw, Vm, frame};
 
 const EVENT_IDX: u64 = 1 << 29;
 /// Bursts of a machine, between two of which the poller may have fallen asleep.
 const BURSTS: usize = 4000;
-
-/// Random numbers, the same in every run (xorshift, G. Marsaglia, 2003).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % end
-    }
-}
 
 /// Waits until the port has given back all that was sent.
 #[track_caller]
@@ -52,10 +42,7 @@ fn a_ring_without_a_kick_descriptor_is_served_while_the_poller_sleeps() {
     a.front_is_done();
     for number in 0..50 {
         let before = engine.readings()[0].sleeps;
-        let deadline = Instant::now() + PATIENCE;
-        while engine.readings()[0].sleeps == before && Instant::now() < deadline {
-            std::thread::yield_now();
-        }
+        until("the poller sleeps", || engine.readings()[0].sleeps > before);
         b.post(1);
         let sent = frame(1, 0, 60, number);
         a.send(&sent);
@@ -71,7 +58,7 @@ fn no_burst_stands_still(idle: Idle, event_idx: bool) {
     let mut vm = Vm::new(vhost::vhost_user::Frontend::connect(lan.socket(0), 4).expect("connected"));
     vm.negotiate(if event_idx { EVENT_IDX } else { 0 });
     vm.start();
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     for burst in 0..BURSTS {
         let (from, _) = vm.sent_and_used();
         // All of one kind or mixed: nowhere to go, unknown flags, refused offloads, too short for a header or a frame.

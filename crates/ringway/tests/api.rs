@@ -1,15 +1,14 @@
 //! The administration API as any HTTP client sees it, and the notifications to systemd.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::Stdio;
 
 use ringway_abi::doorbell;
+use ringway_scenes::{Daemon, PATIENCE, ringway, until, until_some, why_ended};
+use ringway_testing::child::Ended;
 use serde_json::Value;
-use support::{Daemon, PATIENCE, ringway, until, why_ended};
 
 /// Sends a request as it is and gives status and body.
 fn ask(daemon: &Daemon, request: &str, body: &str) -> (u16, String) {
@@ -231,21 +230,31 @@ fn a_service_manager_is_notified() {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut command = ringway();
     command.args(["run", "--runtime-dir"]).arg(dir.path().join("run")).env("NOTIFY_SOCKET", &path);
-    let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+    let _daemon = Ended(command.stdout(std::process::Stdio::null()).spawn().unwrap());
     let mut message = [0; 256];
     let said = socket.recv(&mut message).map(|len| String::from_utf8_lossy(&message[..len]).into_owned());
-    child.kill().unwrap();
-    child.wait().unwrap();
     assert_eq!(said.unwrap().trim(), "READY=1");
 }
 
 /// Runs a program that reads metrics from stdin.
-fn check_metrics(program: &str, args: &[&str], metrics: &str) -> support::Said {
+fn check_metrics(program: &str, args: &[&str], metrics: &str) -> ringway_scenes::Said {
     let mut command = std::process::Command::new(program);
     let child = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().expect("make deps installs it");
     child.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
     child.wait_with_output().unwrap().into()
+}
+
+/// Removes what changes with time alone: clocks, the time that pollers had, the filling of buckets.
+fn remove_clocks(status: &mut Value) {
+    match status {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !["uptime", "busy", "free", "fill", "frames_fill", "age"].contains(&name.as_str()));
+            fields.values_mut().for_each(remove_clocks);
+        }
+        Value::Array(list) => list.iter_mut().for_each(remove_clocks),
+        _ => {}
+    }
 }
 
 #[test]
@@ -258,26 +267,32 @@ fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status
     );
     let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
     for number in 0..3 {
-        support::send(&mut a, &support::frame([0xff; 6], [2, 0, 0, 0, 0, 0xa], number));
-        assert!(support::receive(&mut b, PATIENCE).is_some());
+        ringway_scenes::send(&mut a, &ringway_scenes::frame([0xff; 6], [2, 0, 0, 0, 0, 0xa], number));
+        assert!(ringway_scenes::receive(&mut b, PATIENCE).is_some());
     }
-    support::send(&mut a, &support::frame([0xff; 6], [0; 6], 3));
+    ringway_scenes::send(&mut a, &ringway_scenes::frame([0xff; 6], [0; 6], 3));
     until("the drop is counted", || daemon.port("a")["drops"]["bad_source"] == 1);
     let mut sent = 4;
     until("what is too much is counted", || {
-        support::send(&mut a, &support::frame([0xff; 6], [2, 0, 0, 0, 0, 0xa], 4));
+        ringway_scenes::send(&mut a, &ringway_scenes::frame([0xff; 6], [2, 0, 0, 0, 0, 0xa], 4));
         sent += 1;
         until("it is taken", || daemon.port("a")["in"]["frames"] == sent);
         daemon.port("a")["ingress"]["refused"]["frames"] != 0
     });
     // An address that is at both.
-    support::send(&mut b, &support::frame([0xff; 6], [2, 0, 0, 0, 0, 0xa], 5));
+    ringway_scenes::send(&mut b, &ringway_scenes::frame([0xff; 6], [2, 0, 0, 0, 0, 0xa], 5));
     until("it has moved", || daemon.status()["switches"][0]["moved"] == 1);
+    // What is read must be of one moment: the status before it is the status after it.
+    let settled = || {
+        let mut status = daemon.status();
+        remove_clocks(&mut status);
+        status
+    };
     let curl = |accept: &str| {
         let socket = daemon.runtime_dir().join("control.sock");
         let mut command = std::process::Command::new("curl");
         command.args(["-sSi", "-H", accept, "http://localhost/metrics", "--unix-socket"]).arg(socket);
-        let said: support::Said = command.output().expect("make deps installs it").into();
+        let said: ringway_scenes::Said = command.output().expect("make deps installs it").into();
         let (head, metrics) = said.out.split_once("\r\n\r\n").expect("an answer");
         (head.to_owned(), metrics.to_owned())
     };
@@ -288,7 +303,11 @@ fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status
     assert_eq!((said.code, said.out.as_str(), said.err.as_str()), (Some(0), "", ""));
 
     // The parser of Prometheus' own Python library, which is strict.
-    let (head, text) = curl("accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5");
+    let (head, text, status) = until_some("a moment at which nothing changes", || {
+        let before = settled();
+        let (head, text) = curl("accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5");
+        (before == settled()).then_some((head, text, before))
+    });
     assert!(head.contains("content-type: application/openmetrics-text; version=1.0.0"), "{head}");
     let script = "import json, sys\n\
                   from prometheus_client.openmetrics.parser import text_string_to_metric_families as families\n\
@@ -319,7 +338,6 @@ fn prometheus_reads_the_metrics_in_both_formats_and_they_are_those_of_the_status
             assert_eq!(value(&format!("ringway_{name}_refused_total"), &labels), count.as_f64().unwrap(), "{by}");
         }
     };
-    let status = daemon.status();
     tally(&[("bucket", "t")], "bucket", &status["buckets"][0]);
     let a = [("switch", "lan0"), ("port", "a")];
     assert!(value("ringway_bucket_bytes_total", &[("bucket", "t")]) >= 180.0);

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use ringway_testing::skip;
+use ringway_testing::skip::processors;
 use serde_json::Value;
 
 fn bench(arguments: &[&str]) -> Output {
@@ -61,9 +63,8 @@ fn an_experiment_that_does_not_exist_is_named_with_those_that_do() {
 
 #[test]
 fn of_an_experiment_only_the_curves_that_are_named_are_measured() {
-    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        eprintln!("one processor only: nothing to measure");
-        return;
+    if processors() < 2 {
+        skip!("needs two processors");
     }
     let output = bench(&["drop-rate", "--quick", "--only", "ringway, no such policy"]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -84,9 +85,8 @@ fn of_an_experiment_only_the_curves_that_are_named_are_measured() {
 
 #[test]
 fn what_policy_and_a_flooding_neighbour_cost_is_measured_between_ports_of_both_kinds() {
-    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        eprintln!("one processor only: nothing to measure");
-        return;
+    if processors() < 2 {
+        skip!("needs two processors");
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let json = folder.path().join("bench.json");
@@ -116,9 +116,8 @@ fn what_policy_and_a_flooding_neighbour_cost_is_measured_between_ports_of_both_k
 
 #[test]
 fn a_quick_run_gives_every_promised_field_and_a_plot_per_figure() {
-    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        eprintln!("one processor only: nothing to measure");
-        return;
+    if processors() < 2 {
+        skip!("needs two processors");
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
     let json = folder.path().join("bench.json");

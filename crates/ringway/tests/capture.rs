@@ -1,20 +1,18 @@
 //! `ringway capture` and mirror ports, seen by tcpdump, tshark and capinfos.
 
-mod common;
-mod support;
-
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 use std::time::Duration;
 
-use common::{Lan, Namespace, frames};
 use ringway_client::{Port, Shape};
+use ringway_scenes::namespace::{Lan, Namespace, frames};
+use ringway_scenes::{Daemon, PATIENCE, Said, flood, frame, receive, ringway, send, until};
+use ringway_testing::child::Ended;
 use ringway_traffic::pcap::Recorder;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
-use support::{Daemon, PATIENCE, Said, flood, frame, receive, ringway, send, until};
 
 const A: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const B: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
@@ -22,7 +20,7 @@ const ALL: [u8; 6] = [0xff; 6];
 
 /// A `ringway capture` under way; ended when dropped.
 struct Capture {
-    child: Child,
+    child: Ended,
     said: BufReader<ChildStderr>,
 }
 
@@ -31,7 +29,7 @@ impl Capture {
     fn start(daemon: &Daemon, args: &[&str]) -> Capture {
         let mut command = ringway();
         command.arg("--runtime-dir").arg(daemon.runtime_dir()).arg("capture").args(args);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = Ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         let mut said = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
@@ -40,7 +38,7 @@ impl Capture {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap(), signal).unwrap();
+        self.child.signal(signal);
     }
 
     /// Waits for its end, which must be a success. Gives what it said last.
@@ -50,13 +48,6 @@ impl Capture {
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}: {said}");
         said
-    }
-}
-
-impl Drop for Capture {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -139,7 +130,7 @@ fn tcpdump_reads_a_capture_while_frames_flow() {
     let pipe = capture.child.stdout.take().unwrap();
     let mut command = Command::new("tcpdump");
     command.args(["-l", "-n", "-t", "-e", "-r", "-", "ether proto 0x88b5"]);
-    let mut tcpdump = command.stdin(pipe).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut tcpdump = Ended(command.stdin(pipe).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
     // It holds the pipe's other end, too.
     drop(command);
     let lines = BufReader::new(tcpdump.stdout.take().unwrap()).lines();
@@ -186,6 +177,8 @@ fn lost_frames_are_in_the_capture_with_their_reason_if_asked() {
     send(&mut a, &frame(A, A, 5));
     send(&mut a, &frame(B, [0; 6], 6));
     until("all are counted", || daemon.port("a")["in"]["frames"] == 7);
+    let captured = || [0, 1, 2].map(|n| daemon.status()["captures"][n]["captured"].as_u64().unwrap());
+    until("all are captured", || captured() == [7, 5, 3]);
     for capture in captures {
         capture.signal(Signal::INT);
         capture.end();
@@ -294,8 +287,11 @@ fn a_reader_that_stalls_loses_frames_and_never_the_switch() {
             sent += 1;
         }
     }
-    let before = captures();
-    assert_eq!(before["captured"].as_u64().unwrap() + before["lost"].as_u64().unwrap(), sent);
+    // A client may see a frame before the capture has it.
+    until("each frame is captured or counted as lost", || {
+        let now = captures();
+        now["captured"].as_u64().unwrap() + now["lost"].as_u64().unwrap() == sent
+    });
     // It reads on: the file tells what it lacks.
     let mut capture = capture;
     let mut pipe = capture.child.stdout.take().unwrap();
@@ -343,7 +339,7 @@ fn time_signals_and_the_end_of_the_port_end_a_capture_with_a_complete_file() {
     let capture = Capture::start(&daemon, &["p", "-w", name]);
     // A client that comes and goes does not end it; the port's end does.
     drop(daemon.attach("lan0:p").unwrap());
-    until("the client is gone", || daemon.port("p")["state"] == "waiting");
+    daemon.until_state("p", "waiting");
     daemon.ok(&["port", "del", "p"]);
     capture.end();
     complete();

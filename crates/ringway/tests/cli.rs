@@ -1,10 +1,8 @@
 //! The command's texts and exit codes, without a daemon.
 
-mod support;
-
 use std::process::Stdio;
 
-use support::{Said, ringway};
+use ringway_scenes::{Said, ringway};
 
 fn run(args: &[&str]) -> Said {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,6 @@
 //! Ports that clients made by attaching agree or disagree with the configuration as configured ports do.
 
-mod support;
-
-use support::{Daemon, Said, until};
+use ringway_scenes::{Daemon, Said, until};
 
 /// What is said when a port that a client made has changed.
 fn changed(switch: &str, name: &str) -> String {
@@ -130,7 +128,7 @@ fn what_is_set_of_a_client_port_goes_with_its_client_unless_the_port_is_added() 
     let wanted = (Some("1Mbit".to_owned()), Some(2), Some(10));
     assert_eq!(settings(), wanted);
     drop(client);
-    until("it is gone", || daemon.port("evil")["state"] == "waiting");
+    daemon.until_state("evil", "waiting");
     let _client = daemon.attach("lan0:evil").unwrap();
     assert_eq!(settings(), wanted);
     assert_eq!(daemon.ok(&["port", "set", "evil", "weight=1"]), "changed port evil\n");

@@ -1,9 +1,7 @@
 //! Counters of a configured port go on while clients come and go.
 
-mod support;
-
-use support::flood::count;
-use support::{Daemon, PATIENCE, frame, receive, send, until};
+use ringway_scenes::flood::count;
+use ringway_scenes::{Daemon, PATIENCE, frame, receive, send, until};
 
 #[test]
 fn a_configured_port_counts_on_when_its_client_goes_and_comes_again() {
@@ -22,7 +20,7 @@ fn a_configured_port_counts_on_when_its_client_goes_and_comes_again() {
             let so_often = if port == "a" { times } else { 1 };
             taken(port, 2 * so_often);
             until("the short one is counted", || runt(port) == so_often);
-            assert_eq!(count(&daemon.port(port), "in", "bytes"), 60 * so_often);
+            until("its bytes are counted", || count(&daemon.port(port), "in", "bytes") == 60 * so_often);
         }
         until("they are gone", || daemon.port("made").is_null() && daemon.port("a")["state"] == "waiting");
         assert_eq!(

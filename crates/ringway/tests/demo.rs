@@ -1,29 +1,29 @@
 //! `ringway demo`: shows what it promises, and leaves nothing behind, however it ends.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs::Permissions;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use ringway_scenes::{PATIENCE, ringway};
+use ringway_testing::child::{Ended, lines};
+use ringway_testing::skip;
+use ringway_testing::skip::is_root;
 use rustix::process::{Pid, Signal, kill_process};
-use support::{PATIENCE, ringway};
 
-/// Longest time a short demo may take here.
-const LONGEST: Duration = Duration::from_secs(120);
+/// Longest time a short demo may take, on a machine ten times slower than this one: only a demo that hangs reaches it.
+const LONGEST: Duration = Duration::from_secs(1200);
 
 /// A user without rights.
 const NOBODY: u32 = 65_534;
 
 /// A demo under way; killed when dropped.
 struct Demo {
-    child: Child,
+    child: Ended,
     lines: Receiver<String>,
     /// Where its temporary directory is.
     temporary: tempfile::TempDir,
@@ -42,10 +42,8 @@ impl Demo {
         let temporary = tempfile::tempdir().unwrap();
         std::fs::set_permissions(temporary.path(), Permissions::from_mode(0o777)).unwrap();
         command.args(arguments).env("TMPDIR", temporary.path()).envs(variables.iter().copied());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        let (send, lines) = channel();
-        std::thread::spawn(move || stdout.lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
+        let mut child = Ended(command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap());
+        let lines = lines(child.stdout.take().unwrap());
         Demo { child, lines, temporary }
     }
 
@@ -98,24 +96,24 @@ impl Demo {
     }
 }
 
-impl Drop for Demo {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-/// Whether virtual machines are to be had.
+/// Returns true if virtual machines are to be had.
 fn has_guests() -> bool {
     std::env::var_os("RINGWAY_NO_QEMU").is_none()
 }
 
+/// Notes which parts of a demo cannot be tested here.
+fn note_what_is_missing() {
+    if !is_root() {
+        skip::note("the demo's network namespaces need root");
+    }
+    if !has_guests() {
+        skip::note("the demo's guests are left out, as RINGWAY_NO_QEMU is set");
+    }
+}
+
 #[test]
 fn a_whole_demo_shows_figures_and_leaves_nothing() {
+    note_what_is_missing();
     let mut demo = Demo::start();
     demo.says("gen loop: ");
     let processes = demo.offspring();
@@ -142,6 +140,7 @@ fn a_whole_demo_shows_figures_and_leaves_nothing() {
 
 #[test]
 fn ctrl_c_in_any_part_ends_it_at_once_and_leaves_nothing() {
+    note_what_is_missing();
     let mut parts = vec!["gen loop: ", "idle: "];
     if is_root() {
         parts.extend(["ping: a namespace", "iperf3: "]);
@@ -153,8 +152,7 @@ fn ctrl_c_in_any_part_ends_it_at_once_and_leaves_nothing() {
         let mut demo = Demo::start();
         demo.says(part);
         let processes = demo.offspring();
-        let pid = Pid::from_raw(i32::try_from(demo.child.id()).unwrap()).unwrap();
-        kill_process(pid, Signal::INT).unwrap();
+        demo.child.signal(Signal::INT);
         let (code, said) = demo.finish();
         assert_eq!(code, Some(130), "{part}{said}");
         assert!(said.contains("stopped; nothing is left behind"), "{part}{said}");
@@ -188,8 +186,11 @@ fn without_root_it_shows_the_process_ports_and_says_what_root_would_add() {
 
 #[test]
 fn without_qemu_it_names_the_package_and_shows_the_rest() {
-    if !is_root() || !has_guests() {
-        return;
+    if !is_root() {
+        skip!("needs root");
+    }
+    if !has_guests() {
+        skip!("guests are left out, as RINGWAY_NO_QEMU is set");
     }
     // In a mount namespace of its own there is something else in QEMU's place.
     let mut command = Command::new("unshare");
@@ -206,7 +207,7 @@ fn without_qemu_it_names_the_package_and_shows_the_rest() {
 #[test]
 fn without_a_kernel_it_says_how_to_get_one_and_shows_the_rest() {
     if !has_guests() {
-        return;
+        skip!("guests are left out, as RINGWAY_NO_QEMU is set");
     }
     let empty = tempfile::tempdir().unwrap();
     let mut demo = Demo::start_with(ringway(), &[("RINGWAY_GUEST_KERNELS", empty.path())], &["demo", "--seconds", "5"]);

@@ -1,18 +1,15 @@
 //! e1000 ports of a daemon: they come, change and go, and their front ends with them.
 
-mod support;
-
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::time::Instant;
 
 use ringway_client::Port;
+use ringway_scenes::{Daemon, PATIENCE, frame, receive, send, until};
 use ringway_traffic::e1000::{VfioUser, register as r};
 use ringway_traffic::{E1000Endpoint, E1000Options, Endpoint};
 use serde_json::{Value, json};
-use support::{Daemon, PATIENCE, frame, gone, receive, send, until};
 
 const VM: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
@@ -30,17 +27,9 @@ fn reload(daemon: &Daemon, ports: &[String]) {
     daemon.reload(&(SWITCHES.to_owned() + &ports.concat()));
 }
 
-fn socket(daemon: &Daemon, name: &str) -> PathBuf {
-    daemon.runtime_dir().join(name)
-}
-
-fn until_state(daemon: &Daemon, port: &str, wanted: &str) {
-    until(&format!("{port} is {wanted}"), || daemon.port(port)["state"] == wanted);
-}
-
 /// Becomes the driver of the NIC behind this socket.
 fn drive(daemon: &Daemon, name: &str) -> E1000Endpoint {
-    E1000Endpoint::attach(&socket(daemon, name), &E1000Options::default()).expect("the port takes a front end")
+    E1000Endpoint::attach(&daemon.socket(name), &E1000Options::default()).expect("the port takes a front end")
 }
 
 /// A frame each way between the guest and a client.
@@ -87,29 +76,29 @@ fn front_ends_come_and_go_and_the_port_stays() {
             (said("interrupts"), said("transmit_ring"), said("receive_ring")),
             ("none".into(), 0.into(), 0.into())
         );
-        let mode = std::fs::metadata(socket(&daemon, "vm1.sock")).unwrap().permissions().mode();
+        let mode = std::fs::metadata(daemon.socket("vm1.sock")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "the socket is its owner's alone");
         let mut client = daemon.attach("lan0:c").unwrap();
         let mut number = 0;
         for _ in 0..2 {
             let mut guest = drive(&daemon, "vm1.sock");
             assert_eq!(guest.mac().0, VM, "the address that is bound to the port");
-            until_state(&daemon, "vm1", "up");
+            daemon.until_state("vm1", "up");
             both_ways(&mut guest, &mut client, number);
             assert!(said("transmit_ring").as_u64() > Some(0) && said("receive_ring").as_u64() > Some(0));
             assert_ne!(said("interrupts"), "none");
-            let second = UnixStream::connect(socket(&daemon, "vm1.sock")).unwrap();
+            let second = UnixStream::connect(daemon.socket("vm1.sock")).unwrap();
             ends(&second);
             both_ways(&mut guest, &mut client, number + 1);
             number += 2;
             assert_eq!(daemon.port("vm1")["in"]["frames"], u64::from(number), "the port's counters go on");
             drop(guest);
-            until_state(&daemon, "vm1", "waiting");
+            daemon.until_state("vm1", "waiting");
             assert_eq!(said("transmit_ring"), 0);
         }
         assert!(daemon.ok(&["port", "list"]).contains(&format!("vm1.sock ({model})")));
         assert_eq!(daemon.status()["faults"], json!([]), "coming and going is no fault");
-        let mut guest = VfioUser::connect(&socket(&daemon, "vm1.sock"), PATIENCE).unwrap();
+        let mut guest = VfioUser::connect(&daemon.socket("vm1.sock"), PATIENCE).unwrap();
         let mut id = [0; 2];
         guest.read(7, 2, &mut id).unwrap();
         assert_eq!(u16::from_le_bytes(id), device);
@@ -119,7 +108,7 @@ fn front_ends_come_and_go_and_the_port_stays() {
 #[test]
 fn the_cable_is_pulled_and_plugged_in_while_the_guest_runs() {
     let daemon = start(&[nic("vm1", "link = \"down\"")]);
-    let mut guest = VfioUser::connect(&socket(&daemon, "vm1.sock"), PATIENCE).unwrap();
+    let mut guest = VfioUser::connect(&daemon.socket("vm1.sock"), PATIENCE).unwrap();
     guest.write(0, r::CTRL.into(), &(r::CTRL_SLU | r::CTRL_ASDE).to_le_bytes()).unwrap();
     assert!(!link_is_up(&mut guest));
     assert_eq!(daemon.ok(&["port", "set", "vm1", "link=up"]), "changed port vm1\n");
@@ -138,11 +127,11 @@ fn a_front_end_that_breaks_the_rules_loses_its_connection_and_the_status_says_wh
     let daemon = start(&[nic("vm1", ""), nic("vm2", "")]);
     let mut client = daemon.attach("lan0:c").unwrap();
     let mut bystander = drive(&daemon, "vm2.sock");
-    let mut bad = UnixStream::connect(socket(&daemon, "vm1.sock")).unwrap();
-    until_state(&daemon, "vm1", "connected");
+    let mut bad = UnixStream::connect(daemon.socket("vm1.sock")).unwrap();
+    daemon.until_state("vm1", "connected");
     bad.write_all(&[0xff; 64]).unwrap();
     ends(&bad);
-    until_state(&daemon, "vm1", "waiting");
+    daemon.until_state("vm1", "waiting");
     until("the fault is noted", || daemon.status()["faults"][0]["port"] == "vm1");
     let fault = &daemon.status()["faults"][0];
     assert_eq!((&fault["switch"], &fault["reason"]), (&"lan0".into(), &"bad_message".into()));
@@ -175,7 +164,7 @@ fn a_port_can_go_and_come_and_a_reload_keeps_those_that_need_not_go() {
     assert_eq!(daemon.port("c")["state"], "up", "a front end moves to another switch with its port");
     both_ways(&mut c, &mut daemon.attach("lan1:client").unwrap(), 3);
     assert_eq!(daemon.ok(&["port", "del", "a"]), "removed port a\n");
-    assert!(gone(&socket(&daemon, "a.sock")), "the socket is gone when the command says so");
+    assert!(!daemon.socket("a.sock").exists(), "the socket is gone when the command says so");
     ends(a.connection());
     daemon.ok(&["port", "add", "a", "switch=lan0", "kind=e1000", "model=e1000e", "registers=trapped"]);
     let said: Value = daemon.port("a")["e1000"].clone();

@@ -1,15 +1,14 @@
 //! `ringway gen` against a real daemon, and its capture files against tcpdump.
 
-mod support;
-
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use ringway_scenes::{Daemon, Said, ringway, until};
+use ringway_testing::child::Ended;
 use serde_json::Value;
-use support::{Daemon, Said, ringway, until};
 
 /// A `ringway gen` under way; ended when dropped.
-struct Gen(Option<Child>);
+struct Gen(Ended);
 
 impl Gen {
     /// Starts it, and waits until its port is there.
@@ -17,30 +16,18 @@ impl Gen {
         let mut command = ringway();
         command.arg("--runtime-dir").arg(daemon.runtime_dir()).arg("gen").args(args);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let started = Gen(Some(child));
+        let started = Gen(Ended(child));
         until("its port is there", || !daemon.port(port).is_null());
         started
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
-        let id = self.0.as_ref().unwrap().id();
-        let pid = rustix::process::Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
+        self.0.signal(signal);
     }
 
     /// Waits for its end.
-    fn said(mut self) -> Said {
-        until("it ends", || !matches!(self.0.as_mut().unwrap().try_wait(), Ok(None)));
-        self.0.take().unwrap().wait_with_output().unwrap().into()
-    }
-}
-
-impl Drop for Gen {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+    fn said(self) -> Said {
+        self.0.output().into()
     }
 }
 
@@ -108,7 +95,7 @@ fn a_strict_receiver_fails_when_frames_are_missing() {
     assert_eq!(said.code, Some(1));
     assert!(said.err.contains("ringway gen rx: no frame came"), "{}", said.err);
     // Fewer than asked for.
-    let receiver = Gen::start(&daemon, "b", &["rx", "lan0:b", "--count", "10", "--idle", "50ms", "--strict"]);
+    let receiver = Gen::start(&daemon, "b", &["rx", "lan0:b", "--count", "10", "--idle", "1s", "--strict"]);
     daemon.ok(&["gen", "tx", "lan0:a", "--count", "3"]);
     let said = receiver.said();
     assert_eq!(said.code, Some(1));
@@ -160,9 +147,10 @@ fn a_loop_says_when_its_ports_cannot_reach_each_other() {
 fn round_trips_are_measured_and_silence_is_an_error() {
     let daemon = Daemon::start("");
     let pong = Gen::start(&daemon, "b", &["pong", "lan0:b", "--count", "201", "--json"]);
-    let text = daemon.ok(&["gen", "ping", "lan0:a", "--count", "1"]);
+    let text = daemon.ok(&["gen", "ping", "lan0:a", "--count", "1", "--timeout", "60s"]);
     assert!(text.starts_with("1 sent, 1 received, 0 lost"), "a broadcast is answered: {text}");
-    let args = ["gen", "ping", "lan0:a", "--dst", "lan0:b", "--count", "200", "--size", "1514", "--json"];
+    let args =
+        ["gen", "ping", "lan0:a", "--dst", "lan0:b", "--count", "200", "--size", "1514", "--timeout", "60s", "--json"];
     let times = json(&daemon.ok(&args));
     assert_eq!((&times["sent"], &times["received"], &times["lost"]), (&200.into(), &200.into(), &0.into()));
     let at = |name: &str| times[name].as_u64().unwrap_or_else(|| panic!("{name}"));
@@ -293,8 +281,8 @@ fn frames_to_a_port_by_its_name_go_to_the_address_that_is_bound_there() {
     // An address made of the name is nobody's: its frames would be flooded.
     for to in ["lan0:b", "lan0:nic", nic.to_str().unwrap()] {
         daemon.ok(&["gen", "tx", "lan0:a", "--dst", to, "--count", "10"]);
-        assert_eq!(support::receive(&mut bystander, std::time::Duration::ZERO), None, "{to}");
+        assert_eq!(ringway_scenes::receive(&mut bystander, std::time::Duration::ZERO), None, "{to}");
         assert_eq!(daemon.port("bystander")["out"]["frames"], 0, "{to}");
     }
-    assert_eq!(daemon.port("b")["out"]["frames"], 10);
+    until("they are counted", || daemon.port("b")["out"]["frames"] == 10);
 }

@@ -1,9 +1,7 @@
 //! `ringway gen --e1000`: the driver of e1000s behind vfio-user, at the ports of a daemon.
 
-mod support;
-
+use ringway_scenes::{Daemon, Said, ringway, until};
 use serde_json::Value;
-use support::{Daemon, Said, ringway, until};
 
 /// A daemon with two e1000 ports on one switch, each with these keys.
 fn daemon(keys: &str) -> Daemon {

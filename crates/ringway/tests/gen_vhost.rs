@@ -1,13 +1,12 @@
 //! `ringway gen --vhost-user` through DPDK's testpmd and through a daemon of its own: every frame must arrive as it was sent.
 
-mod support;
-
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
+use ringway_scenes::testpmd::Testpmd;
+use ringway_scenes::{Daemon, Said, ringway, until};
+use ringway_testing::child::Ended;
 use serde_json::Value;
-use support::testpmd::Testpmd;
-use support::{Daemon, Said, ringway, until};
 
 /// Every kind of ring, with what can be negotiated for it.
 const DRIVERS: [&[&str]; 7] = [
@@ -122,7 +121,9 @@ fn round_trips_and_merged_frames_go_through_testpmd() {
     for driver in [&[][..], &["--packed", "--event-idx"]] {
         let pong = Started::of(&[&["pong"], &refs(far)[..], driver, &["--count", "100"]].concat());
         testpmd.second_changes();
-        let ping = [&["ping"], &refs(near)[..], driver, &["--count", "100", "--dst", &far[1], "--json"]].concat();
+        let ping =
+            [&["ping"], &refs(near)[..], driver, &["--count", "100", "--dst", &far[1], "--timeout", "60s", "--json"]]
+                .concat();
         let said = gen_says(ping);
         assert_eq!(said.code, Some(0), "{}", said.err);
         let times: Value = serde_json::from_str(&said.out).unwrap();
@@ -185,7 +186,7 @@ fn a_switch_that_ends_ends_the_run_with_a_reason() {
         let mut daemon = daemon();
         let [socket, _] = sockets(&daemon);
         let running = Started::of(&[form, "--vhost-user", socket.to_str().unwrap()]);
-        until("it is attached", || daemon.port("vm1")["state"] == "up");
+        daemon.until_state("vm1", "up");
         assert!(daemon.stop().success());
         let said = running.said();
         assert_eq!(said.code, Some(1), "{form}: {}{}", said.out, said.err);
@@ -227,28 +228,18 @@ fn mistakes_are_told_with_what_would_be_right() {
 }
 
 /// A `ringway gen` under way; ended when dropped.
-struct Started(Option<Child>);
+struct Started(Ended);
 
 impl Started {
     /// Starts it. Others find its device as soon as it is attached.
     fn of(args: &[&str]) -> Started {
         let mut command = ringway();
         command.arg("gen").args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
-        Started(Some(command.spawn().unwrap()))
+        Started(Ended(command.spawn().unwrap()))
     }
 
     /// Waits for its end.
-    fn said(mut self) -> Said {
-        until("it ends", || !matches!(self.0.as_mut().unwrap().try_wait(), Ok(None)));
-        self.0.take().unwrap().wait_with_output().unwrap().into()
-    }
-}
-
-impl Drop for Started {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+    fn said(self) -> Said {
+        self.0.output().into()
     }
 }

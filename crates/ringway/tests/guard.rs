@@ -1,23 +1,20 @@
 //! The source guard, against the stacks of network namespaces and against a client that makes its frames itself.
 
-mod common;
-mod support;
-
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::Lan;
 use ringway_abi::Slot;
 use ringway_abi::doorbell::{INDEX, TX_CLIENT};
 use ringway_abi::layout::netmap_ring;
 use ringway_abi::slot::{NS_MOREFRAG, SLOT_BYTES};
 use ringway_client::Port;
+use ringway_scenes::namespace::Lan;
+use ringway_scenes::{Daemon, receive, send, until};
 use ringway_traffic::{Endpoint, Packed, Ring, Split, VirtioEndpoint, VirtioOptions};
 use serde_json::json;
-use support::{Daemon, receive, send, until};
 
 const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const VICTIM: [u8; 6] = [2, 0, 0, 0, 0, 2];
@@ -72,11 +69,11 @@ fn arrives(say: &mut dyn FnMut(&[u8]), victim: &mut Port, frame: &[u8]) -> Optio
     let mark = from(OWN, &[0x88, 0xb5, 0xff]);
     say(frame);
     say(&mark);
-    let first = receive(victim, support::PATIENCE).expect("the good one arrives");
+    let first = receive(victim, ringway_scenes::PATIENCE).expect("the good one arrives");
     if first == mark {
         return None;
     }
-    assert_eq!(receive(victim, support::PATIENCE), Some(mark));
+    assert_eq!(receive(victim, ringway_scenes::PATIENCE), Some(mark));
     Some(first)
 }
 
@@ -170,6 +167,7 @@ fn lies_are_told_from_truths(
     for (reason, lie) in lies().iter().filter(|(_, lie)| are_said(lie)) {
         let before = drops(daemon, reason);
         assert_eq!(arrives(say, victim, lie), None, "{reason}: {lie:02x?}");
+        until("it is counted", || drops(daemon, reason) > before);
         assert_eq!(drops(daemon, reason), before + 1, "{reason}: {lie:02x?}");
     }
     for truth in truths().iter().filter(|truth| are_said(truth)) {
@@ -350,13 +348,15 @@ fn stacks_with_their_own_addresses_notice_no_guard_and_others_are_not_heard() {
         space.ok("ip", &["addr", "add", &format!("fd77::{number}/64"), "dev", &device]);
     }
     let [one, two] = [&lan.spaces[0], &lan.spaces[1]];
-    let ready = |space: &common::Namespace| !space.ok("ip", &["-6", "addr", "show", "tentative"]).contains("fd77");
+    let ready = |space: &ringway_scenes::namespace::Namespace| {
+        !space.ok("ip", &["-6", "addr", "show", "tentative"]).contains("fd77")
+    };
     until("duplicate address detection ends", || ready(one) && ready(two));
-    one.ok("ping", &["-q", "-c", "20", "-i", "0.01", "-W", "5", "10.77.0.2"]);
-    one.ok("ping", &["-q", "-c", "20", "-i", "0.01", "-W", "5", "fd77::2"]);
+    one.ok("ping", &["-q", "-c", "20", "-i", "0.01", "-W", "60", "10.77.0.2"]);
+    one.ok("ping", &["-q", "-c", "20", "-i", "0.01", "-W", "60", "fd77::2"]);
     // In fragments.
-    one.ok("ping", &["-q", "-c", "5", "-i", "0.01", "-W", "5", "-s", "8000", "10.77.0.2"]);
-    one.ok("ping", &["-q", "-c", "5", "-i", "0.01", "-W", "5", "-s", "8000", "fd77::2"]);
+    one.ok("ping", &["-q", "-c", "5", "-i", "0.01", "-W", "60", "-s", "8000", "10.77.0.2"]);
+    one.ok("ping", &["-q", "-c", "5", "-i", "0.01", "-W", "60", "-s", "8000", "fd77::2"]);
     let drops = |reason| lan.drops("t1", reason);
     let lies = ["spoofed_mac", "spoofed_arp", "spoofed_ip", "spoofed_nd", "dhcp_server", "guard_unreadable"];
     assert_eq!(lies.map(drops), [0; 6], "{}", lan.daemon.port("t1"));
@@ -364,21 +364,21 @@ fn stacks_with_their_own_addresses_notice_no_guard_and_others_are_not_heard() {
     one.ok("ip", &["addr", "add", "10.77.0.99/24", "dev", "t1"]);
     let ping = |from: &str, to: &str| one.run("ping", &["-q", "-c", "2", "-i", "0.2", "-W", "1", "-I", from, to]).code;
     assert_eq!(ping("10.77.0.99", "10.77.0.2"), Some(1));
-    assert!(drops("spoofed_ip") + drops("spoofed_arp") >= 1, "{}", lan.daemon.port("t1"));
-    assert_eq!(ping("10.77.0.1", "10.77.0.2"), Some(0));
+    until("the lies are counted", || drops("spoofed_ip") + drops("spoofed_arp") >= 1);
+    until("its own address is answered", || ping("10.77.0.1", "10.77.0.2") == Some(0));
     one.ok("ip", &["addr", "add", "fd77::99/64", "nodad", "dev", "t1"]);
     assert_eq!(ping("fd77::99", "fd77::2"), Some(1));
-    assert!(drops("spoofed_ip") + drops("spoofed_nd") >= 2, "{}", lan.daemon.port("t1"));
+    until("the lies are counted", || drops("spoofed_ip") + drops("spoofed_nd") >= 2);
     one.ok("ip", &["link", "set", "dev", "t1", "address", "02:00:00:00:00:02"]);
     assert_eq!(ping("10.77.0.1", "10.77.0.2"), Some(1), "with the other's card");
-    assert!(drops("spoofed_mac") >= 1, "{}", lan.daemon.port("t1"));
+    until("the lies are counted", || drops("spoofed_mac") >= 1);
 }
 
 #[test]
 fn a_guard_that_changes_loses_no_ping() {
     let lan = Lan::new(2);
     lan.spaces[0].ok("ip", &["link", "set", "dev", "t1", "address", "02:00:00:00:00:01"]);
-    let pings = lan.spaces[0].start("ping", &["-c", "400", "-i", "0.005", "-W", "5", "10.77.0.2"], "icmp_seq=1 ");
+    let pings = lan.spaces[0].start("ping", &["-c", "400", "-i", "0.005", "-W", "60", "10.77.0.2"], "icmp_seq=1 ");
     for round in 0..20 {
         let macs: Vec<String> =
             (0..200 * round).map(|n| format!("\"06:00:00:00:{:02x}:{:02x}\"", n / 256, n % 256)).collect();
@@ -395,20 +395,20 @@ fn a_guard_that_changes_loses_no_ping() {
 fn an_address_that_moves_is_reported_and_one_that_two_ports_use_is_called_that() {
     let daemon = Daemon::start("[switch.lan0]\n");
     let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
-    let hello = support::frame([0xff; 6], VICTIM, 1);
+    let hello = ringway_scenes::frame([0xff; 6], VICTIM, 1);
     let moves = || daemon.status()["switches"][0]["moves"].clone();
     send(&mut a, &hello);
-    receive(&mut b, support::PATIENCE).expect("it is heard");
+    receive(&mut b, ringway_scenes::PATIENCE).expect("it is heard");
     assert_eq!(moves(), json!([]));
     send(&mut b, &hello);
-    receive(&mut a, support::PATIENCE).expect("it is heard");
+    receive(&mut a, ringway_scenes::PATIENCE).expect("it is heard");
     let said = moves()[0].clone();
     assert_eq!(
         (&said["from"], &said["to"], &said["count"], &said["duplicate"]),
         (&json!("a"), &json!("b"), &json!(1), &json!(false))
     );
     send(&mut a, &hello);
-    receive(&mut b, support::PATIENCE).expect("it is heard");
+    receive(&mut b, ringway_scenes::PATIENCE).expect("it is heard");
     assert_eq!((&moves()[0]["count"], &moves()[0]["duplicate"]), (&json!(2), &json!(true)));
     assert!(daemon.ok(&["status"]).contains("used twice, or a loop"));
 }
@@ -418,16 +418,18 @@ fn an_address_that_two_ports_use_by_turns_moves_a_few_times_and_every_refusal_is
     const FRAMES: u64 = 1000;
     let daemon = Daemon::start("[switch.lan0]\n");
     let (mut a, mut b) = (daemon.attach("lan0:a").unwrap(), daemon.attach("lan0:b").unwrap());
-    let hello = support::frame([0xff; 6], VICTIM, 1);
+    let hello = ringway_scenes::frame([0xff; 6], VICTIM, 1);
+    let began = Instant::now();
     for number in 0..FRAMES {
         let (from, to) = if number % 2 == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
         send(from, &hello);
-        receive(to, support::PATIENCE).expect("it is forwarded also where its address does not move");
+        receive(to, ringway_scenes::PATIENCE).expect("it is forwarded also where its address does not move");
     }
     let status = daemon.status()["switches"][0].clone();
     let (moved, held) = (status["moved"].as_u64().unwrap(), status["moves_held"].as_u64().unwrap());
-    // Two for each hold-down: of 1, 2, 4 and more seconds.
-    assert!((1..=16).contains(&moved), "{status}");
+    // Two for each hold-down: of 1, 2, 4 and more seconds, up to a minute.
+    let most = 16 + 2 * (began.elapsed().as_secs() / 60);
+    assert!((1..=most).contains(&moved), "{status}");
     assert_eq!(held + moved.div_ceil(2), FRAMES / 2, "each frame of the second port moved the address or was counted");
     assert_eq!(["a", "b"].map(|port| daemon.port(port)["moves_held"].clone()), [json!(0), json!(held)]);
     assert_eq!(status["moves"][0]["held"], json!(held));

@@ -1,12 +1,10 @@
 //! A daemon that is killed in the middle of its work, and another in its place.
 
-mod support;
-
 use std::time::Instant;
 
+use ringway_scenes::{Daemon, PATIENCE, until};
 use ringway_traffic::{Endpoint, Split, VirtioEndpoint, VirtioOptions};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Daemon, PATIENCE, until};
 
 /// Receivers of every frame: while one of them has a batch already, others still wait for it.
 const RECEIVERS: usize = 3;

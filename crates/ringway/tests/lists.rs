@@ -1,9 +1,7 @@
 //! `ringway bucket list` and `ringway switch list`: tables for people, JSON for programs.
 
-mod support;
-
+use ringway_scenes::Daemon;
 use serde_json::Value;
-use support::Daemon;
 
 const CONFIG: &str = "
 [switch.lan0]

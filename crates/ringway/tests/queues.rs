@@ -1,12 +1,10 @@
 //! A virtual machine's port with several queues, driven by DPDK: which queue each frame comes by.
 
-mod support;
-
 use std::collections::BTreeMap;
 
 use ringway_client::Port;
-use support::testpmd::Testpmd;
-use support::{Daemon, until};
+use ringway_scenes::testpmd::Testpmd;
+use ringway_scenes::{Daemon, until};
 
 const VM: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const QUEUES: usize = 4;
@@ -82,7 +80,7 @@ fn flows_to_a_machine_with_several_queues_are_spread_by_addresses_protocol_and_p
         let mut testpmd = Testpmd::start(&[device], &arguments);
         testpmd.says("Press enter to exit");
         let client = &mut daemon.attach("lan0:c").unwrap();
-        until("a queue is there", || daemon.port("vm")["state"] == "up");
+        daemon.until_state("vm", "up");
         let probes: Vec<_> = (0..64).map(|flow| frame(flow, &ipv4(2, 17, (0, false), &ports(flow)))).collect();
         until("all queues are enabled", || {
             let flows = queues(client, &mut testpmd, &probes);

@@ -1,12 +1,10 @@
 //! Reach of ports: uplinks, allowed pairs, the rules of a switch, the MAC map.
 
-mod support;
-
 use std::time::Duration;
 
 use ringway_client::Port;
-use support::flood::{client, config, count, drops};
-use support::{Daemon, receive, send, until};
+use ringway_scenes::flood::{client, config, count, drops};
+use ringway_scenes::{Daemon, receive, send, until};
 
 fn mac(n: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, n]
@@ -30,12 +28,12 @@ fn heard_by(daemon: &Daemon, clients: &mut [Port], from: u8, source: u8, to: [u8
     let port = format!("p{from}");
     let taken = || daemon.port(&port)["in"]["frames"].as_u64();
     let before = taken();
-    send(&mut clients[usize::from(from) - 1], &support::frame(to, mac(source), from));
+    send(&mut clients[usize::from(from) - 1], &ringway_scenes::frame(to, mac(source), from));
     // When another has been taken after it, all has happened with this one.
     for frames in 1..3 {
         until("the frame is taken", || taken() == before.map(|before| before + frames));
         if frames == 1 {
-            send(&mut clients[usize::from(from) - 1], &support::frame(mac(from), mac(from), from));
+            send(&mut clients[usize::from(from) - 1], &ringway_scenes::frame(mac(from), mac(from), from));
         }
     }
     let heard = (1..).zip(clients).filter(|(n, _)| *n != from);
@@ -195,7 +193,7 @@ fn frames_go_by_a_map_of_4096_addresses_and_follow_one_that_moves_while_they_flo
     let mut send_to = |addresses: &mut dyn Iterator<Item = u16>| {
         let (mut sent, mut heard) = (0, Vec::new());
         for address in addresses {
-            assert!(sender.tx().push(&support::frame(mapped(address), mac(1), 0)));
+            assert!(sender.tx().push(&ringway_scenes::frame(mapped(address), mac(1), 0)));
             sent += 1;
         }
         sender.flush();
@@ -289,8 +287,8 @@ fn a_switch_that_clients_made_stays_as_it_was_set_when_they_are_gone() {
     drop(guest);
     until("it is gone", || daemon.port("guest").is_null());
     let (mut a, mut b) = (daemon.attach("lan7:a").unwrap(), daemon.attach("lan7:b").unwrap());
-    send(&mut a, &support::frame(mac(9), mac(1), 0));
+    send(&mut a, &ringway_scenes::frame(mac(9), mac(1), 0));
     until("it is dropped", || drops(&daemon, "a", "no_destination") == 1);
-    send(&mut a, &support::frame([0xff; 6], mac(1), 0));
-    assert!(receive(&mut b, support::PATIENCE).is_some_and(|frame| frame[..6] == [0xff; 6]));
+    send(&mut a, &ringway_scenes::frame([0xff; 6], mac(1), 0));
+    assert!(receive(&mut b, ringway_scenes::PATIENCE).is_some_and(|frame| frame[..6] == [0xff; 6]));
 }

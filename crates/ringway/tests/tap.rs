@@ -1,14 +1,14 @@
 //! TAP ports come, change and go. The daemon runs in a network namespace of its own, so nothing of the host is touched;
 //! without root it gets a user namespace as well.
 
-mod support;
-
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Daemon, PATIENCE, Said, until};
+use ringway_scenes::{Daemon, PATIENCE, Said, until};
+use ringway_testing::child::Ended;
+use ringway_testing::skip::is_root;
 
 /// A daemon in a namespace, and the way in.
 struct Lab {
@@ -19,7 +19,7 @@ struct Lab {
 
 /// Options of `unshare` that make a network namespace.
 fn apart() -> &'static [&'static str] {
-    if rustix::process::geteuid().is_root() { &["--net"] } else { &["--net", "--user", "--map-root-user"] }
+    if is_root() { &["--net"] } else { &["--net", "--user", "--map-root-user"] }
 }
 
 impl Lab {
@@ -35,7 +35,7 @@ impl Lab {
         let path = |file: &File| format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
         let mut enter = Command::new("nsenter");
         enter.arg(format!("--net={}", path(&self.net)));
-        if !rustix::process::geteuid().is_root() {
+        if !is_root() {
             enter.arg(format!("--user={}", path(&self.user))).arg("--preserve-credentials");
         }
         enter.arg("--").args(command);
@@ -64,7 +64,8 @@ fn what_the_stack_sends_reaches_a_client_and_devices_go_with_their_ports() {
     let mut lab = Lab::start(&format!("{LAN0}{}", tap("tap0", "lan0")));
     let mut client = lab.daemon.attach("lan0:c").unwrap();
     assert_eq!(lab.run(&["ip", "addr", "add", "10.9.9.1/24", "dev", "tap0"]).code, Some(0));
-    let mut ping = lab.inside(&["ping", "-c", "1", "-W", "5", "10.9.9.2"]).stdout(Stdio::null()).spawn().unwrap();
+    let ping = lab.inside(&["ping", "-c", "1", "-W", "60", "10.9.9.2"]).stdout(Stdio::null()).spawn();
+    let ping = Ended(ping.unwrap());
     let deadline = Instant::now() + PATIENCE;
     let mut asked = false;
     while !asked {
@@ -72,8 +73,7 @@ fn what_the_stack_sends_reaches_a_client_and_devices_go_with_their_ports() {
         client.wait_rx(Duration::from_millis(100)).unwrap();
         client.rx().drain(64, |f| asked |= f[12..14] == [8, 6] && f[38..42] == [10, 9, 9, 2]);
     }
-    ping.kill().unwrap();
-    ping.wait().unwrap();
+    drop(ping);
     let port = lab.daemon.port("tap0");
     assert_eq!((&port["kind"], &port["state"], &port["device"]), (&"tap".into(), &"up".into(), &"tap0".into()));
     assert!(port["in"]["frames"].as_u64() > Some(0));
@@ -158,14 +158,4 @@ fn a_device_that_somebody_deletes_is_made_again_as_soon_as_it_can_be() {
     lab.daemon.reload(LAN0);
     assert_eq!(lab.daemon.line(), "reloaded: removed port tap0");
     assert_eq!(lab.device("tap0"), None);
-}
-
-/// A process that is ended when dropped.
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

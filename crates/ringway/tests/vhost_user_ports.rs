@@ -1,17 +1,14 @@
 //! vhost-user ports of a daemon: they come, change and go, and their front ends with them.
 
-mod support;
-
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
 use std::time::Instant;
 
 use ringway_client::Port;
+use ringway_scenes::{Daemon, PATIENCE, frame, receive, send, until};
 use ringway_traffic::{Endpoint, Meeting, Packed, Ring, Split, VirtioEndpoint, VirtioOptions};
 use serde_json::{Value, json};
-use support::{Daemon, PATIENCE, frame, gone, receive, send, until};
 
 const VM: [u8; 6] = [2, 0, 0, 0, 0, 0xa];
 const CLIENT: [u8; 6] = [2, 0, 0, 0, 0, 0xb];
@@ -30,21 +27,13 @@ fn reload(daemon: &Daemon, ports: &[String]) {
     daemon.reload(&(SWITCHES.to_owned() + &ports.concat()));
 }
 
-fn socket(daemon: &Daemon, name: &str) -> PathBuf {
-    daemon.runtime_dir().join(name)
-}
-
 fn state(daemon: &Daemon, port: &str) -> Value {
     daemon.port(port)["state"].clone()
 }
 
-fn until_state(daemon: &Daemon, port: &str, wanted: &str) {
-    until(&format!("{port} is {wanted}"), || state(daemon, port) == wanted);
-}
-
 /// Becomes the driver of the port whose socket this is.
 fn drive<R: Ring>(daemon: &Daemon, name: &str) -> VirtioEndpoint<R> {
-    VirtioEndpoint::attach(&socket(daemon, name), &VirtioOptions::default()).expect("the port takes a front end")
+    VirtioEndpoint::attach(&daemon.socket(name), &VirtioOptions::default()).expect("the port takes a front end")
 }
 
 /// Sends a frame from the guest; it must arrive at the client.
@@ -89,13 +78,15 @@ fn front_ends_come_and_go_and_the_port_stays() {
     let waiting = json!({"socket": "vm1.sock", "role": "server", "most_queues": 2, "mtu": 1500, "offload": true,
         "features": [], "queues": 0, "ring_size": 0});
     assert_eq!(port["vhost_user"], waiting);
-    let mode = std::fs::metadata(socket(&daemon, "vm1.sock")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(daemon.socket("vm1.sock")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "the socket is its owner's alone");
 
     let mut client = daemon.attach("lan0:c").unwrap();
     let mut guest = drive::<Split>(&daemon, "vm1.sock");
-    until_state(&daemon, "vm1", "up");
+    daemon.until_state("vm1", "up");
     both_ways(&mut guest, &mut client, 1);
+    // A guest that polls sees a frame before it is counted.
+    until("the frame to the guest is counted", || daemon.port("vm1")["out"]["frames"] == 1);
     let port = daemon.port("vm1");
     assert_eq!((&port["in"]["frames"], &port["out"]["frames"]), (&1.into(), &1.into()));
     assert_eq!((&port["vhost_user"]["queues"], &port["vhost_user"]["ring_size"]), (&2.into(), &256.into()));
@@ -104,7 +95,7 @@ fn front_ends_come_and_go_and_the_port_stays() {
     assert!(daemon.ok(&["port", "list"]).contains("vm1.sock (server)"));
 
     drop(guest);
-    until_state(&daemon, "vm1", "waiting");
+    daemon.until_state("vm1", "waiting");
     assert_eq!(daemon.port("vm1")["vhost_user"], waiting);
     let mut guest = drive::<Packed>(&daemon, "vm1.sock");
     both_ways(&mut guest, &mut client, 3);
@@ -113,7 +104,7 @@ fn front_ends_come_and_go_and_the_port_stays() {
     assert_eq!(port["in"]["frames"], 2, "the port's counters go on");
     assert_eq!(daemon.status()["faults"], json!([]), "coming and going is no fault");
 
-    let second = UnixStream::connect(socket(&daemon, "vm1.sock")).unwrap();
+    let second = UnixStream::connect(daemon.socket("vm1.sock")).unwrap();
     ends(&second);
     both_ways(&mut guest, &mut client, 5);
 }
@@ -123,11 +114,11 @@ fn a_front_end_that_breaks_the_rules_loses_its_connection_and_the_status_says_wh
     let daemon = start(&[vm("vm1", ""), vm("vm2", "")]);
     let mut client = daemon.attach("lan0:c").unwrap();
     let mut bystander = drive::<Split>(&daemon, "vm2.sock");
-    let mut bad = UnixStream::connect(socket(&daemon, "vm1.sock")).unwrap();
-    until_state(&daemon, "vm1", "connected");
+    let mut bad = UnixStream::connect(daemon.socket("vm1.sock")).unwrap();
+    daemon.until_state("vm1", "connected");
     bad.write_all(&[0xff; 64]).unwrap();
     ends(&bad);
-    until_state(&daemon, "vm1", "waiting");
+    daemon.until_state("vm1", "waiting");
     until("the fault is noted", || daemon.status()["faults"][0]["port"] == "vm1");
     let fault = &daemon.status()["faults"][0];
     assert_eq!((&fault["switch"], &fault["reason"]), (&"lan0".into(), &"bad_message".into()));
@@ -149,7 +140,7 @@ fn a_port_can_go_and_come_while_it_is_in_use() {
         let mut guest = drive::<Split>(&daemon, "vm1.sock");
         both_ways(&mut guest, &mut client, number);
         assert_eq!(daemon.ok(&["port", "del", "vm1"]), "removed port vm1\n");
-        assert!(gone(&socket(&daemon, "vm1.sock")), "the socket is gone when the command says so");
+        assert!(!daemon.socket("vm1.sock").exists(), "the socket is gone when the command says so");
         ends(guest.connection());
     }
     daemon.ok(&["port", "add", "vm1", "switch=lan0", "kind=vhost-user"]);
@@ -165,7 +156,7 @@ fn a_reload_keeps_the_front_ends_of_ports_that_need_not_go() {
     let daemon = start(&[vm("a", ""), vm("b", ""), vm("c", "")]);
     let mut client = daemon.attach("lan0:client").unwrap();
     let [mut a, b, mut c] = ["a.sock", "b.sock", "c.sock"].map(|name| drive::<Split>(&daemon, name));
-    let fewer = format!("queues = 1\nsocket = {:?}", socket(&daemon, "b.sock"));
+    let fewer = format!("queues = 1\nsocket = {:?}", daemon.socket("b.sock"));
     let moved = vm("c", "").replace("lan0", "lan1");
     reload(&daemon, &[vm("a", "weight = 3\ncall_interval = \"20us\""), vm("b", &fewer), moved]);
     assert_eq!(
@@ -189,8 +180,8 @@ fn a_reload_keeps_the_front_ends_of_ports_that_need_not_go() {
     both_ways(&mut a, &mut client, 7);
     assert_eq!((state(&daemon, "a"), state(&daemon, "b")), ("waiting".into(), "up".into()), "it is b's front end now");
     let _guest = drive::<Split>(&daemon, "b.sock");
-    until_state(&daemon, "a", "up");
-    assert!(gone(&socket(&daemon, "c.sock")));
+    daemon.until_state("a", "up");
+    assert!(!daemon.socket("c.sock").exists());
 }
 
 #[test]
@@ -198,8 +189,8 @@ fn a_change_that_cannot_be_made_whole_takes_no_front_end_away() {
     let daemon = start(&[vm("a", "")]);
     let mut client = daemon.attach("lan0:client").unwrap();
     let mut a = drive::<Split>(&daemon, "a.sock");
-    std::fs::write(socket(&daemon, "file"), "precious").unwrap();
-    let _theirs = UnixListener::bind(socket(&daemon, "theirs.sock")).unwrap();
+    std::fs::write(daemon.socket("file"), "precious").unwrap();
+    let _theirs = UnixListener::bind(daemon.socket("theirs.sock")).unwrap();
     for (other, why) in [("nowhere/z.sock", "No such file"), ("file", "not a socket"), ("theirs.sock", "listens")] {
         reload(&daemon, &[vm("a", "queues = 1"), vm("z", &format!("socket = \"{other}\""))]);
         daemon.complains(why);
@@ -209,7 +200,7 @@ fn a_change_that_cannot_be_made_whole_takes_no_front_end_away() {
         assert!(said.err.contains(other) && said.err.contains(why), "{}", said.err);
     }
     both_ways(&mut a, &mut client, 1);
-    assert_eq!(std::fs::read(socket(&daemon, "file")).unwrap(), b"precious");
+    assert_eq!(std::fs::read(daemon.socket("file")).unwrap(), b"precious");
     for key in ["queues=1", "mtu=1500", "socket=b.sock", "role=client", "offload=false", "switch=lan1"] {
         let said = daemon.ringway(&["port", "set", "a", key]);
         assert_eq!(said.code, Some(2));
@@ -239,7 +230,7 @@ fn a_socket_that_cannot_be_bound_again_is_tried_until_it_can() {
     assert!(detail.contains("vms/a.sock") && detail.ends_with("; tried again every second"), "{detail}");
     assert!(daemon.ok(&["status"]).contains(detail));
     std::fs::rename(&away, &there).unwrap();
-    until_state(&daemon, "a", "waiting");
+    daemon.until_state("a", "waiting");
     drive::<Split>(&daemon, "vms/a.sock");
 }
 
@@ -259,7 +250,7 @@ fn a_port_that_is_the_client_connects_and_connects_again() {
     assert_eq!(state(&daemon, "vm1"), "waiting");
     let options = VirtioOptions { meeting: Meeting::Listen, ..VirtioOptions::default() };
     for round in 0..3 {
-        let mut guest = VirtioEndpoint::<Split>::attach(&socket(&daemon, "qemu.sock"), &options).unwrap();
+        let mut guest = VirtioEndpoint::<Split>::attach(&daemon.socket("qemu.sock"), &options).unwrap();
         both_ways(&mut guest, &mut daemon.attach("lan0:c").unwrap(), round);
         if round == 1 {
             // The next daemon finds a hypervisor that listens.
@@ -267,7 +258,7 @@ fn a_port_that_is_the_client_connects_and_connects_again() {
             daemon.replace();
         }
     }
-    until_state(&daemon, "vm1", "waiting");
+    daemon.until_state("vm1", "waiting");
 }
 
 #[test]

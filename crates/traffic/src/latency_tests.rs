@@ -4,7 +4,7 @@ use super::*;
 use crate::memory::{self, Fault, MemoryEndpoint};
 
 fn options(pings: u64, patience: Patience) -> PingOptions {
-    let limits = Limits { frames: Some(pings), duration: Some(Duration::from_secs(30)) };
+    let limits = Limits { frames: Some(pings), duration: Some(ringway_testing::PATIENCE) };
     PingOptions { limits, timeout: Duration::from_secs(1), patience, ..PingOptions::default() }
 }
 

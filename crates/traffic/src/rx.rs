@@ -95,7 +95,7 @@ mod tests {
     fn a_transfer_between_two_threads_is_clean() {
         for patience in [Patience::Wait, Patience::Spin] {
             let (mut a, mut b) = memory::pair(256);
-            let limits = Limits { frames: Some(20_000), duration: Some(Duration::from_secs(30)) };
+            let limits = Limits { frames: Some(20_000), duration: Some(ringway_testing::PATIENCE) };
             let sender = std::thread::spawn(move || {
                 let spec = FrameSpec { size: 200, flows: 7, ..FrameSpec::default() };
                 let mut frames = Frames::new(&spec).expect("valid");

@@ -164,7 +164,7 @@ mod tests {
     fn a_receiver_that_takes_nothing_ends_the_run_as_stalled() {
         for patience in [Patience::Wait, Patience::Spin] {
             let (mut a, _b) = memory::pair(16);
-            let limits = Limits { frames: None, duration: Some(Duration::from_secs(10)) };
+            let limits = Limits { frames: None, duration: Some(ringway_testing::PATIENCE) };
             let options = TxOptions { limits, stall: Duration::from_millis(20), patience, ..TxOptions::default() };
             let report =
                 transmit(&mut a, &mut frames(), &options, &mut Watch::none()).expect("a memory link never fails");

@@ -100,7 +100,7 @@ impl Card {
     /// Waits for an event for which `wanted` returns true, and discards those before it.
     pub fn wait_for(&self, wanted: impl Fn(&Happened) -> bool) -> Happened {
         let mut state = self.state.lock();
-        let until = Instant::now() + Duration::from_secs(30);
+        let until = Instant::now() + Duration::from_secs(120);
         loop {
             if let Some(at) = state.happened.iter().position(&wanted) {
                 return state.happened.drain(..=at).next_back().expect("an event");

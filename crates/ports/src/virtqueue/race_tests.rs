@@ -3,6 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ringway_testing::PATIENCE;
+use ringway_testing::random::Random;
+
 use super::testing::{Driver, Guest, LOW_BYTES, Piece, both, collect_some, deliver, receive_queue, transmit_queue};
 use super::{F_EVENT_IDX, F_INDIRECT_DESC, RingFault};
 
@@ -14,20 +17,8 @@ both!(
 
 const LONGEST: usize = 65_597;
 
-/// A pseudo-random number generator (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
-
-/// How long another thread may take to get its first turn on a processor.
-const LATE: Duration = Duration::from_secs(30);
+/// How late another thread may have its first turn.
+const LATE: Duration = PATIENCE;
 
 /// A ring full of chains of two pieces each, in one direction.
 fn filled<D: Driver>(guest: &Guest, write: bool) -> D {
@@ -55,9 +46,9 @@ fn descriptors_rewritten_meanwhile_hurt_nobody<D: Driver>() {
     std::thread::scope(|scope| {
         let guest = &guest;
         let writer = scope.spawn(|| {
-            let mut rng = Random(0x9e37_79b9_7f4a_7c15);
+            let mut rng = Random::new(0x9e37_79b9_7f4a_7c15);
             while !stop.load(Ordering::Relaxed) {
-                let random = rng.next();
+                let random = rng.bits();
                 for _ in 0..random >> 56 {
                     std::hint::spin_loop();
                 }
@@ -65,8 +56,8 @@ fn descriptors_rewritten_meanwhile_hurt_nobody<D: Driver>() {
                 let slot = (random >> 1) % 64;
                 let word = ring.descriptors + 16 * slot + (random >> 7 & 8);
                 match random >> 8 & 15 {
-                    // Random words, or words that are nearly valid.
-                    0 => guest.word64(word).store(rng.next(), Ordering::Relaxed),
+                    // Anything, or what is nearly right.
+                    0 => guest.word64(word).store(rng.bits(), Ordering::Relaxed),
                     1..6 => {
                         let old = guest.word64(word).load(Ordering::Relaxed);
                         guest.word64(word).store(old ^ 1 << (random >> 16 & 63), Ordering::Relaxed);
@@ -127,7 +118,7 @@ fn memory_truncated_in_mid_copy_ends_the_ring<D: Driver>() {
         let (sender, receiver) = (filled::<D>(&guest, false), filled::<D>(&guest, true));
         let (mut transmit, mut receive) = (transmit_queue(&guest, &sender), receive_queue(&guest, &receiver, true));
         let some: Vec<_> = (0..40).map(|n| (vec![n; 1000], None)).collect();
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + PATIENCE;
         let (mut fault, started) = (None, AtomicBool::new(false));
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -9,8 +9,7 @@ use ringway_ports::vfio_user::Observer;
 use ringway_switch::{CountersReading, Learning, MacTable, Member, Owner, Port, Spreads, Switch};
 use ringway_traffic::{Checker, E1000Endpoint, E1000Mode, E1000Options, Endpoint, FrameSpec, Frames, Level, Origin};
 
-/// Longest wait for anything.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub use ringway_testing::PATIENCE;
 
 /// Notes what it is told.
 #[derive(Default)]

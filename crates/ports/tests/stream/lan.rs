@@ -5,7 +5,6 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use ringway_ports::stream::{self, Observer, Stream};
 use ringway_ports::vhost_user::Role;
@@ -13,30 +12,14 @@ use ringway_switch::{
     CountersReading, DropReason, Input, Mac, MacMap, MacTable, Member, Owner, Passed, Port, Spreads, Switch, Time,
     Workspace, pass,
 };
+use ringway_testing::PATIENCE;
+use ringway_testing::frame::station;
 
-/// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Waits until `condition` holds.
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
-        std::thread::yield_now();
-    }
-}
+pub use ringway_testing::frame::between as frame;
 
 /// Station `n`, which is bound to port `n`.
 pub fn mac(n: usize) -> Mac {
-    Mac::new([2, 0, 0, 0, 0, n as u8])
-}
-
-/// A frame of `len` bytes with a pattern that depends on `number`.
-pub fn frame(to: usize, from: usize, len: usize, number: u32) -> Vec<u8> {
-    let mut bytes: Vec<u8> = mac(to).octets().into_iter().chain(mac(from).octets()).chain([0x88, 0xb5]).collect();
-    bytes.extend((14..len.max(14)).map(|at| (at as u32).wrapping_mul(37).wrapping_add(number) as u8));
-    bytes.truncate(len);
-    bytes
+    Mac::new(station(n as u32))
 }
 
 /// A frame behind its length.

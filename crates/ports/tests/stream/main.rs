@@ -6,10 +6,11 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 
-use lan::{Lan, Peer, Said, frame, framed, until};
+use lan::{Lan, Peer, Said, frame, framed};
 use ringway_memory::Mapping;
 use ringway_ports::vhost_user::Role;
 use ringway_switch::{Batch, Discarded, DropReason, Input, PortFault};
+use ringway_testing::until;
 
 /// Lengths that a frame may have, short and long, and around the end of the private copy.
 const LENGTHS: [usize; 10] = [14, 15, 60, 127, 128, 129, 1514, 9014, 65_535, 65_589];

@@ -1,5 +1,5 @@
-//! A switch of process ports in this process, whose clients write anything into their memory.
-#![allow(dead_code, reason = "each test file uses its own part")]
+//! A switch of process ports in this process, whose clients write what they like into their memory.
+#![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -14,19 +14,13 @@ use ringway_switch::{
     CountersReading, DropReason, Input, Mac, MacMap, MacTable, Member, Owner, Passed, Port, PortFault, Spreads, Switch,
     Time, Watch, Workspace, pass,
 };
+use ringway_testing::frame::station;
+
+pub use ringway_testing::frame::between as frame;
 
 /// Station `n`, which is bound to port `n`.
 pub fn mac(n: u16) -> Mac {
-    let [a, b] = n.to_be_bytes();
-    Mac::new([2, 0, 0, 0, a, b])
-}
-
-/// A frame of `len` bytes with a pattern that depends on `number`.
-pub fn frame(to: u16, from: u16, len: usize, number: u32) -> Vec<u8> {
-    let mut bytes: Vec<u8> = mac(to).octets().into_iter().chain(mac(from).octets()).chain([0x88, 0xb5]).collect();
-    bytes.extend((14..len.max(14)).map(|at| (at as u32).wrapping_mul(37).wrapping_add(number) as u8));
-    bytes.truncate(len);
-    bytes
+    Mac::new(station(n))
 }
 
 /// A port and its client, who knows its memory by the published layout only.

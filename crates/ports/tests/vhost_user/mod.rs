@@ -1,8 +1,7 @@
 //! vhost-user ports of one switch in this process, and virtual machines without a processor: their memory, their rings,
 //! and the rust-vmm project's front end.
 
-// Each test file uses its part.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports, reason = "each test file uses its own part")]
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -10,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ringway_engine::{Attached, Engine, EngineSettings, Idle, Signal, Source, Topology};
 use ringway_memory::Mapping;
@@ -18,15 +17,16 @@ use ringway_ports::vhost_user::{self, Observer, Role, Settings, VhostUser};
 use ringway_switch::{
     Input, Mac, MacMap, MacTable, Member, Owner, Passed, Port, Spreads, Switch, Time, Workspace, pass,
 };
-use rustix::fs::MemfdFlags;
+use ringway_testing::frame::station;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use vhost::vhost_user::message::{VhostUserHeaderFlag, VhostUserProtocolFeatures};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
 use vmm_sys_util::eventfd::EventFd;
 
-/// Longest wait for anything.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub use ringway_testing::PATIENCE;
+pub use ringway_testing::frame::between as frame;
+
 pub const VERSION_1: u64 = 1 << 32;
 pub const LOG_ALL: u64 = 1 << 26;
 pub const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -39,21 +39,11 @@ const BUFFER: usize = 2048;
 const BUFFERS: usize = 1 << 20;
 
 pub fn mac(n: u16) -> Mac {
-    let [a, b] = n.to_be_bytes();
-    Mac::new([2, 0, 0, 0, a, b])
-}
-
-/// A frame of `len` bytes with a pattern that depends on `number`.
-pub fn frame(to: u16, from: u16, len: usize, number: u32) -> Vec<u8> {
-    let mut bytes: Vec<u8> = mac(to).octets().into_iter().chain(mac(from).octets()).chain([0x88, 0xb5]).collect();
-    bytes.extend((14..len).map(|at| (at as u32).wrapping_mul(37).wrapping_add(number) as u8));
-    bytes
+    Mac::new(station(n))
 }
 
 pub fn memfd(bytes: usize) -> OwnedFd {
-    let file = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).expect("a memfd");
-    rustix::fs::ftruncate(&file, bytes as u64).expect("a length");
-    file
+    ringway_testing::file::memfd(bytes as u64)
 }
 
 /// What a port has told.

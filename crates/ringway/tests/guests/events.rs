@@ -6,7 +6,7 @@ use ringway_guests::{Builder, Guest, bulk};
 
 use crate::features::{pings, transfer};
 use crate::scene::{address, addresses, boot, mac, nic, port, turn};
-use crate::support::{Daemon, frame, until};
+use ringway_scenes::{Daemon, frame, until};
 
 /// Addresses of the third guest (see [`mac`]) and of the program that loads it.
 const STOPPED: [u8; 6] = [0x52, 0x54, 0, 0, 0, 3];

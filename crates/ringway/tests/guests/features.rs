@@ -4,7 +4,7 @@ use ringway_guests::{Guest, Release, bulk};
 
 use crate::scene;
 use crate::scene::{address, address6, boot, mac, nic, port, turn};
-use crate::support::Daemon;
+use ringway_scenes::Daemon;
 
 /// Numbers of features (virtio 1.3, 5.1.3 and 6).
 mod bit {
@@ -162,7 +162,7 @@ fn agreed(guest: &Guest, nic: usize) -> String {
 /// descriptors has room for 13 frames); says what is lost.
 pub fn pings(from: &Guest, to: &str, sizes: &[u32]) -> Result<(), String> {
     let sizes = sizes.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
-    let said = from.ok(&format!("for s in {sizes}; do ping -c 3 -i 0.02 -W 5 -s $s {to}; done")).unwrap();
+    let said = from.ok(&format!("for s in {sizes}; do ping -c 3 -i 0.02 -W 60 -s $s {to}; done")).unwrap();
     let lost = said.lines().any(|line| line.contains("packet loss") && !line.contains(" 3 packets received, 0%"));
     if lost || said.contains("DUP") { Err(format!("pings to {to} were lost or doubled:\n{said}")) } else { Ok(()) }
 }

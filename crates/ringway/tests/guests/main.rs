@@ -4,9 +4,6 @@
 //! One test at a time: guests are emulated, and two cores are few. `make guests` lets one stand still for
 //! longer. `RINGWAY_NO_QEMU=1` leaves guests out, for machines that cannot have QEMU.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod e1000;
 mod events;
 mod features;

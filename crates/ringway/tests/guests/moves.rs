@@ -5,7 +5,7 @@ use ringway_guests::bulk::{self, TRANSFER};
 
 use crate::features::pings;
 use crate::scene::{address, addresses, boot, mac, nic, port, turn};
-use crate::support::{Daemon, until};
+use ringway_scenes::{Daemon, until};
 
 /// How often the data is sent, so that it lasts for the whole move.
 const TIMES: u32 = 20;

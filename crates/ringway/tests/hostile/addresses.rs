@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::attacker::{Attacker, EVIL, PEER, Side};
 use crate::scene::{Scene, StopOnDrop};
-use crate::support::until;
+use ringway_scenes::{settle, until};
 
 const MILLION: u64 = 1_000_000;
 /// How long a client changes its frames while they are judged, at least.
@@ -33,7 +33,7 @@ fn flood(scene: &Scene, evil: &mut Attacker, sources: impl Iterator<Item = [u8; 
     let name = evil.name.clone();
     let taken = |scene: &Scene| scene.daemon.port(&name)["in"]["frames"].as_u64().expect("a count");
     let (before, mut sent) = (taken(scene), 0);
-    let mut frame = crate::support::frame(PEER, EVIL, 0);
+    let mut frame = ringway_scenes::frame(PEER, EVIL, 0);
     for source in sources {
         frame[6..12].copy_from_slice(&source);
         while !evil.port.tx().push(&frame) {
@@ -43,7 +43,7 @@ fn flood(scene: &Scene, evil: &mut Attacker, sources: impl Iterator<Item = [u8; 
         sent += 1;
     }
     evil.port.flush();
-    until("all were taken", || taken(scene) == before + sent);
+    settle(&scene.daemon, &name, &mut evil.port, before + sent);
     sent
 }
 
@@ -52,15 +52,6 @@ fn known(scene: &Scene, port: &str) -> usize {
     let table: Value = serde_json::from_str(&scene.daemon.ok(&["fdb", "--json"])).expect("JSON");
     let entries = table.as_array().or_else(|| table["entries"].as_array()).expect("a list");
     entries.iter().filter(|entry| entry["port"] == port).count()
-}
-
-fn introduce(scene: &Scene) -> (Attacker, Attacker) {
-    let (mut evil, mut peer) = (scene.attach("evil"), scene.attach("peer"));
-    peer.introduce(PEER);
-    evil.receive_from(PEER);
-    evil.introduce(EVIL);
-    peer.receive_from(EVIL);
-    (evil, peer)
 }
 
 /// The bystanders' frames are for each other alone as long as the switch knows where both are.
@@ -76,7 +67,7 @@ fn hears_no_bystander(scene: &Scene, peer: &mut Attacker) {
 #[test]
 fn a_million_sources_take_no_more_than_a_ports_share_of_the_table() {
     let scene = Scene::start();
-    let (mut evil, mut peer) = introduce(&scene);
+    let (mut evil, mut peer) = scene.attach_pair();
     flood(&scene, &mut evil, (0..MILLION).map(|number| station(mixed(number))));
     let most = known(&scene, "evil");
     assert!((1..=4096).contains(&most), "{most} addresses of one port");
@@ -133,7 +124,7 @@ fn ports_that_fill_the_table_together_leave_what_is_known_of_others() {
 fn addresses_that_move_all_the_time_cost_others_nothing_and_are_told_in_a_list_that_ends() {
     const ADDRESSES: u64 = 2000;
     let scene = Scene::start();
-    let (mut evil, mut peer) = introduce(&scene);
+    let (mut evil, mut peer) = scene.attach_pair();
     let mut accomplice = scene.attach("accomplice");
     for round in 0..5 {
         for by in [&mut evil, &mut accomplice] {
@@ -166,7 +157,7 @@ fn a_guard_lets_none_of_a_million_sources_in_and_counts_each() {
     let scene = Scene::start_with(
         "[switch.lan0]\n[port.evil]\nswitch = \"lan0\"\nkind = \"process\"\nmac = [\"02:ee:00:00:00:01\"]\n",
     );
-    let (mut evil, mut peer) = introduce(&scene);
+    let (mut evil, mut peer) = scene.attach_pair();
     let sources = (0..MILLION).map(|number| match number % 4 {
         0 => station(mixed(number)),
         // The peer's, a group's, nobody's.
@@ -191,7 +182,7 @@ fn a_frame_that_changes_while_it_is_judged_arrives_as_what_it_was_judged_to_be()
         "[switch.lan0]\n[port.evil]\nswitch = \"lan0\"\nkind = \"process\"\nmac = [\"02:ee:00:00:00:01\"]\n\
          ip = [\"10.77.0.1\"]\n",
     );
-    let (evil, mut peer) = introduce(&scene);
+    let (evil, mut peer) = scene.attach_pair();
     let ipv4 = [0x08, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 10, 77, 0, 1, 10, 77, 0, 2, 0, 9, 0, 9];
     let mut truth = [&PEER[..], &EVIL, &ipv4].concat();
     truth.resize(60, 0);

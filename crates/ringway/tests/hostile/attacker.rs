@@ -8,7 +8,7 @@ use ringway_abi::layout::netmap_ring;
 use ringway_abi::slot::SLOT_BYTES;
 use ringway_client::{Port, Shape};
 
-use crate::support::{Daemon, PATIENCE, frame, receive};
+use ringway_scenes::{Daemon, PATIENCE, frame, receive};
 
 /// Which of its two rings.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ impl Attacker {
 
     /// Makes the switch learn where `own` is.
     pub fn introduce(&mut self, own: [u8; 6]) {
-        crate::support::send(&mut self.port, &frame([0xff; 6], own, 0));
+        ringway_scenes::send(&mut self.port, &frame([0xff; 6], own, 0));
     }
 
     /// Receives the next frame that `from` sent.

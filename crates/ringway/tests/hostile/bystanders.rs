@@ -9,13 +9,15 @@ use ringway_client::Shape;
 use ringway_traffic::report::CheckReport;
 use ringway_traffic::{Checker, Endpoint, FrameSpec, Frames, Level, Mac, Origin, ProcessEndpoint};
 
-use crate::support::{Daemon, PATIENCE};
+use ringway_scenes::{Daemon, PATIENCE, until};
 
 /// Most frames under way in one direction: the receiver is never full, so that every loss is the switch's.
 const WINDOW: u64 = 192;
 const BURST: u64 = 32;
-/// Frames under way for this long are lost.
-const LOST_AFTER: Duration = Duration::from_secs(3);
+/// Frames under way for this long, while none comes, are given up as lost.
+const LOST_AFTER: Duration = Duration::from_secs(10);
+/// A thread that looked at its rings this often had room in them for all that came.
+const HELD_UP: Duration = Duration::from_millis(20);
 const SIZES: [usize; 4] = [60, 61, 700, 1514];
 
 /// One of them.
@@ -36,13 +38,15 @@ pub struct Kept {
     pub received: u64,
     pub check: CheckReport,
     pub ended: Option<String>,
+    /// Longest time between two looks at the rings.
+    pub held_up: Duration,
 }
 
 /// The running pair.
 pub struct Bystanders {
     stop: Arc<AtomicBool>,
     moved: Arc<AtomicU64>,
-    thread: JoinHandle<[Kept; 2]>,
+    thread: JoinHandle<([Kept; 2], [Bystander; 2])>,
 }
 
 impl Bystander {
@@ -103,7 +107,10 @@ impl Bystanders {
             // Per direction: frames given up.
             let mut lost = [0, 0];
             let mut last = (0, Instant::now());
+            let (mut looked, mut held_up) = (Instant::now(), Duration::ZERO);
             loop {
+                held_up = held_up.max(looked.elapsed());
+                looked = Instant::now();
                 let ending = stopped.load(Ordering::Relaxed);
                 let under_way = [0, 1].map(|i| pair[i].sent.saturating_sub(pair[1 - i].received + lost[i]));
                 if ending && under_way == [0, 0] {
@@ -131,12 +138,13 @@ impl Bystanders {
                 received: pair[1 - i].received,
                 check: pair[1 - i].checker.report(),
                 ended: None,
+                held_up,
             };
             let mut kept = [kept(0), kept(1)];
             for (kept, bystander) in kept.iter_mut().zip(&mut pair) {
                 kept.ended = bystander.endpoint.port().ended();
             }
-            kept
+            (kept, pair)
         });
         let running = Self { stop, moved, thread };
         // Every buffer of their rings has been used by then: the daemon's part of their memory no longer grows.
@@ -152,7 +160,7 @@ impl Bystanders {
 
     /// Waits until they have moved as many frames more.
     pub fn go_on(&self, frames: u64) {
-        let (goal, deadline) = (self.moved() + frames, Instant::now() + 6 * PATIENCE);
+        let (goal, deadline) = (self.moved() + frames, Instant::now() + 2 * PATIENCE);
         while self.moved() < goal {
             assert!(!self.thread.is_finished(), "the bystanders' thread should go on");
             assert!(Instant::now() < deadline, "the bystanders should go on: {} of {goal} frames", self.moved());
@@ -160,16 +168,26 @@ impl Bystanders {
         }
     }
 
-    /// Stops them. Their streams must be exact, and 99 % must have arrived.
-    pub fn finish(self) {
+    /// Stops them. Their streams must be exact, and what is missing must be counted at its receiver as `receiver_full`: the switch
+    /// loses nothing else. Where the machine held their thread up, frames of attackers may have filled their rings; else 99 % must
+    /// have arrived.
+    pub fn finish(self, daemon: &Daemon) {
         self.stop.store(true, Ordering::Relaxed);
-        let kept = self.thread.join().expect("the bystanders' thread should end by itself");
-        for kept in kept {
+        let (kept, pair) = self.thread.join().expect("the bystanders' thread should end by itself");
+        // Their ports are still there. The first one sends to the second.
+        for (kept, receiver) in kept.into_iter().zip(["bystander-b", "bystander-a"]) {
             let check = &kept.check;
             let wrong = check.reordered + check.duplicated + check.stale + check.corrupted + check.foreign;
             assert_eq!(wrong, 0, "bystanders' frames should be exact: {kept:?}");
-            assert!(kept.received * 100 >= kept.sent * 99, "bystanders should keep their frames: {kept:?}");
             assert_eq!(kept.ended, None, "bystanders should keep their ports");
+            let lost = kept.sent - kept.received;
+            let full = || daemon.port(receiver)["drops"]["receiver_full"].as_u64().unwrap_or(0);
+            if lost > 0 {
+                until("what is missing is counted", || full() >= lost);
+            }
+            let kept_most = kept.received * 100 >= kept.sent * 99;
+            assert!(kept_most || kept.held_up > HELD_UP, "bystanders should keep their frames: {kept:?}");
         }
+        drop(pair);
     }
 }

@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::clients::Other;
 use crate::raw::Raw;
 use crate::scene::{Scene, turn};
-use crate::support::{Daemon, until};
+use ringway_scenes::{Daemon, until};
 
 /// The smallest port: what counts here is how many.
 const SMALL: Shape =
@@ -27,7 +27,7 @@ fn ten_thousand_clients_come_and_go_and_leave_nothing_behind() {
         // A name is free again as soon as the switch has seen the end: two names by turns would have to wait for that.
         let name = format!("lan0:c{}", number % 64);
         let mut port = Port::attach(&socket, &name, if number % 8 == 0 { Shape::default() } else { SMALL });
-        let deadline = Instant::now() + crate::support::PATIENCE;
+        let deadline = Instant::now() + ringway_scenes::PATIENCE;
         while port.as_ref().is_err_and(|e| e.to_string().contains("is in use")) && Instant::now() < deadline {
             port = Port::attach(&socket, &name, SMALL);
         }

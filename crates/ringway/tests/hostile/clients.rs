@@ -1,31 +1,33 @@
 //! Clients that die, stop, or never read: other processes, ended by their number.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use ringway_client::{Port, Shape};
-use rustix::process::{Pid, Signal, kill_process};
+use ringway_testing::child::Ended;
+use rustix::process::{Pid, Signal};
 
 use crate::attacker::{EVIL, PEER};
 use crate::scene::Scene;
-use crate::support::{Daemon, frame, send, until};
+use ringway_scenes::{Daemon, frame, send, until};
 
 /// Set in processes that a test starts to be clients.
 const PART: &str = "RINGWAY_HOSTILE_PART";
 
 /// A client in a process of its own, killed when dropped.
-pub struct Other(Child);
+pub struct Other(Ended);
 
 impl Other {
     /// Starts this very program as a client with this part to play, and waits until its ports are attached.
     pub fn start(daemon: &Daemon, part: &str, name: &str, ports: usize) -> Self {
         let part = format!("{part} {} {name} {ports}", daemon.runtime_dir().join("attach.sock").display());
-        let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "clients::play_a_part", "--nocapture"])
+        let child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "clients::play_a_part", "--ignored", "--nocapture"])
             .env(PART, part)
             .stdout(Stdio::piped())
             .spawn()
             .expect("this program can be started");
+        let mut child = Ended(child);
         let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let attached = lines.map_while(Result::ok).any(|line| line.ends_with("attached"));
         assert!(attached, "the client's process should attach");
@@ -33,26 +35,18 @@ impl Other {
     }
 
     pub fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.0.id()).expect("a process number")).expect("not 0");
-        kill_process(pid, signal).expect("our own child");
+        self.0.signal(signal);
     }
 
-    /// SIGKILL.
-    pub fn kill(mut self) {
-        self.0.kill().expect("our own child");
-        self.0.wait().expect("our own child");
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+    /// Sends SIGKILL, and waits for the end.
+    pub fn kill(self) {
+        drop(self.0);
     }
 }
 
 /// Not a test by itself: what the processes above do.
 #[test]
+#[ignore = "other tests start it as a process of its own"]
 fn play_a_part() {
     let Ok(part) = std::env::var(PART) else { return };
     let words: Vec<&str> = part.split(' ').collect();

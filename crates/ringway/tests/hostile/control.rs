@@ -8,7 +8,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use serde_json::Value;
 
 use crate::scene::Scene;
-use crate::support::{PATIENCE, until};
+use ringway_scenes::{PATIENCE, until};
 
 fn say(scene: &Scene, bytes: &[u8]) -> UnixStream {
     let mut stream = UnixStream::connect(scene.daemon.runtime_dir().join("control.sock")).expect("the daemon listens");

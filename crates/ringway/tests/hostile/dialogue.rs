@@ -8,7 +8,7 @@ use ringway_client::{Port, Shape};
 
 use crate::raw::{MOST_DESCRIPTORS, Raw, Said};
 use crate::scene::Scene;
-use crate::support::until;
+use ringway_scenes::until;
 
 /// Where the name is in a request.
 const NAME_AT: usize = 28;

@@ -14,7 +14,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use crate::attacker::PEER;
 use crate::e1000::{BUFFERS, BYTES, LAST, MEMORY, Nic, RACE, config, ends, message, raw, until_waiting};
 use crate::scene::Scene;
-use crate::support::{PATIENCE, frame, receive, send, until};
+use ringway_scenes::{PATIENCE, frame, receive, send, until};
 
 /// In a transmit descriptor's second word: end of packet and frame check sequence; a context, and data, which may be cut.
 const END: u64 = 3 << 24;
@@ -122,6 +122,7 @@ fn descriptors_without_end_that_are_no_frames_keep_nobody_waiting() {
         let (until_then, mut laps) = (Instant::now() + RACE / 3, 0);
         let mut before = 0;
         while Instant::now() < until_then || laps < 3 {
+            assert!(Instant::now() < until_then + PATIENCE, "{laps} laps of {kind}");
             let head = nic.word(block + 64).load(Ordering::Acquire);
             let tail = (head + 3999) % 4000;
             nic.word(block).store(tail, Ordering::Release);

@@ -14,8 +14,8 @@ use crate::attacker::{EVIL, PEER};
 use crate::e1000::{self, Nic};
 use crate::raw::{Raw, Said};
 use crate::scene::{Scene, StopOnDrop};
-use crate::support::{frame, send, until};
 use crate::vhost;
+use ringway_scenes::{PATIENCE, frame, send, until};
 
 const STORM: Duration = Duration::from_secs(2);
 
@@ -78,7 +78,7 @@ fn a_blocking_full_interrupt_holds_up_neither_the_control_plane_nor_neighbours()
         assert_eq!(u64::from_ne_bytes(count), u64::MAX, "{port}: it was signalled");
         assert_eq!(scene.faults(port, "call_blocked"), 0);
         drop(nic);
-        until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+        scene.daemon.until_state(port, "waiting");
     }
     scene.end();
 }
@@ -103,14 +103,14 @@ fn a_storm_of_kicks_takes_no_frames_from_others() {
     scene.bystanders.go_on(10_000);
     println!("{} frames in {:?} of quiet", scene.bystanders.moved() - before, start.elapsed());
     let (before, start) = (scene.bystanders.moved(), Instant::now());
-    while start.elapsed() < STORM {
+    while start.elapsed() < STORM || scene.bystanders.moved() == before {
+        assert!(start.elapsed() < STORM + PATIENCE, "the others should go on");
         evil.kick();
     }
     let during = scene.bystanders.moved() - before;
     scene.bystanders.go_on(1000);
     let kicks = scene.daemon.port("evil")["kicks"].as_u64().expect("a number");
-    println!("{during} frames and {kicks} kicks heard in {STORM:?}");
-    assert!(during > 0);
+    println!("{during} frames and {kicks} kicks heard in {:?}", start.elapsed());
     drop(evil);
     scene.end();
 }

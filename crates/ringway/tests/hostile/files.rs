@@ -15,7 +15,7 @@ use rustix::net::{
 };
 
 use crate::scene::Scene;
-use crate::support::until;
+use ringway_scenes::until;
 
 /// Sends a file whose last close waits for an hour, which is then the receiver's to do, or refused by the kernel. The peer of the
 /// file's connection.
@@ -44,12 +44,12 @@ fn files_beside_frames_of_a_stream_hold_up_no_poller() {
     // Read by the poller, and never read, as the connection ends first.
     for length in [60u32, u32::MAX] {
         let stream = UnixStream::connect(&socket).expect("a port listens");
-        until("it is served", || scene.daemon.port("evil")["state"] == "up");
+        scene.daemon.until_state("evil", "up");
         let _ = send(&stream, &length.to_be_bytes(), SendFlags::NOSIGNAL);
         let peers = [(); 3].map(|()| send_lingering(&stream, &[2; 60]));
         scene.bystanders.go_on(2000);
         drop((stream, peers));
-        until("the port waits again", || scene.daemon.port("evil")["state"] == "waiting");
+        scene.daemon.until_state("evil", "waiting");
     }
     scene.end();
 }

@@ -6,11 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use ringway_memory::Mapping;
-use rustix::event::{EventfdFlags, eventfd};
+use ringway_testing::file::new_eventfd;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::scene::Scene;
-use crate::support::{PATIENCE, until};
+use ringway_scenes::{PATIENCE, until};
 
 pub const SET_FEATURES: u32 = 2;
 pub const SET_OWNER: u32 = 3;
@@ -121,7 +121,7 @@ impl FrontEnd {
 
     /// Starts the transmit queue at the memory's beginning; false when the port ends the connection.
     pub fn start(&mut self) -> bool {
-        let kick = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+        let kick = new_eventfd();
         let address = [state(1, 0), words(&[TABLE, USED, AVAILABLE, 0])].concat();
         let started = self.ask(SET_VRING_NUM, &state(1, RING.into()), &[])
             && self.ask(SET_VRING_BASE, &state(1, 0), &[])
@@ -172,5 +172,5 @@ pub fn put_frame(memory: &Mapping, frame: &[u8]) -> (u64, u32) {
 /// The port has ended the connection for this reason, and waits for the next.
 pub fn must_have_ended(scene: &Scene, port: &str, reason: &str) {
     until(&format!("{port} is ended for {reason}"), || scene.faults(port, reason) > 0);
-    until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+    scene.daemon.until_state(port, "waiting");
 }

@@ -4,6 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ringway_memory::Mapping;
+use ringway_testing::file::{MoreHugePages, allocated, allocated_by_name, memfd as memory};
+use ringway_testing::skip;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use crate::attacker::PEER;
@@ -12,37 +14,13 @@ use crate::front_end::{
     FrontEnd, LEAST, LOG_ALL, SET_INFLIGHT_FD, SET_LOG_BASE, config, must_have_ended, offer, put_frame, words,
 };
 use crate::scene::Scene;
-use crate::support::{frame, send, until};
-
-fn memory(bytes: u64) -> OwnedFd {
-    let file = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memory");
-    ftruncate(&file, bytes).expect("a size");
-    file
-}
+use ringway_scenes::{frame, send, until};
 
 /// A file of one huge page, which there is for it; none where the kernel has none.
 fn huge_page() -> Option<OwnedFd> {
     let file = memfd_create("huge", MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB).ok()?;
     ftruncate(&file, 2 << 20).ok()?;
     Mapping::shared(file.as_fd(), 2 << 20).ok().map(|_| file)
-}
-
-/// Two more huge pages than there were, for a while.
-struct MoreHugePages;
-
-const NUMBER: &str = "/proc/sys/vm/nr_hugepages";
-
-impl MoreHugePages {
-    fn change(by: i64) {
-        let number = std::fs::read_to_string(NUMBER).ok().and_then(|text| text.trim().parse::<i64>().ok());
-        let _ = std::fs::write(NUMBER, (number.unwrap_or(0) + by).max(0).to_string());
-    }
-}
-
-impl Drop for MoreHugePages {
-    fn drop(&mut self) {
-        Self::change(-2);
-    }
 }
 
 #[test]
@@ -111,7 +89,7 @@ fn a_large_piece_of_dma_memory_that_is_gone_costs_the_front_end_its_rings() {
         }
         assert!(spare_bytes(&scene) <= before + (1 << 20), "{} bytes after {before}", spare_bytes(&scene));
         drop(nic);
-        until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+        scene.daemon.until_state(port, "waiting");
     }
     assert_eq!(spare_bytes(&scene), 0);
     scene.end();
@@ -119,26 +97,19 @@ fn a_large_piece_of_dma_memory_that_is_gone_costs_the_front_end_its_rings() {
 
 /// Bytes that the daemon has in the place of lost memory.
 fn spare_bytes(scene: &Scene) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    let files =
-        std::fs::read_dir(format!("/proc/{}/fd", scene.daemon.pid())).expect("the daemon should live").flatten();
-    let is_spare = |path: &std::path::PathBuf| {
-        std::fs::read_link(path).is_ok_and(|to| to.to_string_lossy().contains("memfd:ringway-spare"))
-    };
-    let files = files.map(|entry| entry.path()).filter(is_spare);
-    files.map(|path| std::fs::metadata(path).expect("a file").blocks() * 512).sum()
+    allocated_by_name(&scene.daemon.pid().to_string(), "ringway-spare")
 }
 
 #[test]
 fn a_log_or_notes_in_a_huge_page_that_is_gone_cost_the_front_end_its_port_at_most() {
     let scene = Scene::start_with(&config(2));
-    let more = huge_page().is_none().then(|| MoreHugePages::change(2)).map(|()| MoreHugePages);
+    let more = huge_page().is_none().then(|| MoreHugePages::ask_for(2));
     for (port, request, body) in [
         ("evil0", SET_LOG_BASE, words(&[4096, 0])),
         ("evil1", SET_INFLIGHT_FD, [words(&[4096, 0]), [2u16, 256].map(u16::to_ne_bytes).concat()].concat()),
     ] {
         let Some(page) = huge_page() else {
-            println!("skipped: files of huge pages, as vm.nr_hugepages leaves none of 2 MiB free");
+            skip::note("needs a huge page of 2 MiB (vm.nr_hugepages)");
             break;
         };
         let mut evil = FrontEnd::connect(&scene, port, LOG_ALL);
@@ -159,7 +130,7 @@ fn a_log_or_notes_in_a_huge_page_that_is_gone_cost_the_front_end_its_port_at_mos
             crate::front_end::used(&own) == 50 || scene.faults(port, "memory_lost") > 0
         });
         drop(evil);
-        until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+        scene.daemon.until_state(port, "waiting");
     }
     drop(more);
     scene.end();
@@ -194,7 +165,7 @@ fn more_address_space_than_a_port_may_have_is_refused_by_name() {
     until("the other is gone", || scene.daemon.port("other").is_null());
     drop((evil, nic));
     for port in ["evil0", "nic"] {
-        until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+        scene.daemon.until_state(port, "waiting");
         assert_eq!(scene.daemon.port(port)["memory"]["mapped"], 0);
         assert_eq!(scene.daemon.port(port)["memory"]["mappings"], 0);
     }
@@ -215,7 +186,7 @@ fn all_ports_together_may_have_no_more_than_the_total_and_what_goes_is_free_agai
     assert!(!evil[2].share_all(&small), "4 mappings in all");
     assert!(evil[2].share_all(&small[..2]));
     drop(evil);
-    (0..3).for_each(|number| until("it waits", || scene.daemon.port(&format!("evil{number}"))["state"] == "waiting"));
+    (0..3).for_each(|number| scene.daemon.until_state(&format!("evil{number}"), "waiting"));
     let again = connect(2);
     assert!(again.share(&files[2], 2 * TIB));
     drop(again);
@@ -244,14 +215,9 @@ fn memory_that_goes_makes_room_for_what_comes_in_its_place() {
     }
     drop(nic);
     for port in ["evil0", "nic"] {
-        until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+        scene.daemon.until_state(port, "waiting");
     }
     scene.end();
-}
-
-/// Bytes of memory that a file has.
-fn allocated(file: &OwnedFd) -> u64 {
-    rustix::fs::fstat(file).expect("a file").st_blocks as u64 * 512
 }
 
 /// Frames from memory that nobody has ever written cost the sender its port before they cost the daemon much.
@@ -259,8 +225,7 @@ fn allocated(file: &OwnedFd) -> u64 {
 fn frames_from_holes_make_no_more_memory_than_a_bound() {
     const GIB: u64 = 1 << 30;
     if !ringway_memory::bounds_holes() {
-        println!("skipped: the kernel does not give userfaultfd(2) to this process");
-        return;
+        skip!("needs userfaultfd(2)");
     }
     let scene = Scene::start_with(&config(2));
     for (port, most) in [("evil0", 64 << 20), ("evil1", 64 << 20)] {
@@ -295,7 +260,7 @@ fn frames_from_holes_make_no_more_memory_than_a_bound() {
         assert!(made <= most + (4 << 20), "{made} bytes");
         let filled = scene.daemon.port(port)["memory"]["filled"].as_u64().expect("a number");
         assert!(filled <= most + (4 << 20) && filled > most / 2, "{filled} bytes");
-        until("it waits again", || scene.daemon.port(port)["state"] == "waiting");
+        scene.daemon.until_state(port, "waiting");
     }
     scene.end();
 }
@@ -305,8 +270,7 @@ fn frames_from_holes_make_no_more_memory_than_a_bound() {
 fn frames_into_holes_make_no_more_memory_than_the_bound_that_is_set() {
     let bound = 8u64 << 20;
     if !ringway_memory::bounds_holes() {
-        println!("skipped: the kernel does not give userfaultfd(2) to this process");
-        return;
+        skip!("needs userfaultfd(2)");
     }
     let nic = "[port.nic]\nswitch = \"lan0\"\nkind = \"e1000\"\nmemory = { holes = \"8MiB\" }\n";
     let scene = Scene::start_with(&("[switch.lan0]\n".to_owned() + nic));
@@ -335,6 +299,6 @@ fn frames_into_holes_make_no_more_memory_than_the_bound_that_is_set() {
     });
     assert!(allocated(&file) <= bound + (4 << 20), "{} bytes", allocated(&file));
     drop((nic, peer));
-    until("it waits again", || scene.daemon.port("nic")["state"] == "waiting");
+    scene.daemon.until_state("nic", "waiting");
     scene.end();
 }

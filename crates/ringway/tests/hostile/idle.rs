@@ -8,8 +8,8 @@ use ringway_client::{Port, Shape};
 
 use crate::attacker::{Attacker, EVIL, PEER, Side};
 use crate::scene::turn;
-use crate::support::{Daemon, PATIENCE, frame, send, until};
 use crate::vitals::ticks;
+use ringway_scenes::{Daemon, PATIENCE, frame, send, until};
 
 /// How long a daemon is watched.
 const WATCHED: Duration = Duration::from_secs(3);
@@ -28,17 +28,14 @@ fn an_idle_daemon_with_a_hundred_ports_costs_less_than_one_percent() {
         unfinished.set_slot(Side::Tx, 0, Slot { buffer, len: 60, flags: NS_MOREFRAG });
         unfinished.publish(1);
         let stat = format!("/proc/{}/stat", daemon.pid());
-        let mut spent = u64::MAX;
-        // The first window may still see the attaching.
-        for _ in 0..3 {
+        // In some window: the first may still see the attaching, and others be charged for what the machine does meanwhile.
+        until(&format!("idle = {idle}: less than a hundredth of a processor is enough"), || {
             let before = ticks(&stat);
             std::thread::sleep(WATCHED);
-            spent = ticks(&stat) - before;
-            if spent < ONE_PERCENT {
-                break;
-            }
-        }
-        assert!(spent < ONE_PERCENT, "idle = {idle}: {spent} ticks of 10 ms in {WATCHED:?}");
+            let spent = ticks(&stat) - before;
+            println!("idle = {idle}: {spent} ticks of 10 ms in {WATCHED:?}");
+            spent < ONE_PERCENT
+        });
     }
 }
 

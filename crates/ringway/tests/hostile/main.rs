@@ -3,9 +3,6 @@
 //!
 //! One test at a time: each judges a whole daemon.
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod addresses;
 mod attacker;
 mod bystanders;

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::attacker::{EVIL, PEER};
 use crate::scene::{Scene, StopOnDrop};
-use crate::support::{frame, until};
+use ringway_scenes::{frame, until};
 
 const RACE: Duration = Duration::from_millis(1500);
 

@@ -12,7 +12,7 @@ use rustix::net::{
     SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with,
 };
 
-use crate::support::{Daemon, PATIENCE};
+use ringway_scenes::{Daemon, PATIENCE};
 
 /// Most descriptors that one message can carry (`SCM_MAX_FD`).
 pub const MOST_DESCRIPTORS: usize = 253;

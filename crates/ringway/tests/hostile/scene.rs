@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use ringway_client::Shape;
 
-use crate::attacker::Attacker;
+use crate::attacker::{Attacker, EVIL, PEER};
 use crate::bystanders::Bystanders;
-use crate::support::{Daemon, PATIENCE, until};
 use crate::vitals::Vitals;
+use ringway_scenes::{Daemon, PATIENCE, until};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -54,6 +54,16 @@ impl Scene {
         Attacker::attach(&self.daemon, name, shape)
     }
 
+    /// Attaches an attacker and a peer, whose addresses the switch has learned.
+    pub fn attach_pair(&self) -> (Attacker, Attacker) {
+        let (mut evil, mut peer) = (self.attach("evil"), self.attach("peer"));
+        peer.introduce(PEER);
+        evil.receive_from(PEER);
+        evil.introduce(EVIL);
+        peer.receive_from(EVIL);
+        (evil, peer)
+    }
+
     /// How often this port was ended for this reason, as far as the daemon remembers.
     pub fn faults(&self, port: &str, reason: &str) -> usize {
         let status = self.daemon.status();
@@ -83,7 +93,7 @@ impl Scene {
     pub fn end(self) {
         self.bystanders.go_on(2000);
         self.must_return();
-        self.bystanders.finish();
+        self.bystanders.finish(&self.daemon);
     }
 
     /// The daemon's allocator keeps memory for what was there once: from now on it may hold that much. Everything else

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ringway_traffic::{Checker, Endpoint, FrameSpec, Frames, Level, Mac, Origin, ProcessEndpoint};
 
 use crate::scene::turn;
-use crate::support::{Daemon, PATIENCE, frame, send, until};
+use ringway_scenes::{Daemon, PATIENCE, frame, send, until};
 
 const STATIONS: usize = 4;
 /// Around the edges of what is copied differently: head, buffer, several buffers.

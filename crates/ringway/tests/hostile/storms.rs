@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::attacker::EVIL;
 use crate::scene::Scene;
-use crate::support::{frame, until};
+use ringway_scenes::{frame, settle};
 
 /// Frames of a storm.
 const FRAMES: u64 = 250_000;
@@ -30,7 +30,7 @@ fn storms_of_every_kind_are_held_to_their_rate_and_take_nothing_from_others() {
             }
         }
         evil.port.flush();
-        until("all were taken", || taken() == before + FRAMES);
+        settle(&scene.daemon, "evil", &mut evil.port, before + FRAMES);
         let passed = FRAMES - (scene.drops("evil", "storm_limited") - dropped);
         let most = BURST + RATE * (began.elapsed().as_secs() + 1);
         assert!((BURST..=most).contains(&passed), "{destination:02x?}: {passed} passed, {most} may");

@@ -7,14 +7,14 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use ringway_memory::Mapping;
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, ftruncate, memfd_create};
+use ringway_testing::file::memfd;
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use crate::attacker::EVIL;
 use crate::eventfds::make_full;
 use crate::scene::{Scene, StopOnDrop};
-use crate::support::{PATIENCE, frame, send, until};
+use ringway_scenes::{PATIENCE, frame, send, until};
 
 /// Descriptors of a ring.
 const SIZE: u16 = 256;
@@ -44,9 +44,7 @@ const SET_VRING_ENABLE: u32 = 18;
 const FEATURES: u64 = 1 << 32 | 1 << 30;
 const SEVERAL_PAIRS: u64 = 1 << 22;
 
-pub fn new_eventfd() -> OwnedFd {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd")
-}
+pub use ringway_testing::file::new_eventfd;
 
 /// A port `evil` with so many queue pairs, which has the address `EVIL`.
 pub fn config(pairs: usize) -> String {
@@ -68,8 +66,7 @@ impl FrontEnd {
     pub fn attach(scene: &Scene, pairs: usize) -> FrontEnd {
         let socket = UnixStream::connect(scene.daemon.runtime_dir().join("evil.sock")).expect("a port listens");
         socket.set_read_timeout(Some(PATIENCE)).expect("a time");
-        let file = memfd_create("guest", MemfdFlags::CLOEXEC).expect("memory");
-        ftruncate(&file, BYTES as u64).expect("memory");
+        let file = memfd(BYTES as u64);
         let memory = Mapping::shared(file.as_fd(), BYTES).expect("memory");
         let mut front = FrontEnd { socket, memory, calls: Vec::new(), kicks: Vec::new() };
         front.tell(SET_OWNER, &[], &[]);
@@ -200,7 +197,7 @@ fn eight_pairs_of_blocking_full_call_descriptors_hold_up_nobody() {
     assert_eq!(scene.daemon.port("evil")["state"], "up");
     assert_eq!(scene.faults("evil", "call_blocked"), 0);
     drop((front, peer));
-    until("the port waits again", || scene.daemon.port("evil")["state"] == "waiting");
+    scene.daemon.until_state("evil", "waiting");
     scene.end();
 }
 
@@ -224,7 +221,7 @@ fn an_error_descriptor_that_is_made_blocking_and_full_again_and_again_does_not_h
             front.break_ring(1);
             front.wait_for_end();
         }
-        until("the last one is gone", || scene.daemon.port("evil")["state"] == "waiting");
+        scene.daemon.until_state("evil", "waiting");
     });
     scene.end();
 }

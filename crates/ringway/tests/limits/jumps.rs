@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use ringway_control::api::types::{PortStatus, Status};
 use ringway_control::client::Client;
+use ringway_testing::child::thread_states;
 use rustix::process::Signal;
 
-use crate::support::flood::{address, clients_to, config};
-use crate::support::{Daemon, until};
+use ringway_scenes::flood::{address, clients_to, config};
+use ringway_scenes::{Daemon, until};
 
 /// What is set, at once and a second, in bytes or frames; and what has passed of it.
 struct Row {
@@ -89,6 +90,8 @@ fn a_switch_that_stood_still_lets_no_more_than_a_burst_through_any_limit() {
     for _ in 0..2 {
         let (looked, before) = (Instant::now(), passed());
         daemon.signal(Signal::STOP);
+        // A thread that waits for the processor stops when it has it; until then others go on.
+        until("all threads stand still", || thread_states(daemon.pid()).iter().all(|state| *state == 'T'));
         let stopped = Instant::now();
         std::thread::sleep(Duration::from_secs(2));
         let goes_on = Instant::now();

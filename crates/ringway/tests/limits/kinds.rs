@@ -14,9 +14,9 @@ use ringway_control::api::limits::LimitStatus;
 use ringway_control::client::Client;
 use ringway_traffic::{E1000Endpoint, E1000Mode, E1000Options, Endpoint, Packed, Split, VirtioEndpoint, VirtioOptions};
 
-use crate::common::Namespace;
-use crate::support::flood::{address, config, drops, frame};
-use crate::support::{Daemon, send, until};
+use ringway_scenes::flood::{address, config, drops, frame};
+use ringway_scenes::namespace::Namespace;
+use ringway_scenes::{Daemon, send, until};
 
 /// Frames of one sender, fewer than any ring has room for.
 const FRAMES: u32 = 200;
@@ -144,7 +144,7 @@ fn conserves(kind: &Kind, at_ingress: bool, waits: bool) {
     send(&mut receiver, &frame([2, 0, 0, 0, 0xff, 0xff], 2, 60));
     until("its address is known", || daemon.ok(&["fdb"]).contains("02:00:00:00:00:02"));
     let mut sender = Sender::attach(&daemon, kind, space.as_ref());
-    until("the sender is there", || daemon.port("p1")["state"] == "up");
+    daemon.until_state("p1", "up");
     let client = Client::new(&daemon.runtime_dir());
     let tally = || {
         let status = client.status().expect("the daemon answers");

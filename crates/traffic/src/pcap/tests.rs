@@ -1,31 +1,26 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
+
+use ringway_testing::file::directory;
+use ringway_testing::skip;
 
 use super::*;
 use crate::*;
 
-/// A separate file for each test, removed at the end.
-struct Scratch(PathBuf);
+/// A file of its own for each test, removed with its directory at the end.
+struct Scratch(PathBuf, #[expect(dead_code, reason = "removes the file when dropped")] tempfile::TempDir);
 
 impl Scratch {
     fn new(extension: &str) -> Scratch {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Scratch(std::env::temp_dir().join(format!("ringway-traffic-{}-{number}.{extension}", std::process::id())))
+        let folder = directory();
+        Scratch(folder.path().join(format!("file.{extension}")), folder)
     }
 
     fn holding(extension: &str, bytes: &[u8]) -> Scratch {
         let scratch = Scratch::new(extension);
         std::fs::write(&scratch.0, bytes).expect("the temporary directory is writable");
         scratch
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -87,7 +82,7 @@ fn frames_beyond_the_snap_length_are_cut_and_say_so() {
 fn output(program: &str, arguments: &[&str], file: &Path) -> Option<String> {
     let run = Command::new(program).args(arguments).arg(file).output();
     let Ok(run) = run else {
-        eprintln!("{program} is not installed: comparison left out");
+        skip::note(format!("needs {program}"));
         return None;
     };
     assert!(run.status.success(), "{program}: {}", String::from_utf8_lossy(&run.stderr));
@@ -125,7 +120,7 @@ fn we_read_what_tcpdump_and_editcap_write() {
         let arguments: Vec<_> =
             arguments.iter().map(|argument| argument.replace("FROM", &from).replace("TO", &to)).collect();
         match Command::new(program).args(&arguments).output() {
-            Err(_) => eprintln!("{program} is not installed: comparison left out"),
+            Err(_) => skip::note(format!("needs {program}")),
             Ok(run) => {
                 assert!(run.status.success(), "{program}: {}", String::from_utf8_lossy(&run.stderr));
                 assert_eq!(read_all(&theirs.0).expect("a file of a real tool"), wanted, "{program} {arguments:?}");
@@ -279,7 +274,7 @@ fn a_replay_repeats_the_file_in_its_own_time() {
 fn what_is_received_is_written_and_can_be_sent_again_in_its_own_time() {
     let file = Scratch::new("pcapng");
     let (mut a, mut b) = memory::pair(64);
-    let limits = Limits { frames: Some(20), duration: Some(Duration::from_secs(20)) };
+    let limits = Limits { frames: Some(20), duration: Some(ringway_testing::PATIENCE) };
     let mut frames = Frames::new(&FrameSpec { size: 77, ..FrameSpec::default() }).expect("valid");
     let options = TxOptions { limits, rate: Rate::Frames(1000), ..TxOptions::default() };
     let receiver = std::thread::spawn({

@@ -6,7 +6,6 @@ use std::io::{IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Duration;
 
 use ringway_memory::{Mapping, View};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -51,7 +50,7 @@ impl Connection {
     }
 
     pub fn over(socket: UnixStream) -> Connection {
-        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+        socket.set_read_timeout(Some(ringway_testing::PATIENCE)).expect("a timeout");
         Connection(socket)
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use ringway_testing::{until, until_some};
 use ringway_traffic::{Endpoint, Meeting, Packed, Split, VirtioEndpoint, VirtioOptions};
 
 use crate::backend::{
@@ -122,12 +123,16 @@ fn a_refusal_is_told_with_its_request() {
 
 #[test]
 fn silence_is_not_waited_for_longer_than_was_said() {
-    let (path, backend, _dir) = with_backend(|connection| while connection.hear().is_some() {});
-    let start = Instant::now();
-    let said = refused::<Split>(&path, &quick());
-    assert!(said.contains("GET_FEATURES: no answer in time"), "{said}");
-    assert!(start.elapsed() < Duration::from_secs(5));
-    backend.join().expect("the connection ends");
+    // Not for as long as by default. If this test was held up for so long itself, it tries again.
+    until("the driver gives up in time", || {
+        let (path, backend, _dir) = with_backend(|connection| while connection.hear().is_some() {});
+        let start = Instant::now();
+        let said = refused::<Split>(&path, &quick());
+        let took = start.elapsed();
+        assert!(said.contains("GET_FEATURES: no answer in time"), "{said}");
+        backend.join().expect("the connection ends");
+        took < VirtioOptions::default().within / 2
+    });
 }
 
 #[test]
@@ -161,13 +166,7 @@ fn the_driver_may_be_the_one_that_listens() {
     let backend = {
         let path = path.clone();
         thread::spawn(move || {
-            let deadline = Instant::now() + Duration::from_secs(5);
-            let socket = loop {
-                match UnixStream::connect(&path) {
-                    Ok(socket) => break socket,
-                    Err(error) => assert!(Instant::now() < deadline, "nobody listens: {error}"),
-                }
-            };
+            let socket = until_some("somebody listens", || UnixStream::connect(&path).ok());
             Session::with(Connection::over(socket), ALL, 1)
         })
     };

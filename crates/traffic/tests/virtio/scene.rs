@@ -2,8 +2,8 @@
 
 use std::os::unix::net::UnixListener;
 use std::thread;
-use std::time::Duration;
 
+use ringway_testing::PATIENCE;
 use ringway_traffic::{Endpoint, Ring, VirtioEndpoint, VirtioOptions};
 
 use crate::backend::Session;
@@ -87,5 +87,5 @@ pub fn received(endpoint: &mut impl Endpoint, max: usize) -> Vec<Vec<u8>> {
 
 /// What the driver complains of.
 pub fn complaint(endpoint: &mut impl Endpoint) -> String {
-    endpoint.wait(true, Duration::from_secs(1)).expect_err("the driver should complain").to_string()
+    endpoint.wait(true, PATIENCE).expect_err("the driver should complain").to_string()
 }

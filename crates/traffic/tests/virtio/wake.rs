@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use ringway_testing::PATIENCE;
 use ringway_traffic::{Endpoint, Ring, VirtioOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -75,7 +76,7 @@ fn a_driver_that_waits_is_called_for_every_frame_and_never_in_vain() {
         std::thread::scope(|scope| {
             scope.spawn(|| device(&session, FRAMES, options.event_idx));
             let (mut sent, mut came) = (0, 0);
-            let mut deadline = Instant::now() + Duration::from_secs(20);
+            let mut deadline = Instant::now() + PATIENCE;
             while came < FRAMES {
                 assert!(Instant::now() < deadline, "{came} of {sent} came");
                 if sent < FRAMES && driver.tx_push(60, |frame| frame[..4].copy_from_slice(&sent.to_le_bytes())) {
@@ -83,14 +84,14 @@ fn a_driver_that_waits_is_called_for_every_frame_and_never_in_vain() {
                     sent += 1;
                 }
                 if sent - came >= 5 || sent == FRAMES {
-                    driver.wait(true, Duration::from_secs(10)).expect("the device is there");
+                    driver.wait(true, PATIENCE).expect("the device is there");
                     let before = came;
                     driver.rx_batch(3, |frame| {
                         assert_eq!(frame[..4], came.to_le_bytes());
                         came += 1;
                     });
                     assert!(came > before, "the wait was for a frame");
-                    deadline = Instant::now() + Duration::from_secs(20);
+                    deadline = Instant::now() + PATIENCE;
                 }
             }
         });
@@ -128,7 +129,7 @@ fn a_driver_that_waits_is_called_for_every_frame_and_never_in_vain() {
                 return Some(buffer);
             }
             let kick = session.rings[number].kick.as_ref().expect("a descriptor");
-            let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
+            let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
             if poll(&mut [PollFd::new(&kick.as_fd(), PollFlags::IN)], Some(&patience)).expect("poll") == 0 {
                 return None;
             }
@@ -157,9 +158,9 @@ fn a_sender_without_room_is_called_when_there_is_some() {
                     call(&session, 1);
                 }
             });
-            driver.wait(false, Duration::from_secs(10)).expect("the device is there");
+            driver.wait(false, PATIENCE).expect("the device is there");
         });
-        assert!(before.elapsed() < Duration::from_secs(5), "the call came");
+        assert!(before.elapsed() < PATIENCE, "the call came");
         assert_eq!(driver.tx_room(), 8);
     }
     everywhere!(room);

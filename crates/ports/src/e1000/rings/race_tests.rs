@@ -3,6 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ringway_testing::PATIENCE;
+use ringway_testing::random::Random;
+
 use super::testing::{DATA, LAST, Ring, TX, collect, collect_some, deliver, frame, open};
 use ringway_switch::BatchStorage;
 
@@ -10,21 +13,9 @@ use super::{Format, Receive, RingFault, Transmit, TransmitSettings};
 use crate::gather::Bounce;
 use crate::virtqueue::testing::{Guest, HIGH, LOW, LOW_BYTES};
 
-/// A pseudo-random number generator (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
-
-/// Returns a word that a descriptor might begin or end with; most are nearly valid.
+/// A word that some descriptor might begin or end with: mostly almost right.
 fn word(rng: &mut Random, second: bool) -> u64 {
-    let random = rng.next();
+    let random = rng.bits();
     match (second, random >> 60) {
         (_, 0) => random,
         (false, _) => LOW + random % LOW_BYTES,
@@ -43,25 +34,25 @@ fn descriptors_rewritten_meanwhile_hurt_nobody() {
     std::thread::scope(|scope| {
         let (guest, rings, stop) = (&guest, &rings, &stop);
         let writer = scope.spawn(move || {
-            let mut rng = Random(0x9e37_79b9_7f4a_7c15);
+            let mut rng = Random::new(0x9e37_79b9_7f4a_7c15);
             while !stop.load(Ordering::Relaxed) {
-                let at = (rng.next() % u64::from(COUNT)) as u32;
+                let at = (rng.bits() % u64::from(COUNT)) as u32;
                 for ring in rings {
                     ring.set(guest, at, [word(&mut rng, false), word(&mut rng, true)]);
                 }
             }
         });
         let settings = TransmitSettings { vlan: Some(0x8100), pad: true, ..TX };
-        let mut rng = Random(7);
+        let mut rng = Random::new(7);
         let formats = [
             Format::Legacy { buffer: 2048 },
             Format::Extended { buffer: 256 },
             Format::Split { buffers: [128, 1024, 0, 1024] },
         ];
-        // For some time, and until the writing thread had a turn on the processor.
-        let late = deadline + Duration::from_secs(30);
+        // Long enough, and until the writer has had the processor.
+        let late = deadline + PATIENCE;
         while Instant::now() < deadline || (sent <= 100 || received <= 100 || faults <= 10) && Instant::now() < late {
-            let random = rng.next();
+            let random = rng.bits();
             let (head, tail) = ((random >> 8) as u32 % COUNT, (random >> 16) as u32 % COUNT);
             let mut transmit = Transmit::start(rings[0].base, COUNT, head).expect("a ring");
             match collect_some(&mut transmit, guest, tail, &settings, 32) {

@@ -6,7 +6,7 @@ use ringway_guests::Nic;
 
 use super::short::{link, self_test};
 use super::*;
-use crate::support::{frame, until};
+use ringway_scenes::{frame, until};
 
 /// How often the data is sent while something else happens.
 const TIMES: u32 = 10;
@@ -131,7 +131,7 @@ pub fn load(from: &Guest, address: &str) -> Result<(), String> {
 /// Waits until a guest is answered: one whose first question for an address was lost, as its link was not there yet, asks again
 /// after a second, and of what it would send until then it keeps only some.
 fn answered(from: &Guest, to: &str) -> Result<(), String> {
-    from.until(&format!("ping -q -c 1 -W 1 {to}"), Duration::from_secs(30)).map_err(|error| error.to_string())
+    from.until(&format!("ping -q -c 1 -W 1 {to}"), PATIENCE).map_err(|error| error.to_string())
 }
 
 /// Data on its way from one guest to the other while `disturb` is done; it must come as it was.

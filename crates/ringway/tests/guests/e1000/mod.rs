@@ -8,13 +8,13 @@ mod long;
 mod short;
 
 use std::sync::MutexGuard;
-use std::time::Duration;
 
 use ringway_guests::{Builder, Guest, Nic, Qemu, Release, bulk};
+use ringway_testing::{PATIENCE, skip};
 
 use crate::features::{pings, transfer};
 use crate::scene::{self, address, address6, boot, mac, wait_for};
-use crate::support::Daemon;
+use ringway_scenes::Daemon;
 
 /// The NICs of each guest, in the order in which it has them: a name, and the port's keys.
 const NICS: [(&str, &str); 3] = [
@@ -31,7 +31,7 @@ const KERNELS: [Release; 2] = [Release::Bookworm, Release::Backports];
 fn turn() -> Option<MutexGuard<'static, ()>> {
     let turn = scene::turn()?;
     if let Some(why) = Qemu::no_vfio_user() {
-        eprintln!("NOT TESTED: guests on e1000 ports: {why}");
+        skip::note(format!("needs a QEMU with vfio-user: {why}"));
         return None;
     }
     Some(turn)
@@ -82,7 +82,7 @@ fn addresses(guest: &Guest, number: usize) {
 /// Waits until the driver has the link, which takes it seconds on a busy machine.
 fn linked(guest: &Guest, nic: usize) -> Result<(), String> {
     let linked = format!("[ $(cat /sys/class/net/eth{nic}/carrier) = 1 ]");
-    guest.until(&linked, Duration::from_secs(30)).map_err(|error| error.to_string())
+    guest.until(&linked, PATIENCE).map_err(|error| error.to_string())
 }
 
 /// Does `check` with every kind of NIC, and says of all what was wrong.
@@ -130,7 +130,7 @@ fn put_in_again(daemon: &Daemon, guest: &Guest, number: usize, nic: usize) -> Re
 /// Waits until the guest's driver has the NIC.
 fn there(guest: &Guest, nic: usize) -> Result<(), String> {
     let there = format!("[ -e /sys/class/net/eth{nic} ]");
-    guest.until(&there, Duration::from_secs(20)).map_err(|error| error.to_string())
+    guest.until(&there, PATIENCE).map_err(|error| error.to_string())
 }
 
 /// No port broke the rules.

@@ -1,13 +1,12 @@
 //! The tests of NICs that every change must pass.
 
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::json;
 
 use super::long::load;
 use super::*;
-use crate::support::until;
+use ringway_scenes::until;
 
 #[test]
 fn guests_with_unmodified_drivers_talk_pass_their_self_test_and_outlive_ringway() {
@@ -77,7 +76,7 @@ pub fn link(daemon: &Daemon, guest: &Guest, nic: usize) -> Result<(), String> {
     for (link, carrier) in [("down", 0), ("up", 1)] {
         daemon.ok(&["port", "set", &port(0, nic), &format!("link={link}")]);
         let seen = format!("[ $(cat /sys/class/net/eth{nic}/carrier) = {carrier} ]");
-        guest.until(&seen, Duration::from_secs(10)).map_err(|error| error.to_string())?;
+        guest.until(&seen, PATIENCE).map_err(|error| error.to_string())?;
         until("status says so", || daemon.port(&port(0, nic))["e1000"]["link"] == link);
     }
     pings(guest, &address(1, nic), &[64])

@@ -1,29 +1,34 @@
 //! Network namespaces of one test, and programs inside them.
-#![allow(dead_code, reason = "each test file uses its own part")]
+// Every function is for tests: whatever goes wrong is a panic.
+#![allow(clippy::missing_panics_doc, clippy::new_without_default)]
 
-use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use ringway_testing::child::{Ended, forward_lines};
+use ringway_testing::skip::{is_installed, is_root};
 use ringway_traffic::pcap::CaptureReader;
+use rustix::process::Signal;
 
-use crate::support::{Daemon, Said};
+use crate::{Daemon, Said};
 
-/// Longest life of any program, in seconds.
-const DEADLINE: &str = "60";
+/// Longest life of any program, in seconds: only a program that hangs is ended by it.
+const DEADLINE: &str = "300";
 
 /// A network namespace with a name of its own; goes when dropped.
 pub struct Namespace {
+    /// Its name in `/run/netns`.
     pub name: String,
 }
 
 impl Namespace {
+    /// Creates it.
     pub fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        assert!(rustix::process::geteuid().is_root(), "this test makes network namespaces: run it as root");
+        assert!(is_root(), "this test makes network namespaces: run it as root");
         let name = format!("rw{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let namespace = Self { name };
         program("ip", &["netns", "add", &namespace.name]);
@@ -41,7 +46,7 @@ impl Namespace {
 
     /// Runs a program inside, to its end.
     pub fn run(&self, name: &str, args: &[&str]) -> Said {
-        assert!(installed(name), "{name} is not there: make deps installs it");
+        assert!(is_installed(name), "{name} is not there: make deps installs it");
         self.command(name, args).output().unwrap().into()
     }
 
@@ -52,19 +57,13 @@ impl Namespace {
         said.out
     }
 
-    /// Starts a program inside. `says` is what it says when it is ready, on stdout or stderr.
+    /// Starts a program inside. `says` is what it writes when it is ready, to stdout or stderr.
     pub fn start(&self, name: &str, args: &[&str], says: &str) -> Running {
-        assert!(installed(name), "{name} is not there: make deps installs it");
-        let mut child = self.command(name, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        assert!(is_installed(name), "{name} is not there: make deps installs it");
+        let mut child = Ended(self.command(name, args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         let (send, lines) = channel();
-        let streams: [Box<dyn Read + Send>; 2] =
-            [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
-        for stream in streams {
-            let send = send.clone();
-            std::thread::spawn(move || {
-                BufReader::new(stream).lines().map_while(Result::ok).all(|line| send.send(line).is_ok())
-            });
-        }
+        forward_lines(child.stdout.take().unwrap(), send.clone());
+        forward_lines(child.stderr.take().unwrap(), send);
         let running = Running { child, lines, name: name.to_owned() };
         let ready = running.lines.iter().any(|line| line.contains(says));
         assert!(ready, "{name} {} should say {says:?}", args.join(" "));
@@ -85,16 +84,16 @@ impl Drop for Namespace {
 
 /// A program that was started; ended when dropped.
 pub struct Running {
-    child: Child,
+    child: Ended,
     lines: Receiver<String>,
     name: String,
 }
 
 impl Running {
-    /// Waits for its end, which must be a success; gives what it said since it was ready.
+    /// Waits for its end, which must be a success; returns what it wrote since it was ready.
     pub fn finish(mut self) -> String {
         let said: Vec<String> = self.lines.iter().collect();
-        let status: ExitStatus = self.child.wait().unwrap();
+        let status = self.child.wait().unwrap();
         assert!(status.success(), "{}: {status}: {}", self.name, said.join("\n"));
         said.join("\n")
     }
@@ -103,23 +102,15 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            // `timeout` passes it on.
-            if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw) {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-            }
+            // `timeout` passes SIGTERM on to the program, which SIGKILL would leave behind.
+            self.child.signal(Signal::TERM);
             let _ = self.child.wait();
         }
     }
 }
 
-fn installed(name: &str) -> bool {
-    ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
-        .iter()
-        .any(|dir| Path::new(dir).join(name).exists())
-}
-
 fn program(name: &str, args: &[&str]) {
-    assert!(installed(name), "{name} is not there: make deps installs it");
+    assert!(is_installed(name), "{name} is not there: make deps installs it");
     let said: Said = Command::new(name).args(args).output().unwrap().into();
     assert_eq!(said.code, Some(0), "{name} {}: {}", args.join(" "), said.err);
 }
@@ -128,11 +119,14 @@ fn program(name: &str, args: &[&str]) {
 /// 10.77.0.1, 10.77.0.2, …
 pub struct Lan {
     // Dropped first, so that its devices go before their namespaces.
+    /// The daemon.
     pub daemon: Daemon,
+    /// The namespaces of ports `t1`, `t2`, …
     pub spaces: Vec<Namespace>,
 }
 
 impl Lan {
+    /// With so many ports.
     pub fn new(ports: usize) -> Self {
         let spaces: Vec<Namespace> = (0..ports).map(|_| Namespace::new()).collect();
         let port = |(number, space): (usize, &Namespace)| {
@@ -171,12 +165,4 @@ pub fn cpu_time(pid: u32) -> Duration {
         schedstat.split_whitespace().next().unwrap().parse::<u64>().unwrap()
     };
     Duration::from_nanos(std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().map(of_thread).sum())
-}
-
-/// Waits for as long as is to be measured.
-pub fn measure_for(time: Duration) {
-    let end = Instant::now() + time;
-    while let Some(left) = end.checked_duration_since(Instant::now()) {
-        std::thread::sleep(left);
-    }
 }

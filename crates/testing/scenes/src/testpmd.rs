@@ -1,18 +1,19 @@
-//! DPDK's testpmd: another project's drivers and devices.
+//! DPDK's testpmd: drivers and devices that are somebody else's.
+// Every function is for tests: whatever goes wrong is a panic.
+#![allow(clippy::missing_panics_doc)]
 
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::process::{ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
 
+use ringway_testing::PATIENCE;
+use ringway_testing::child::{Ended, lines};
+use ringway_testing::skip::is_installed;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::PATIENCE;
-
-/// A testpmd that runs; ended when dropped.
+/// A running testpmd; ended when dropped.
 pub struct Testpmd {
-    child: Child,
+    _child: Ended,
     /// It ends when this is closed.
     _input: ChildStdin,
     said: Receiver<String>,
@@ -33,17 +34,15 @@ impl Testpmd {
         }
         command.arg("--").args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        assert!(Path::new("/usr/bin/dpdk-testpmd").exists(), "dpdk-testpmd is not there: make deps installs it");
-        let mut child = command.spawn().unwrap();
-        let (send, said) = channel();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || output.lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
-        Testpmd { _input: child.stdin.take().unwrap(), child, said }
+        assert!(is_installed("dpdk-testpmd"), "dpdk-testpmd is not there: make deps installs it");
+        let mut child = Ended(command.spawn().unwrap());
+        let said = lines(child.stdout.take().unwrap());
+        Testpmd { _input: child.stdin.take().unwrap(), _child: child, said }
     }
 
-    /// Waits for a line that holds this, and gives it.
+    /// Waits for a line that holds this, and returns it.
     pub fn says(&mut self, wanted: &str) -> String {
-        let (deadline, mut heard) = (Instant::now() + 3 * PATIENCE, Vec::new());
+        let (deadline, mut heard) = (Instant::now() + PATIENCE, Vec::new());
         loop {
             match self.said.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) if line.contains(wanted) => return line,
@@ -52,12 +51,5 @@ impl Testpmd {
                 Err(RecvTimeoutError::Disconnected) => panic!("testpmd has ended: {}", heard.join("\n")),
             }
         }
-    }
-}
-
-impl Drop for Testpmd {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -1,0 +1,188 @@
+//! A daemon of one test, and the command against it.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::Receiver;
+
+use ringway_client::{AttachError, Port, Shape};
+use ringway_testing::child::{Ended, lines};
+use ringway_testing::file::directory;
+use ringway_testing::{PATIENCE, until};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Path of the `ringway` command that was built with the running test program.
+///
+/// # Panics
+/// The running program is no test program of cargo's.
+#[must_use]
+pub fn binary() -> PathBuf {
+    // Cargo's CARGO_BIN_EXE_ringway is there for the package of the command alone. Test programs are one folder below the command.
+    let program = std::env::current_exe().expect("this program has a path");
+    let folder = program.parent().and_then(std::path::Path::parent).expect("cargo's deps folder");
+    folder.join("ringway")
+}
+
+/// The command itself.
+#[must_use]
+pub fn ringway() -> Command {
+    Command::new(binary())
+}
+
+/// What a command wrote and how it ended.
+#[derive(Debug)]
+pub struct Said {
+    /// Written to stdout.
+    pub out: String,
+    /// Written to stderr.
+    pub err: String,
+    /// Exit status; none after a signal.
+    pub code: Option<i32>,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("a command writes UTF-8");
+        Self { out: text(output.stdout), err: text(output.stderr), code: output.status.code() }
+    }
+}
+
+/// A running `ringway run` in a directory of its own; ended when dropped.
+pub struct Daemon {
+    child: Ended,
+    lines: Receiver<String>,
+    complaints: Receiver<String>,
+    dir: tempfile::TempDir,
+}
+
+// Every method is for tests: whatever goes wrong is a panic.
+#[allow(clippy::missing_panics_doc)]
+impl Daemon {
+    /// Starts with this configuration and waits for "ready".
+    #[must_use]
+    pub fn start(config: &str) -> Self {
+        Self::start_by(&[], config)
+    }
+
+    /// Starts by way of a command that executes its arguments, such as `unshare`.
+    #[must_use]
+    pub fn start_by(way: &[&str], config: &str) -> Self {
+        let dir = directory();
+        std::fs::write(dir.path().join("ringway.toml"), config).unwrap();
+        Self::start_in(dir, way)
+    }
+
+    fn start_in(dir: tempfile::TempDir, way: &[&str]) -> Self {
+        let mut command = match way {
+            [] => ringway(),
+            [program, arguments @ ..] => {
+                let mut command = Command::new(program);
+                command.args(arguments).arg(binary());
+                command
+            }
+        };
+        command.arg("run").arg("--config").arg(dir.path().join("ringway.toml"));
+        command.arg("--runtime-dir").arg(dir.path().join("run"));
+        let mut child = Ended(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+        let complaints = lines(child.stderr.take().unwrap());
+        let lines = lines(child.stdout.take().unwrap());
+        let daemon = Self { child, lines, complaints, dir };
+        assert_eq!(daemon.line(), "ready");
+        daemon
+    }
+
+    /// The next line of its stdout.
+    #[must_use]
+    pub fn line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("the daemon should say something")
+    }
+
+    /// Waits until its stderr has a line that holds this.
+    pub fn complains(&self, wanted: &str) {
+        while !self.complaints.recv_timeout(PATIENCE).expect("the daemon should complain").contains(wanted) {}
+    }
+
+    /// Its runtime directory.
+    #[must_use]
+    pub fn runtime_dir(&self) -> PathBuf {
+        self.dir.path().join("run")
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Runs `ringway ARGS` against it.
+    #[must_use]
+    pub fn ringway(&self, args: &[&str]) -> Said {
+        ringway().arg("--runtime-dir").arg(self.runtime_dir()).args(args).output().unwrap().into()
+    }
+
+    /// Runs `ringway ARGS`, which must succeed; returns its output.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let said = self.ringway(args);
+        assert_eq!(said.code, Some(0), "ringway {args:?}: {}", said.err);
+        said.out
+    }
+
+    /// `ringway status --json`.
+    pub fn status(&self) -> Value {
+        serde_json::from_str(&self.ok(&["status", "--json"])).unwrap()
+    }
+
+    /// One port's part of the status; null if there is no such port.
+    pub fn port(&self, name: &str) -> Value {
+        let status = self.status();
+        let ports = status["ports"].as_array().unwrap();
+        ports.iter().find(|port| port["name"] == name).cloned().unwrap_or(Value::Null)
+    }
+
+    /// Path of a socket, or of another file, in its runtime directory.
+    #[must_use]
+    pub fn socket(&self, name: &str) -> PathBuf {
+        self.runtime_dir().join(name)
+    }
+
+    /// Waits until a port has this state.
+    #[track_caller]
+    pub fn until_state(&self, port: &str, wanted: &str) {
+        until(&format!("{port} is {wanted}"), || self.port(port)["state"] == wanted);
+    }
+
+    /// Puts another configuration in the file's place, and sends SIGHUP.
+    pub fn reload(&self, config: &str) {
+        let (new, file) = (self.dir.path().join("new.toml"), self.dir.path().join("ringway.toml"));
+        std::fs::write(&new, config).unwrap();
+        std::fs::rename(new, file).unwrap();
+        self.signal(Signal::HUP);
+    }
+
+    /// Attaches a client.
+    ///
+    /// # Errors
+    /// The daemon refuses.
+    pub fn attach(&self, name: &str) -> Result<Port, AttachError> {
+        Port::attach(self.runtime_dir().join("attach.sock"), name, Shape::default())
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        self.child.signal(signal);
+    }
+
+    /// Ends it with SIGKILL; another takes its place in the same directories.
+    pub fn replace(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let dir = std::mem::replace(&mut self.dir, directory());
+        *self = Self::start_in(dir, &[]);
+    }
+
+    /// Ends it with SIGTERM and waits.
+    pub fn stop(&mut self) -> ExitStatus {
+        self.signal(Signal::TERM);
+        self.child.end()
+    }
+}

@@ -1,0 +1,109 @@
+//! Child processes, which end with what started them.
+
+use std::io::{BufRead, BufReader, Read};
+use std::ops::{Deref, DerefMut};
+use std::process::{Child, ExitStatus, Output};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::until_some;
+
+/// A child process that is killed when this is dropped.
+#[derive(Debug)]
+pub struct Ended(pub Child);
+
+impl Ended {
+    /// Sends a signal to the process.
+    ///
+    /// # Panics
+    /// The process has been waited for.
+    pub fn signal(&self, signal: Signal) {
+        self::signal(self.0.id(), signal);
+    }
+
+    /// Waits until the process has ended by itself.
+    ///
+    /// # Panics
+    /// The process does not end within [`crate::PATIENCE`].
+    #[track_caller]
+    pub fn end(&mut self) -> ExitStatus {
+        until_some("the process ends", || self.0.try_wait().expect("our own child"))
+    }
+
+    /// Waits until the process has ended by itself; returns its status and what it wrote. Both streams are pipes that hold all of it.
+    ///
+    /// # Panics
+    /// The process does not end within [`crate::PATIENCE`].
+    #[track_caller]
+    pub fn output(mut self) -> Output {
+        let status = self.end();
+        let read = |pipe: Option<&mut dyn Read>| {
+            let mut bytes = Vec::new();
+            if let Some(pipe) = pipe {
+                pipe.read_to_end(&mut bytes).expect("a pipe");
+            }
+            bytes
+        };
+        let stdout = read(self.0.stdout.as_mut().map(|pipe| pipe as _));
+        let stderr = read(self.0.stderr.as_mut().map(|pipe| pipe as _));
+        Output { status, stdout, stderr }
+    }
+}
+
+impl Deref for Ended {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Ended {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends a signal to a child process by its id.
+///
+/// # Panics
+/// There is no such process.
+pub fn signal(id: u32, signal: Signal) {
+    let pid = Pid::from_raw(i32::try_from(id).expect("a process id")).expect("not 0");
+    kill_process(pid, signal).expect("our own child");
+}
+
+/// What is written to a pipe, line by line.
+pub fn lines(pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (send, lines) = channel();
+    forward_lines(pipe, send);
+    lines
+}
+
+/// Sends what is written to a pipe, line by line, until its end.
+pub fn forward_lines(pipe: impl Read + Send + 'static, send: Sender<String>) {
+    std::thread::spawn(move || BufReader::new(pipe).lines().map_while(Result::ok).all(|line| send.send(line).is_ok()));
+}
+
+/// Threads of a process, by the states of `/proc/PID/task/TID/stat` (proc(5)): `R`, `S`, `D`, `T`, ...
+///
+/// # Panics
+/// There is no such process.
+#[must_use]
+pub fn thread_states(id: u32) -> Vec<char> {
+    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).expect("the process lives").flatten();
+    let state = |task: std::fs::DirEntry| {
+        // The name in parentheses may hold anything.
+        let stat = std::fs::read_to_string(task.path().join("stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    tasks.filter_map(state).collect()
+}
