@@ -23,8 +23,6 @@ mod names;
 mod program;
 mod scene;
 mod shell;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -34,7 +32,7 @@ use clap::CommandFactory as _;
 use clap::error::ErrorKind;
 use markdown::{Block, Page, Task};
 use ringway::command::Command;
-use support::ringway;
+use ringway_scenes::ringway;
 
 /// The root of the repository.
 fn root() -> PathBuf {

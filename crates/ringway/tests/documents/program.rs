@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ringway_client::{Port, Shape};
 
-use super::support::{Daemon, frame, until};
+use ringway_scenes::{Daemon, frame, until};
 
 #[test]
 fn the_program_of_the_guide_sends_and_receives() -> Result<(), Box<dyn std::error::Error>> {
