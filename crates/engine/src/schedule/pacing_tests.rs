@@ -9,7 +9,7 @@ fn run(pacing: &mut Pacing, start: u64, epochs: u64, rate: impl Fn(u64) -> f64) 
         let rested = if pacing.is_resting(now) { pacing.until - now } else { 0 };
         now += rested + 1000;
         let frames = rate(rested / 1000) * (rested + 1000) as f64 / 1000.0;
-        pacing.looked(now, frames as u64, false);
+        pacing.visited(now, frames as u64, false);
         waits.push(rested / 1000);
     }
     (waits, now)
@@ -81,6 +81,6 @@ fn a_full_batch_is_followed_by_another_look_at_once() {
     let mut pacing = Pacing::new();
     run(&mut pacing, 1, 400, |wait| 8.0 + (wait.min(32) as f64) / 2.5);
     let now = pacing.until + 1;
-    pacing.looked(now, 256, true);
+    pacing.visited(now, 256, true);
     assert!(!pacing.is_resting(now));
 }

@@ -4,7 +4,7 @@
 
 mod support;
 
-use ringway_engine::{Engine, EngineSettings, wait_for_turns};
+use ringway_engine::{Engine, EngineSettings, use_batch_scheduling};
 
 /// The scheduling policy of this process's only thread of this name (proc_pid_stat(5), field 41).
 fn policy(name: &str) -> i32 {
@@ -31,7 +31,7 @@ fn a_poller_without_a_core_of_its_own_interrupts_nobody_who_runs_and_any_other_p
         let parameters = libc::sched_param { sched_priority: 0 };
         // SAFETY: as everywhere; a thread may always become idler.
         unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) };
-        wait_for_turns();
+        use_batch_scheduling();
         // SAFETY: asks for the calling thread.
         unsafe { libc::sched_getscheduler(0) }
     });
