@@ -1,4 +1,4 @@
-//! The pollers as a whole.
+//! The pollers as a whole: their start and end, the published topology, their readings.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

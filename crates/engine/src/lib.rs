@@ -19,7 +19,7 @@
 //! quarantine   shared                      what the threads share
 //! topology
 //! source                                   the input of a port, and the time that the port costs
-//! poller_state   meter   schedule/         what others see of a poller; how long visits take; who is visited when
+//! poller_state   meter   schedule/         what others see of a poller; how long visits take; which ports are visited, and when
 //! settings  budget  clock  ticks  thread_usage  timer  os_scheduler  contain  call/  published
 //! ```
 

@@ -1,11 +1,12 @@
-//! How long visits take, and whether that is looked into.
+//! Measurement of a poller's visits, and division of their time between ports.
 //!
-//! A visit that moved frames ends with one reading of the processor's counter, which is where the next visit begins. A visit that
-//! took no longer than any visit may is not looked into. After a longer one, the poller asks what its thread went through
-//! ([`UsageReader`]): time in which the thread waited for its processor is no port's. The rest cannot be charged to a port yet, as
-//! a copy touches the memory of both its ends. Therefore the poller *examines* its visits for a while from then on
-//! ([`ringway_switch::Examined`]): frames are copied to memory of the poller first, and the time of each port is taken
-//! separately. A port that takes too long then is charged for it ([`crate::budget`]).
+//! Each visit that moved frames ends with one reading of the time-stamp counter (12 ns, [`crate::ticks`]), where the next
+//! visit begins. A visit within the least allowance is not looked into. After a longer one the poller reads its thread's run delay,
+//! page faults and sleeps ([`crate::thread_usage`]): time that the thread waited for its processor is charged to no port. The rest cannot
+//! be charged yet, because a copy touches the memory of both its ends. So for 10 s (twice as long where that comes again, up
+//! to an hour) the poller *examines* its visits ([`ringway_switch::Examined`]): what was collected is copied to memory of the
+//! poller's own first, so that collecting is the source's time and delivering the receiver's. A port that takes too long then
+//! is charged ([`crate::budget`]).
 
 use ringway_memory::Mapping;
 use ringway_switch::{Examined, Spent};
@@ -28,7 +29,7 @@ const SOON: u64 = 10;
 /// A visit that computed for too long, without a sleep in a page fault, is looked into where more than one visit in this many
 /// did so...
 const ONE_OF: u64 = 8;
-/// ...and as many such visits came in a row.
+/// ...and this many such visits came in a row.
 const IN_A_ROW: u64 = 8;
 
 /// See the module's description.
@@ -198,23 +199,23 @@ mod tests {
     }
 
     #[test]
-    fn time_that_the_poller_waited_for_its_processor_is_nobodys() {
-        // Milliseconds of the visit beyond what it may take; ran, waited, faults, sleeps since the last look; charged.
+    fn time_that_the_poller_waited_for_its_processor_is_charged_to_no_port() {
+        // Milliseconds of the visit beyond its allowance; ran, waited, faults, sleeps since the last reading; charged.
         let table = [
-            // It slept in a page fault.
+            // The thread slept in a page fault.
             (100, (1, 0, 1, 1), Some(100)),
             (100, (1, 30, 1, 1), Some(70)),
-            // Another had the processor for all that time, or for longer, in other visits, too.
+            // Another thread had the processor for all that time, or for longer, in other visits, too.
             (100, (1, 100, 3, 1), None),
             (100, (1, 500, 0, 0), None),
-            // It computed; what it ran before does not count.
+            // The thread computed; what it ran before does not count.
             (5, (5, 0, 0, 0), Some(5)),
             (5, (50, 0, 0, 0), Some(5)),
             (5, (5, 3, 0, 0), Some(2)),
-            // There was a fault in which it did not sleep, or a sleep without a fault: what it ran is work.
+            // There was a fault without a sleep, or a sleep without a fault: the time that the thread ran is work.
             (5, (3, 0, 1, 0), Some(3)),
             (5, (3, 0, 0, 1), Some(3)),
-            // It neither ran nor waited, nor slept in a fault: the machine stood still.
+            // The thread neither ran nor waited nor slept in a fault: the machine stood still.
             (5, (0, 0, 0, 0), None),
             (5, (0, 0, 7, 0), None),
             (0, (5, 0, 1, 1), None),
@@ -231,7 +232,7 @@ mod tests {
     #[test]
     fn a_long_stall_has_visits_examined_and_many_long_computations_do() {
         let took_long = |meter: &mut Meter, visits| {
-            // As if there were a fault or none: what this thread really does is in there, too.
+            // A visit that takes a minute. The usage of this thread is the real one.
             let ticks = meter.ticks.of_nanoseconds(60_000 * MILLISECOND);
             meter.took_long(ticks, 1, 60, visits);
         };
@@ -244,8 +245,8 @@ mod tests {
         let (first, term) = (meter.until, meter.term);
         assert_eq!(term, EXAMINED);
         meter.look_at_clock(first + READ_EVERY + 1);
-        assert!(!meter.examining, "it behaved meanwhile");
-        // Again, soon after.
+        assert!(!meter.examining, "there was no further long visit");
+        // Another one soon after.
         meter.examine(first + 1);
         assert_eq!((meter.examining, meter.term), (true, 2 * EXAMINED));
         meter.examine(meter.until + SOON * meter.term + 1);

@@ -40,7 +40,7 @@ impl PollerState {
         Ok(Arc::new(PollerState { number, core, wake: new_eventfd()?, returned, heartbeat, account, load }))
     }
 
-    /// Whether the poller serves no port, so that nobody wakes it for a new topology.
+    /// Whether the poller serves no port, so that a new topology does not wake it.
     pub(crate) fn is_dormant(&self) -> bool {
         self.account.adopted.load(Ordering::Acquire) == DORMANT
     }
@@ -63,7 +63,7 @@ impl PollerState {
     }
 }
 
-/// Tells whether the poller still goes round its loop: how often somebody asked, and the last question that was answered.
+/// Tells whether the poller still goes round its loop: the number of questions, and the last one that the poller answered.
 #[derive(Debug, Default)]
 pub(crate) struct Heartbeat {
     asked: AtomicU64,

@@ -1,14 +1,16 @@
-//! Quarantine: a port whose memory stalls the thread that touches it is served by a poller that waits for little else.
+//! Quarantine: a port whose memory stalls the thread that touches it is served by a *quarantine poller*, a thread that waits for
+//! that memory and for little else.
 //!
-//! A quarantine poller has no core of its own. It examines every visit ([`ringway_switch::Examined`]), so that it has copied
-//! what it collected before it locks another port's output: no other thread waits for the port's memory with it. Frames for the
-//! port are left in the port's detour, so that only the quarantine poller touches the port's memory. A port that stalls there, too,
-//! is set aside with growing pauses, so that the ports that share a quarantine poller have their turns. A port that behaves for
-//! long enough goes back to its poller.
+//! The engine has four of them: pollers without a core that sleep without a topology until they are needed. A quarantine poller
+//! examines every visit ([`ringway_switch::Examined`]): it waits for the port's memory while it has no port's output
+//! locked. What others send to the port is copied to the port's *detour* (`switch/src/detour.rs`), as are calls that became due
+//! elsewhere. The quarantine poller empties the detour, so that no other thread touches the port's memory. Ports that share a
+//! quarantine poller have a quarter of it each, and growing pauses where they go on. After 10 s without an excess (twice as long
+//! after each further quarantine, up to 640 s) the port goes back to its poller.
 //!
-//! A quarantine poller without ports is dormant: it has no topology, and a publication does not wake it. It is woken when a
-//! port is given to it. It then announces that it is not dormant, and takes the newest topology after that: a topology that
-//! is published while the poller still looks dormant was published before the poller takes one.
+//! A quarantine poller without ports is dormant: it has no topology, and a publication does not wake it. It is woken when a port is
+//! given to it. It then announces that it is not dormant, and takes the newest topology after that. A thread that publishes a
+//! topology and still finds the poller dormant has published before the poller takes one.
 
 use std::sync::Arc;
 use std::task::Wake;

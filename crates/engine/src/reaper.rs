@@ -1,8 +1,9 @@
-//! The thread that releases old topologies.
+//! The reaper thread: releases topologies that no poller has any more.
 //!
-//! The last owner of a port unmaps its client's memory and closes its eventfds. The client decides how long that takes: the kernel frees
-//! each page, and removes each epoll item of an eventfd (350 ms for a million). Neither a poller nor the control thread can afford
-//! that. Therefore this thread keeps each topology until no poller has it.
+//! Removing a port publishes a topology without it. The last owner of a port unmaps its client's memory and closes its
+//! eventfds. The client decides how long that takes: the kernel frees each page, and removes each epoll item of an eventfd
+//! (350 ms for a million). Neither a poller nor the control thread may do that, so this thread keeps each topology until no
+//! poller has it.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,9 @@
-//! The input of a port, which one poller has at a time.
+//! A port's input, on its way between pollers.
+//!
+//! An input belongs to one poller at a time. A port moves when a new topology gives it to another poller: the old poller puts
+//! the input back, and the new poller takes it. The new poller may ask for the input while the old one still works with it: the new poller then sleeps
+//! like any other, and is woken when the input is put back. Order within a flow is kept, because a pass has delivered
+//! everything before the input moves. An output is behind its port's lock, and any poller may feed it.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

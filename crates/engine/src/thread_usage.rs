@@ -1,4 +1,4 @@
-//! What a poller's thread went through: asked when a visit took too long.
+//! What the calling thread went through: run time, run delay, page faults and sleeps. Read when a visit took too long.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_faults_are_seen_and_only_new_ones() {
+    fn page_faults_are_counted_once() {
         let mut reader = UsageReader::new(0);
         let mapping = Mapping::private(16 << 12).expect("memory");
         for page in 0..16 {
@@ -102,17 +102,17 @@ mod tests {
         let seen = reader.since_last(7);
         assert!(seen.faults >= 1, "{seen:?}");
         assert_eq!(reader.at(), 7);
-        // Nothing new is touched between these two.
+        // No new page is touched between these two.
         let (first, second) = (reader.since_last(8), reader.since_last(9));
         assert!(second.faults <= first.faults.max(1), "{first:?} {second:?}");
     }
 
     #[test]
-    fn sleeps_are_seen_and_only_new_ones() {
+    fn sleeps_are_counted_once() {
         let mut reader = UsageReader::new(0);
         std::thread::sleep(std::time::Duration::from_millis(1));
         assert!(reader.since_last(1).sleeps >= 1);
-        // Nothing is waited for between two of these, but for what the kernel waits for itself.
+        // The thread waits for nothing between two of these, except for what the kernel waits for itself.
         assert!((0..10).any(|_| reader.since_last(2).sleeps == 0));
     }
 
@@ -129,7 +129,7 @@ mod tests {
         }
         let wall = began.elapsed().as_nanos() as u64;
         assert!(ran.ran >= 20_000_000, "{ran:?}");
-        // The scheduler brings its account up to date at its ticks.
+        // The scheduler updates its account at its ticks.
         assert!(ran.ran + ran.waited <= wall + 40_000_000, "{ran:?} in {wall} ns");
     }
 }

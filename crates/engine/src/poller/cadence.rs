@@ -1,4 +1,7 @@
-//! After which rounds a poller reads the clock, and how long it pauses after one that found nothing.
+//! After which rounds a poller reads the clock, and how long it pauses after an empty one.
+//!
+//! The clock is read once for up to 16 rounds that find nothing or move few frames. The first 64 empty rounds do not pause the core
+//! between them. After a burst each empty round pauses 4 times.
 
 /// Rounds between two readings of the clock, if these are empty or move few frames.
 const ROUNDS_PER_READING: u32 = 16;

@@ -216,7 +216,7 @@ impl Poller {
 
     /// The weights of all active ports together.
     fn active_weight(&self) -> u64 {
-        let weight = |&slot: &usize| self.ports[slot].as_ref().map_or(0, |served| served.attached.weight.into());
-        self.schedule.active().iter().map(weight).sum()
+        let weight = |slot: usize| self.ports[slot].as_ref().map_or(0, |served| served.attached.weight.into());
+        self.schedule.active().map(weight).sum()
     }
 }

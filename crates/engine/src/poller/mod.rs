@@ -1,8 +1,8 @@
 //! One poller: a thread that serves its ports by weighted round robin (VPE §4.4).
 //!
-//! Its [`crate::schedule`] says which ports it visits and when. Here is what surrounds the schedule: the thread ([`thread`]), its
-//! loop ([`run`]) and the times at which that reads the clock ([`cadence`]), visits ([`visit`]) and what they cost
-//! ([`charge`]), sleep ([`sleep`]), the ports ([`adopt`]) and their quarantine ([`quarantine`]), and what follows a panic
+//! The schedule ([`crate::schedule`]) says which ports the poller visits and when. Here is what surrounds it: the thread
+//! ([`thread`]), its loop ([`run`]) and the rounds after which that reads the clock ([`cadence`]), visits ([`visit`]) and what they
+//! cost ([`charge`]), sleep ([`sleep`]), new topologies ([`adopt`]), quarantine ([`quarantine`]), and what follows a panic
 //! ([`recover`]).
 
 mod adopt;

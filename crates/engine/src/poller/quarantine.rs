@@ -82,8 +82,8 @@ impl Poller {
             let port = self.ports[slot].as_ref().and_then(|served| served.attached.port());
             port.is_some_and(|port| !port.may_sleep())
         };
-        let slots = self.schedule.active().iter().chain(self.schedule.parked());
-        slots.copied().find(|&slot| is_detoured(slot))
+        let mut slots = self.schedule.active().chain(self.schedule.parked().iter().copied());
+        slots.find(|&slot| is_detoured(slot))
     }
 
     /// Gives a port the frames of its detour. Returns how many.

@@ -1,4 +1,8 @@
-//! After a panic: the port that it is blamed on loses its place, and the poller goes on with all others.
+//! Recovery after a panic of a poller's loop: the poller throws away what was half done, retires the ports that it was busy
+//! with, and begins anew with all others.
+//!
+//! Each retired port has its place in the source and a role (`ringway_switch::Role`), which says whose client can have caused
+//! the panic. The table of roles is at `Workspace::blame`.
 
 use std::time::Instant;
 

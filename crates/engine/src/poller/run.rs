@@ -1,4 +1,7 @@
-//! A poller's loop: rounds, the clock, and what follows a round that found nothing.
+//! A poller's loop: rounds, the clock, and what follows an empty round.
+//!
+//! With `idle = "sleep"` a poller that has called a client since the last time yields its core once before it falls asleep: a client on
+//! the same core answers first, and no kick is needed (`docs/decisions/sleeping.md`).
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

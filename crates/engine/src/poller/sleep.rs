@@ -1,8 +1,10 @@
 //! Sleep: arming the ports, waiting for their descriptors, and polling those that cannot kick.
 //!
-//! The order against lost wake-ups: the poller arms every port, each [`ringway_switch::Input::arm`] ends with a full fence and
-//! looks for frames once more, and only if none has any does the poller sleep. A client that publishes frames after
-//! that look sees that it is to kick.
+//! The order against lost wake-ups: the poller arms every port. A port in memory asks its client for a kick then, passes a full
+//! fence and looks for frames once more ([`ringway_switch::Input::arm`]). The poller sleeps only if no port has any. A client
+//! that publishes frames after that look finds the request and kicks. A device needs no request: epoll reports what comes
+//! after the visit that found nothing. Last, the poller looks for a new topology and for the end: the thread that brings one writes
+//! to the wake descriptor afterwards.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -92,8 +94,10 @@ impl Poller {
     /// The active ports stay active. A port that stayed armed would not be armed before the next sleep, although its kick may have
     /// come and gone meanwhile.
     fn disarm_active(&mut self) {
-        for place in 0..self.schedule.active().len() {
-            self.disarm(self.schedule.active()[place]);
+        let mut place = 0;
+        while let Some(slot) = self.schedule.active_at(place) {
+            self.disarm(slot);
+            place += 1;
         }
     }
 
@@ -124,7 +128,7 @@ impl Poller {
             let token = event.data.u64();
             if token == TIMER_TOKEN {
                 by_timer = true;
-                self.timer.went();
+                self.timer.expired();
             }
             let slot = token as usize;
             let Some(served) = self.ports.get(slot).and_then(Option::as_ref) else { continue };

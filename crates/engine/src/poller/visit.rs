@@ -22,11 +22,9 @@ impl Poller {
         while let Some(slot) = self.schedule.next_active(&mut place, now) {
             let visit = self.serve(slot);
             moved += visit.frames;
-            // Frames that a limit held back keep no poller awake.
-            if visit.frames > 0 && visit.until.is_none() {
+            if self.schedule.visited(&mut place, slot, now, visit) {
                 self.has_worked = true;
             }
-            self.schedule.visited(&mut place, slot, now, visit);
         }
         for _ in 0..self.schedule.polls() {
             let Some(slot) = self.schedule.next_parked() else { break };

@@ -46,6 +46,14 @@ pub(super) enum List {
     Waiting,
 }
 
+/// An active port.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) slot: usize,
+    /// Rounds skip the port before this time.
+    pub(super) rests_until: u64,
+}
+
 /// One port.
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -77,7 +85,7 @@ pub(crate) struct Schedule {
     /// By slot.
     pub(super) ports: Vec<Entry>,
     vacant: Vec<usize>,
-    pub(super) active: Vec<usize>,
+    pub(super) active: Vec<Turn>,
     pub(super) parked: Vec<usize>,
     /// The parked ports that are not armed.
     pub(super) unarmed: Vec<usize>,
@@ -114,8 +122,8 @@ impl Schedule {
     /// Adds a port, active, so that the next round visits it. Returns its slot.
     pub(crate) fn admit(&mut self, kind: Kind) -> usize {
         let entry = Entry {
-            list: List::Active,
-            place: self.active.len(),
+            list: List::Vacant,
+            place: 0,
             side_place: 0,
             armed: false,
             needs_polling: false,
@@ -136,7 +144,7 @@ impl Schedule {
                 self.ports.len() - 1
             }
         };
-        self.active.push(slot);
+        self.enter_active(slot);
         slot
     }
 
@@ -183,8 +191,14 @@ impl Schedule {
 
     /// The active ports, resting ones included.
     #[inline]
-    pub(crate) fn active(&self) -> &[usize] {
-        &self.active
+    pub(crate) fn active(&self) -> impl Iterator<Item = usize> {
+        self.active.iter().map(|turn| turn.slot)
+    }
+
+    /// The active port at a place, from 0 on, in no particular order.
+    #[inline]
+    pub(crate) fn active_at(&self, place: usize) -> Option<usize> {
+        self.active.get(place).map(|turn| turn.slot)
     }
 
     /// The parked ports.
@@ -196,14 +210,14 @@ impl Schedule {
     pub(super) fn enter_active(&mut self, slot: usize) {
         let port = &mut self.ports[slot];
         (port.list, port.place, port.empty_visits) = (List::Active, self.active.len(), 0);
-        self.active.push(slot);
+        self.active.push(Turn { slot, rests_until: 0 });
     }
 
     /// Takes an active port out of its list. The last active port takes its place there.
     pub(super) fn leave_active(&mut self, slot: usize) {
         let place = self.ports[slot].place;
         self.active.swap_remove(place);
-        if let Some(&moved) = self.active.get(place) {
+        if let Some(&Turn { slot: moved, .. }) = self.active.get(place) {
             self.ports[moved].place = place;
         }
     }
@@ -291,7 +305,10 @@ impl Schedule {
         let port = &self.ports[slot];
         match port.list {
             List::Vacant => panic!("no port has slot {slot}"),
-            List::Active => port.pacing.resting_until(now).map_or(State::Active, State::Resting),
+            List::Active => match self.active[port.place].rests_until {
+                until if until > now => State::Resting(until),
+                _ => State::Active,
+            },
             List::Parked if port.armed && port.needs_polling => State::Polled,
             List::Parked => State::Parked,
             List::Waiting => State::Waiting(port.until),
@@ -301,7 +318,8 @@ impl Schedule {
     /// Checks that each port is in the lists of its state, once, and in no other.
     #[cfg(test)]
     pub(super) fn check(&self) {
-        let lists = [&self.vacant, &self.active, &self.parked, &self.unarmed, &self.polled];
+        let active = self.active().collect();
+        let lists = [&self.vacant, &active, &self.parked, &self.unarmed, &self.polled];
         let waiting: Vec<usize> = self.waiting.iter().map(|&Reverse((_, slot))| slot).collect();
         for (slot, port) in self.ports.iter().enumerate() {
             let parked = port.list == List::Parked;
@@ -316,7 +334,7 @@ impl Schedule {
             let counts = lists.into_iter().chain([&waiting]).map(|list| list.iter().filter(|&&at| at == slot).count());
             assert_eq!(counts.collect::<Vec<_>>(), expected.map(usize::from), "slot {slot}: {port:?}");
             match port.list {
-                List::Active => assert_eq!(self.active[port.place], slot),
+                List::Active => assert_eq!(active[port.place], slot),
                 List::Parked => assert_eq!(self.parked[port.place], slot),
                 List::Waiting => assert!(self.waiting.iter().any(|&Reverse(entry)| entry == (port.until, slot))),
                 List::Vacant => {}

@@ -61,9 +61,7 @@ fn checked_round(poller: &mut Simulation) {
         match state {
             State::Active => assert!(is_visited, "slot {slot} is active"),
             State::Waiting(until) if until <= poller.now && !aside.contains(&slot) => {
-                // Its ring may rest, too.
-                let rests = matches!(poller.state(slot), State::Resting(_));
-                assert!(is_visited || rests, "slot {slot} waited until {until}, it is {}", poller.now);
+                assert!(is_visited, "slot {slot} waited until {until}, it is {}", poller.now);
             }
             State::Resting(_) | State::Parked | State::Polled | State::Waiting(_) => {
                 assert!(!is_visited, "slot {slot} is {state:?}");
@@ -80,7 +78,10 @@ fn check(poller: &Simulation) {
         if client.kind == Kind::Memory && poller.schedule.is_armed(slot) {
             let silent = client.frames > 0 && !client.cannot_kick && !client.has_no_input;
             let parked = matches!(poller.state(slot), State::Parked);
-            assert!(!(silent && parked), "slot {slot} has frames, is parked and armed, and nobody knows: {client:?}");
+            assert!(
+                !(silent && parked),
+                "slot {slot} has frames, is parked and armed, and the poller does not know: {client:?}"
+            );
         }
     }
 }
@@ -123,7 +124,7 @@ fn happen(poller: &mut Simulation, step: Step) {
             let until = poller.now + time;
             named(number).into_iter().for_each(|slot| poller.schedule.set_aside(slot, until));
         }
-        // Of a port in memory. A client that becomes silent while it is armed is another matter: ports look at it when it does.
+        // Of a port that is not armed: `Input::arm` is what finds out.
         Step::CannotKick(number, on) => {
             let slot = named(number).filter(|&slot| !poller.schedule.is_armed(slot));
             slot.into_iter().for_each(|slot| poller.client(slot).cannot_kick = on);

@@ -28,9 +28,9 @@ impl Schedule {
     /// The next port that the round visits.
     #[inline]
     pub(crate) fn next_active(&mut self, place: &mut usize, now: u64) -> Option<usize> {
-        while let Some(&slot) = self.active.get(*place) {
-            if !self.ports[slot].pacing.is_resting(now) {
-                return Some(slot);
+        while let Some(turn) = self.active.get(*place) {
+            if now >= turn.rests_until {
+                return Some(turn.slot);
             }
             self.is_resting = true;
             *place += 1;
@@ -38,25 +38,32 @@ impl Schedule {
         None
     }
 
-    /// The port that [`Schedule::next_active`] returned last was visited.
+    /// The port that [`Schedule::next_active`] returned last was visited. Returns whether that was work: frames that a limit holds
+    /// back keep no poller awake.
     #[inline]
-    pub(crate) fn visited(&mut self, place: &mut usize, slot: usize, now: u64, visit: Visit) {
+    pub(crate) fn visited(&mut self, place: &mut usize, slot: usize, now: u64, visit: Visit) -> bool {
         let port = &mut self.ports[slot];
         if let Some(until) = visit.until {
             self.leave_active(slot);
             self.enter_waiting(slot, until);
-            return;
+            return false;
         }
-        port.empty_visits = if visit.frames > 0 { 0 } else { port.empty_visits + 1 };
         if port.is_paced {
-            port.pacing.visited(now, visit.frames, visit.more);
+            self.active[*place].rests_until = port.pacing.visited(now, visit.frames, visit.more);
         }
+        if visit.frames > 0 {
+            port.empty_visits = 0;
+            *place += 1;
+            return true;
+        }
+        port.empty_visits += 1;
         if port.empty_visits > port.park_after {
             self.leave_active(slot);
             self.enter_parked(slot);
         } else {
             *place += 1;
         }
+        false
     }
 
     /// Whether the last round skipped a resting port.

@@ -112,7 +112,7 @@ impl Simulation {
             if moved > 0 {
                 self.worked = self.now;
             }
-            self.schedule.visited(&mut place, slot, self.now, visit);
+            assert_eq!(self.schedule.visited(&mut place, slot, self.now, visit), moved > 0);
         }
         for _ in 0..self.schedule.polls() {
             let Some(slot) = self.schedule.next_parked() else { break };
@@ -143,7 +143,7 @@ impl Simulation {
             }
             if self.is_pending(slot) {
                 self.unpark(slot);
-                for slot in self.schedule.active().to_vec() {
+                for slot in self.schedule.active().collect::<Vec<_>>() {
                     self.disarm(slot);
                 }
                 return Slept::Awake(slot);

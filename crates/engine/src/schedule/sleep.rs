@@ -40,7 +40,7 @@ impl Schedule {
     /// the poller cannot arm is returned once. When a port turns out to have frames, the poller stops arming, calls
     /// [`Schedule::unpark`] for it and disarms all active ports.
     pub(crate) fn next_to_arm(&mut self, arming: &mut Arming) -> Option<usize> {
-        if let Some(&slot) = self.active.get(arming.active) {
+        if let Some(slot) = self.active_at(arming.active) {
             arming.active += 1;
             return Some(slot);
         }
@@ -94,7 +94,7 @@ impl Schedule {
     /// All ports are armed, so that the poller sleeps: parks the active ones.
     pub(crate) fn park_all(&mut self) {
         for place in 0..self.active.len() {
-            self.enter_parked(self.active[place]);
+            self.enter_parked(self.active[place].slot);
         }
         self.active.clear();
     }
