@@ -1,16 +1,22 @@
-//! What a port costs its poller beyond what it may, and what follows from that.
+//! A budget of poller time for each port: what a port costs its poller beyond its allowance, and what follows.
 //!
-//! A poller's time is shared by weight: each active port has its batches a round, and a visit to it may take a time that grows
-//! with what the visit moved. What a visit takes beyond is *excess*. It is charged to the port that caused it, which then sits
-//! out for as long as the others need to get their shares of that time. A port that goes on is *slow*: each further excess
-//! costs a pause of its own, twice as long as the one before. Good behaviour takes all of that back, step by step.
+//! A client decides how long an access to its memory takes: a page fault in a file that is being punched, or read from a
+//! disk, waits in the kernel. A poller's time is shared by weight: each active port has its batches a round, and a visit may
+//! take 200 us, 1 us a frame and 2 ns a byte. Time beyond that is *excess*. Excess is charged to the port that caused it,
+//! and the port then sits out until the others had their shares of that time. The third charge within some seconds makes a port
+//! *slow* (`slow_client`): each further charge costs a pause of its own, 10 ms at first, twice as long each time, 1 s at
+//! most. One charge is forgotten per second. A source is not served in its pauses; frames for a slow receiver are lost as
+//! `receiver_slow`.
 //!
-//! Two kinds of excess differ in what is known about them. A *stall* came with a page fault in which the thread slept: the kernel
-//! kept it waiting for the client's memory, for as long as the client arranges. It is charged at once. The second long one, and
-//! a very long one at once, has the port served by a thread of its own (quarantine). *Work* is time that the thread computed:
-//! bounded by the limits of a batch, and not always the port's doing, as a hypervisor that takes the processor away looks the
-//! same. So work counts only where a good part of a port's visits is too long, and where the excess alone takes more than half
-//! of the port's share of the time.
+//! Two kinds of excess differ in what is known about them:
+//!
+//! - A *stall* came with a page fault in which the thread slept (voluntary context switches tell): the kernel kept the thread
+//!   waiting for the client's memory, for as long as the client arranges. A stall is charged at once. Long stalls cannot be
+//!   paid off with pauses, because the next one is as long: at the second stall of 2 ms or more, or at one of 50 ms, the port
+//!   is served by a quarantine poller ([`crate::quarantine`]).
+//! - *Work* is time that the thread computed. It is bounded by the limits of a batch and not always the port's doing: a
+//!   hypervisor that takes the processor away looks the same. So work is charged only where more than every eighth visit is
+//!   too long and the excess takes more than half of the port's share of the time.
 //!
 //! Nothing here reads a clock or knows a thread: all times are values, in nanoseconds.
 
@@ -18,60 +24,67 @@ const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000 * MICROSECOND;
 const SECOND: u64 = 1_000 * MILLISECOND;
 
-/// What a visit may take, whatever it moves.
+/// Nanoseconds that any visit may take.
 const VISIT: u64 = 200 * MICROSECOND;
-/// What each frame and each byte may take besides, several times of what they take where memory is far and cold.
+/// Nanoseconds that each frame of a visit may take besides: several times what one takes where memory is far and cold.
 const FRAME: u64 = MICROSECOND;
+/// Nanoseconds that each byte may take besides: several times what one takes where memory is far and cold.
 const BYTE: u64 = 2;
 
-/// Two stalls from this on, or one from [`VERY_LONG_STALL`] on, are a matter for quarantine.
+/// Two stalls of at least this length, or one of [`VERY_LONG_STALL`], bring quarantine.
 const LONG_STALL: u64 = 2 * MILLISECOND;
 const VERY_LONG_STALL: u64 = 50 * MILLISECOND;
-/// Charges that a port may have without being slow: so many are remembered, and one is forgotten per [`FORGET`].
+/// A port with this many charges is slow.
 const CHARGES: u32 = 3;
+/// One charge is forgotten each time that this much time passes.
 const FORGET: u64 = SECOND;
-/// More are not remembered: the pause is longest then.
+/// Most charges that are remembered. The pause is the longest one then.
 const MOST_CHARGES: u32 = CHARGES + 7;
-/// The pauses of a slow port: first and longest.
+/// The first pause of a slow port.
 const FIRST_PAUSE: u64 = 10 * MILLISECOND;
+/// The longest pause of a slow port.
 const LONGEST_PAUSE: u64 = SECOND;
 /// The longest time that a port sits out for others.
 const LONGEST_DEBT: u64 = 10 * SECOND;
-/// Good behaviour that ends a quarantine; twice as much after each further one, up to so many.
+/// Time without an excess that ends a quarantine. It doubles with each further quarantine, [`TERMS`] times at most.
 const QUARANTINE: u64 = 10 * SECOND;
+/// See [`QUARANTINE`].
 const TERMS: u32 = 6;
-/// A quarantine is forgotten after so much good behaviour.
+/// A quarantine is forgotten after this much time without another.
 const FORGET_TERM: u64 = 600 * SECOND;
-/// Work is charged where more than one visit of so many is too long, for as many such visits in a row.
+/// Work is charged where more than one visit in this many is too long...
 const ONE_OF: u64 = 8;
+/// ...for this many such visits in a row...
 const IN_A_ROW: u64 = 8;
-/// And where it is ahead of one of so many parts of the port's share of the time by so much. More than twice as much is not
-/// remembered.
+/// ...and where it exceeds the port's share of the time, divided by this...
 const PART: u64 = 2;
+/// ...by this much. More than twice as much is not remembered.
 const AHEAD: u64 = 10 * MILLISECOND;
 
-/// What a visit that moved so much may take.
+/// Returns the nanoseconds that a visit may take that moved `frames` and `bytes`.
 pub(crate) fn allowance(frames: u64, bytes: u64) -> u64 {
     VISIT.saturating_add(frames.saturating_mul(FRAME)).saturating_add(bytes.saturating_mul(BYTE))
 }
 
-/// What a poller needs not look into: no visit may take less.
+/// The least allowance of any visit. A poller does not look into shorter ones.
 pub(crate) const LEAST_ALLOWANCE: u64 = VISIT;
 
-/// Time beyond the allowance, as far as it was spent for the port: waiting for the processor is not in it.
+/// Time of a visit beyond its allowance, without the time that the thread waited for its processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Excess {
     pub(crate) nanoseconds: u64,
     /// The thread slept in a page fault.
     pub(crate) stalled: bool,
-    /// Visits of the port since its last excess.
+    /// Visits to the port since its last excess.
     pub(crate) visits: u64,
 }
 
-/// A port's part of its poller: its weight, and the weights of all ports that have frames, its own included.
+/// A port's part of its poller's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
+    /// The weight of the port.
     pub(crate) weight: u64,
+    /// The weights of all active ports of the poller together.
     pub(crate) of: u64,
 }
 
@@ -80,60 +93,63 @@ pub(crate) struct Share {
 pub(crate) enum Verdict {
     /// Nothing.
     GoesOn,
-    /// The port is not to be served before this time.
+    /// The port is not visited before this time.
     SetAside(u64),
-    /// The port is to be served by a thread of its own kind, and not before this time.
+    /// The port is served by a quarantine poller, and not before this time.
     Quarantine(u64),
 }
 
-/// What became of a port's budget, for users.
+/// The state of a port's budget, for users.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SlowReading {
     /// The port is slow now.
     pub slow: bool,
-    /// It is served by a thread of its own kind.
+    /// A quarantine poller serves the port.
     pub quarantined: bool,
-    /// Times that it became slow.
+    /// Times that the port became slow.
     pub times: u64,
-    /// Visits that were charged, and the time that was charged for them in nanoseconds.
+    /// Visits that were charged.
     pub charged_visits: u64,
-    /// See `charged_visits`.
+    /// Time that was charged for these visits, in nanoseconds.
     pub charged_ns: u64,
-    /// The longest of them.
+    /// The longest time that was charged for one visit, in nanoseconds.
     pub longest_ns: u64,
 }
 
-/// One port's account.
+/// The budget of one port.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budget {
-    /// Not to be served before.
+    /// The port is not visited before this time.
     until: u64,
-    /// Charges that are not forgotten, and since when they are being forgotten.
+    /// Charges that are not forgotten.
     charges: u32,
+    /// The time from which the next charge is being forgotten.
     since: u64,
-    /// What visits that were too long add to, and all visits take from.
+    /// Goes up by [`ONE_OF`] with each visit that computed for too long, and down by one with each visit.
     work: u64,
-    /// Work beyond a part of the port's share of the time, as of then.
+    /// Work beyond a part of the port's share of the time, at `ahead_since`.
     ahead: u64,
     ahead_since: u64,
-    /// There was a long stall that is not forgotten.
+    /// A long stall is not forgotten.
     stalled_long: bool,
     quarantine: Option<Quarantine>,
-    /// Quarantines that are not forgotten, and since when they are being forgotten; not while there is one.
+    /// Quarantines that are not forgotten.
     terms: u32,
+    /// The time from which the next quarantine is being forgotten. None is forgotten during a quarantine.
     terms_since: u64,
     reading: SlowReading,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Quarantine {
-    /// Behaved since then.
+    /// The time of the last excess.
     since: u64,
+    /// Time without an excess that ends the quarantine.
     term: u64,
 }
 
 impl Budget {
-    /// The port cost `excess` at `now`.
+    /// Charges the port for an excess at `now`.
     pub(crate) fn charge(&mut self, now: u64, excess: Excess, share: Share) -> Verdict {
         self.forget(now);
         if !excess.stalled {
@@ -168,16 +184,16 @@ impl Budget {
         Verdict::SetAside(self.until)
     }
 
-    /// Whether a good part of the visits is too long, after one more that was.
+    /// Notes a visit that was too long, and returns whether a good part of the visits is.
     fn is_often(&mut self, visits: u64) -> bool {
         self.work = self.work.saturating_sub(visits) + ONE_OF;
-        // No more than that is remembered, so that a port that behaves is rid of it soon.
+        // No more is remembered, so that it is soon forgotten.
         let often = self.work > ONE_OF * (IN_A_ROW - 1);
         self.work = self.work.min(ONE_OF * IN_A_ROW);
         often
     }
 
-    /// Whether the work is more than a part of the port's share of the time, after so much more at `now`.
+    /// Notes work at `now`, and returns whether the port's work is more than a part of its share of the time.
     fn is_much(&mut self, now: u64, nanoseconds: u64, share: Share) -> bool {
         let passed = u128::from(now.saturating_sub(std::mem::replace(&mut self.ahead_since, now)));
         let weight = u128::from(share.weight.max(1));
@@ -187,7 +203,7 @@ impl Budget {
         self.ahead > AHEAD
     }
 
-    /// Whether a stall is a matter for quarantine.
+    /// Notes a stall, and returns whether it brings quarantine.
     fn is_long(&mut self, nanoseconds: u64) -> bool {
         let second = self.stalled_long;
         self.stalled_long |= nanoseconds >= LONG_STALL;
@@ -213,18 +229,18 @@ impl Budget {
         let steps = now.saturating_sub(self.terms_since) / FORGET_TERM;
         self.terms = self.terms.saturating_sub(u32::try_from(steps).unwrap_or(u32::MAX));
         self.terms_since += steps * FORGET_TERM;
-        // Slow until it has behaved for as long as all that takes.
+        // The port is slow until all its charges are forgotten.
         if self.charges == 0 {
             (self.reading.slow, self.stalled_long) = (false, false);
         }
     }
 
-    /// When its quarantine ends, if it behaves until then.
+    /// Returns when the quarantine ends, if there is no excess until then.
     pub(crate) fn quarantined_until(&self) -> Option<u64> {
         self.quarantine.map(|quarantine| quarantine.since.max(self.until).saturating_add(quarantine.term))
     }
 
-    /// The account as of `now`.
+    /// Returns the state of the budget at `now`.
     pub(crate) fn read(&mut self, now: u64) -> SlowReading {
         self.forget(now);
         self.reading

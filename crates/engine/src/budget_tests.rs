@@ -12,7 +12,7 @@ fn work(nanoseconds: u64, visits: u64) -> Excess {
 
 const ALONE: Share = Share { weight: 1, of: 1 };
 
-/// The pause that a verdict brings.
+/// Returns the pause that a verdict brings.
 fn pause(verdict: Verdict, now: u64) -> u64 {
     match verdict {
         Verdict::GoesOn => 0,
@@ -29,7 +29,7 @@ fn a_visit_may_take_longer_the_more_it_moves() {
 
 #[test]
 fn a_port_sits_out_until_the_others_had_their_shares() {
-    // Weight, weights of all, pause in parts of the excess.
+    // The port's weight and all weights; the pause as a multiple of the excess.
     let table = [((1, 1), 0), ((1, 2), 1), ((1, 10), 9), ((3, 6), 1), ((3, 12), 3), ((0, 5), 5)];
     for ((weight, of), times) in table {
         let verdict = Budget::default().charge(SECOND, stall(MILLISECOND), Share { weight, of });
@@ -54,14 +54,14 @@ fn a_port_that_goes_on_is_slow_and_its_pauses_grow() {
 }
 
 #[test]
-fn who_behaves_is_forgiven_step_by_step() {
+fn charges_are_forgotten_one_by_one() {
     let (mut budget, mut now) = (Budget::default(), SECOND);
     for _ in 0..6 {
         budget.charge(now, stall(MILLISECOND), ALONE);
         now = budget.until.max(now);
     }
     assert!(budget.read(now).slow);
-    // Three seconds take three of six charges back; the next is the fourth.
+    // In three seconds three of six charges are forgotten. The next is the fourth.
     now += 3 * FORGET;
     assert!(budget.read(now).slow);
     assert_eq!(pause(budget.clone().charge(now, stall(MILLISECOND), ALONE), now), 2 * FIRST_PAUSE);
@@ -72,21 +72,21 @@ fn who_behaves_is_forgiven_step_by_step() {
 }
 
 #[test]
-fn a_long_stall_brings_quarantine_at_once_and_only_good_behaviour_ends_it() {
+fn a_long_stall_brings_quarantine_at_once_and_only_time_without_an_excess_ends_it() {
     let (mut budget, now) = (Budget::default(), SECOND);
     let Verdict::Quarantine(until) = budget.charge(now, stall(SECOND), Share { weight: 1, of: 2 }) else {
         panic!("no quarantine")
     };
     assert_eq!(until, 2 * SECOND);
     assert_eq!(budget.quarantined_until(), Some(until + QUARANTINE));
-    // It stalls there, too.
+    // The port stalls in quarantine, too.
     let again = until + QUARANTINE - 1;
     assert!(matches!(budget.charge(again, stall(SECOND), ALONE), Verdict::SetAside(_)));
     assert_eq!(budget.quarantined_until(), Some(again.max(budget.until) + QUARANTINE));
     let now = budget.quarantined_until().expect("in quarantine");
     let read = budget.read(now);
     assert!(!read.slow && !read.quarantined && budget.quarantined_until().is_none());
-    // The next takes longer, and so on up to a bound; each second of an hour without one takes that back.
+    // Each further quarantine takes longer, up to a bound. All are forgotten after an hour without one.
     let mut terms = Vec::new();
     let mut now = now;
     for _ in 0..8 {
@@ -107,15 +107,15 @@ fn long_computations_count_where_a_good_part_of_the_visits_is_long() {
         let mut budget = Budget::default();
         (0..100).filter(|_| budget.charge(SECOND, work(MILLISECOND, visits), ALONE) != Verdict::GoesOn).count()
     };
-    // One of so many visits takes too long: the hypervisor may have had the processor.
+    // One visit in so many is too long: a hypervisor may have had the processor.
     assert_eq!([1_000_000, 1_000, 9, 8].map(charged), [0; 4]);
-    // Every second one, and every one.
+    // Every visit, every second one, every fourth one.
     assert!(charged(1) >= 85 && charged(2) >= 85 && charged(4) >= 80, "{:?}", [1, 2, 4].map(charged));
 }
 
 #[test]
-fn a_processor_that_is_taken_away_for_a_good_part_of_the_time_is_nobodys_fault() {
-    // Each visit of one of four equal ports is too long; how many percent of the time all that is.
+fn no_port_is_charged_for_a_processor_that_is_taken_away_for_a_good_part_of_the_time() {
+    // Each visit to one of four equal ports is too long, by so many percent of the time.
     let charged = |percent: u64| {
         let (mut budget, mut now, mut charged) = (Budget::default(), SECOND, 0);
         for _ in 0..10_000 {
@@ -154,8 +154,8 @@ fn long_computations_never_bring_quarantine() {
     assert!(budget.read(now).slow);
 }
 
-/// A poller with ports of these weights. The first costs `excess` beyond its batch at each visit; each batch takes `batch`.
-/// Returns the time that the first took, of how much.
+/// A poller with ports of these weights. Each visit to the first costs `excess` beyond its batches; a batch takes `batch`.
+/// Returns the time that the first took, and the time of all.
 fn simulate(weights: &[u64], batch: u64, excess: u64, rounds: usize) -> (u64, u64) {
     let (mut budget, start) = (Budget::default(), SECOND);
     let (mut now, mut taken) = (start, 0);
@@ -184,7 +184,7 @@ proptest! {
         let (taken, of) = simulate(&weights, batch, excess, 3_000);
         let sum: u64 = weights.iter().sum();
         let share = of * weights[0] / sum;
-        // It may be ahead by its last visit, and by what a debt longer than any pause may leave.
+        // The port may be ahead by its last visit, and by the part of a debt that the longest pause does not pay.
         let ahead = weights[0] * batch + excess;
         let unpaid = (u128::from(excess) * u128::from(sum)).saturating_sub(u128::from(LONGEST_DEBT)) > 0;
         prop_assert!(unpaid || taken <= share + ahead, "{taken} of {of}, its share is {share}");

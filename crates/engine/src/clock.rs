@@ -1,31 +1,31 @@
-//! Time as the data path sees it.
+//! Time as the data path sees it: nanoseconds and seconds of a monotonic clock.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ringway_switch::Time;
 
-/// Since the process first asked. Starting at one second keeps 0 free.
+/// The time since the first call in this process, plus one second, so that 0 is never a time.
 fn passed(now: Instant) -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     let start = *START.get_or_init(Instant::now);
     now.saturating_duration_since(start) + Duration::from_secs(1)
 }
 
-/// The second of the MAC table.
+/// The seconds of [`nanoseconds`], for the MAC table.
 #[must_use]
 pub fn seconds(now: Instant) -> u32 {
-    // 136 years fit.
+    // Enough for 136 years.
     passed(now).as_secs() as u32
 }
 
-/// The same moment for every poller, also for those of another engine in this process.
+/// A moment as every poller sees it, also one of another engine in this process.
 pub(crate) fn time(now: Instant) -> Time {
     let passed = passed(now);
     Time { nanoseconds: passed.as_nanos() as u64, seconds: passed.as_secs() as u32, read: nanoseconds }
 }
 
-/// The pollers' time.
+/// The pollers' time: nanoseconds of a monotonic clock.
 #[must_use]
 pub fn nanoseconds() -> u64 {
     passed(Instant::now()).as_nanos() as u64

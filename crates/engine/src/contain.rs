@@ -1,9 +1,9 @@
-//! What a panic costs: the port that was served, never the thread that served it.
+//! Containment of panics: a panic costs the port that was served, never the thread that served it.
 //!
-//! A thread that serves clients calls [`guard_thread`] once, and runs each step that belongs to one client inside [`contain`].
-//! The hook notes where a panic began ([`Place`]) and prints nothing: a log that nobody reads must not hold a poller up. Whoever
-//! caught the panic tells the control thread, which logs it with the port's name. A panic of such a thread that nothing contains
-//! ends the process ([`fatal`]), so that a service manager starts it again.
+//! A thread that serves clients calls [`guard_thread`] once, and runs each step that belongs to one client inside
+//! [`contain`]. The panic hook notes where a panic began ([`ringway_switch::Place`]) and prints nothing: a log that nobody reads must not
+//! delay a poller. The code that catches the panic tells the control thread, which logs the panic with the port's name. A
+//! panic of such a thread that nothing contains ends the process ([`fatal`]), so that a service manager starts it again.
 
 use std::panic::PanicHookInfo;
 use std::sync::Once;
@@ -15,21 +15,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The status of a process that cannot go on because of a defect (EX_SOFTWARE, sysexits.h).
 pub const INTERNAL_ERROR: i32 = 70;
-/// How long [`fatal`] waits for somebody to read what is in the way of its message.
+/// How long [`fatal`] waits for room for its message on standard error.
 const SAY_WITHIN: Duration = Duration::from_millis(100);
-/// Panics of a thread's own that it survives within this time.
+/// Panics of its own that a thread survives within [`STRIKES_WITHIN`].
 const MOST_STRIKES: usize = 3;
+/// See [`MOST_STRIKES`].
 const STRIKES_WITHIN: Duration = Duration::from_secs(60);
-/// Lines that are written of panics that cost nobody anything.
+/// Most lines that [`say_rarely`] writes.
 const MOST_SAID: usize = 32;
 
-/// Has panics of the calling thread noted instead of printed, as it contains them.
+/// From now on, panics of the calling thread are noted and not printed: the thread contains them.
 pub fn guard_thread() {
     install_hook();
     ringway_switch::guard_thread();
 }
 
-/// Has panics of guarded threads noted; those of others go where they went before. Done once per process.
+/// Installs the panic hook, once per process. It notes the panics of guarded threads; the previous hook handles all others.
 fn install_hook() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -49,12 +50,12 @@ fn note(info: &PanicHookInfo<'_>) -> Place {
     Place::note(at.file(), at.line(), info.payload_as_str().unwrap_or("no message"))
 }
 
-/// A thread's own panics, which nobody else can be blamed for. One that comes again and again ends the process.
+/// Counts the panics of a thread that are no port's. Too many of them end the process.
 #[derive(Debug, Default)]
 pub struct Strikes(Vec<Instant>);
 
 impl Strikes {
-    /// Another one. True when there were too many.
+    /// Counts a panic. Returns true if there were too many.
     #[must_use]
     pub fn strike(&mut self) -> bool {
         self.0.retain(|at| at.elapsed() < STRIKES_WITHIN);
@@ -63,7 +64,7 @@ impl Strikes {
     }
 }
 
-/// Says something on standard error, at most so often, if somebody reads it at once.
+/// Writes a line to standard error if there is room for it at once. After 32 lines it writes nothing any more.
 pub fn say_rarely(message: &str) {
     static SAID: AtomicUsize = AtomicUsize::new(0);
     if SAID.fetch_add(1, Ordering::Relaxed) < MOST_SAID {
@@ -71,8 +72,8 @@ pub fn say_rarely(message: &str) {
     }
 }
 
-/// Runs a guarded thread to its end. When that is a panic, the process ends: a daemon without one of its threads only looks
-/// alive.
+/// Runs a guarded thread to its end. If that is a panic, the process ends: a daemon without one of its threads only looks as if it
+/// worked.
 pub fn run_or_die(thread: &str, run: impl FnOnce()) {
     guard_thread();
     if let Err(place) = contain(run) {
@@ -80,21 +81,21 @@ pub fn run_or_die(thread: &str, run: impl FnOnce()) {
     }
 }
 
-/// Says why in one line on standard error and ends the process at once, with status 70. Waits for nobody: neither for other
-/// threads nor for a reader of standard error.
+/// Writes the reason as one line to standard error and ends the process at once, with status 70. Waits neither for other
+/// threads nor, for longer than 0.1 s, for a reader of standard error.
 pub fn fatal(message: &str) -> ! {
     say(message, SAY_WITHIN);
-    // SAFETY: ends the process without running anything of it: exit handlers could wait for threads that are stuck.
+    // SAFETY: ends the process without running exit handlers, which could wait for stuck threads.
     unsafe { libc::_exit(INTERNAL_ERROR) }
 }
 
-/// Writes one line to standard error if there is room for it in time.
+/// Writes one line to standard error if there is room for it within this time.
 fn say(message: &str, within: Duration) {
     let stderr = std::io::stderr();
     let mut fds = [PollFd::new(&stderr, PollFlags::OUT)];
     let within = Timespec { tv_sec: 0, tv_nsec: within.subsec_nanos().into() };
     if poll(&mut fds, Some(&within)).is_ok_and(|ready| ready > 0) {
-        // So few bytes fit where there is room at all (PIPE_BUF, pipe(7)).
+        // A pipe with any room takes this many bytes (PIPE_BUF, pipe(7)).
         let line: String = message.chars().map(|c| if c == '\n' { ' ' } else { c }).take(1000).collect();
         let _ = rustix::io::write(&stderr, format!("ringway: {line}\n").as_bytes());
     }
@@ -119,7 +120,7 @@ mod tests {
             assert!(place.to_string().contains("contain.rs:"), "{place}");
             assert!(place.to_string().ends_with("(number 1)"), "{place}");
             assert!(contain(|| std::panic::panic_any(Trap)).is_err());
-            // Nothing is left of the last one.
+            // The place of the last one is not reported again.
             assert_eq!(contain(|| std::panic::resume_unwind(Box::new(1))), Err::<(), _>(Place::UNKNOWN));
         })
         .join()

@@ -1,17 +1,29 @@
 //! The polling engine (VPE §3 and §4): threads that serve ports by weighted round robin.
 //!
-//! # For control
+//! # For the control thread
 //!
-//! - [`Engine::start`] starts the pollers of an [`EngineSettings`]; dropping the engine ends and joins them.
-//! - What they serve is a [`Topology`], an immutable value: build a new one and hand it to [`Engine::publish`] whenever a
-//!   port or switch is added, removed or changed. Pollers adopt it between two batches; a sleeping one is woken. Memory
-//!   of a removed port is unmapped when the last poller has let go of the topology that held it.
-//! - A port is a `ringway_switch::Port` (its counters and output, reached by every poller) inside a
-//!   `ringway_switch::Member`, and a [`Source`] (its input, owned by one poller at a time).
-//! - A port that broke the rules has `Port::fault()` set; [`Engine::faults`] is a descriptor that becomes readable then.
-//!   Control removes such ports from the topology and tells the client.
+//! - [`Engine::start`] starts the pollers of an [`EngineSettings`]. Dropping the engine ends and joins them.
+//! - The pollers serve a [`Topology`], an immutable value: to add, remove or change a port or a switch, build a new one and
+//!   give it to [`Engine::publish`]. Pollers adopt it between two batches; a sleeping poller is woken. The memory of a
+//!   removed port is unmapped when the last poller has let go of the topology that held it.
+//! - A port is a `ringway_switch::Port` (its counters and output, which every poller reaches) inside a
+//!   `ringway_switch::Member`, and a [`Source`] (its input, which one poller owns at a time).
+//! - A port whose client broke the rules has `Port::fault()` set. [`Engine::faults`] is a descriptor that becomes readable
+//!   then. The control thread removes such ports from the topology and tells their clients.
+//!
+//! # Modules, from the bottom
+//!
+//! ```text
+//! engine                                   starts and ends the pollers, publishes
+//! poller/   reaper                         the threads
+//! quarantine   shared                      what the threads share
+//! topology
+//! source                                   the input of a port, and the time that the port costs
+//! poller_state   meter   schedule/         what others see of a poller; how long visits take; which ports are visited, and when
+//! settings  budget  clock  ticks  thread_usage  timer  os_scheduler  contain  call/  published
+//! ```
 
-// Under `--cfg loom` only what loom checks is there.
+// Under `--cfg loom` there is only what loom checks.
 #[cfg(not(loom))]
 mod budget;
 #[cfg(not(loom))]
@@ -23,30 +35,34 @@ mod contain;
 #[cfg(not(loom))]
 mod engine;
 #[cfg(not(loom))]
-mod looks;
-#[cfg(not(loom))]
-mod manners;
-#[cfg(not(loom))]
 mod meter;
 #[cfg(not(loom))]
-mod pacing;
+mod os_scheduler;
 #[cfg(not(loom))]
 mod poller;
+#[cfg(not(loom))]
+mod poller_state;
 mod published;
 #[cfg(not(loom))]
 mod quarantine;
 #[cfg(not(loom))]
 mod reaper;
 #[cfg(not(loom))]
-mod recover;
+mod schedule;
+#[cfg(not(loom))]
+mod settings;
+#[cfg(not(loom))]
+mod shared;
 #[cfg(not(loom))]
 mod source;
+#[cfg(not(loom))]
+mod thread_usage;
 #[cfg(not(loom))]
 mod ticks;
 #[cfg(not(loom))]
 mod timer;
 #[cfg(not(loom))]
-mod witness;
+mod topology;
 
 #[cfg(not(loom))]
 pub use budget::SlowReading;
@@ -57,11 +73,17 @@ pub use clock::{nanoseconds, seconds};
 #[cfg(not(loom))]
 pub use contain::{INTERNAL_ERROR, Strikes, fatal, guard_thread, run_or_die, say_rarely};
 #[cfg(not(loom))]
-pub use engine::{Engine, EngineSettings, Idle, PollerReading, Topology};
+pub use engine::Engine;
 #[cfg(not(loom))]
-pub use manners::wait_for_turns;
+pub use os_scheduler::use_batch_scheduling;
+#[cfg(not(loom))]
+pub use poller_state::PollerReading;
 pub use published::Published;
 #[cfg(not(loom))]
 pub use ringway_switch::contain;
 #[cfg(not(loom))]
-pub use source::{Attached, Signal, Source};
+pub use settings::{EngineSettings, Idle};
+#[cfg(not(loom))]
+pub use source::{Signal, Source};
+#[cfg(not(loom))]
+pub use topology::{Attached, Topology};

@@ -1,4 +1,5 @@
-//! A value that one side replaces and others read, each at a moment of its choosing.
+//! A value that one thread replaces and others read, each when it is ready to. Configuration reaches pollers as an
+//! immutable `Topology`, replaced as a whole; looking for a new one costs one load per round.
 
 #[cfg(loom)]
 use loom::sync::{
@@ -11,7 +12,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// The current value and how often it was replaced. Looking for a change costs one load.
+/// A value and its version, the number of times it was replaced or touched. Checking for a change costs one load.
 #[derive(Debug)]
 pub struct Published<T> {
     version: AtomicU64,
@@ -24,7 +25,7 @@ impl<T> Published<T> {
         Self { version: AtomicU64::new(1), current: Mutex::new(Arc::new(value)) }
     }
 
-    /// Replaces the value. The old one lives until its last reader lets go.
+    /// Replaces the value. The old one is dropped when its last reader drops it.
     pub fn replace(&self, value: T) {
         let value = Arc::new(value);
         let old = {
@@ -35,13 +36,13 @@ impl<T> Published<T> {
         drop(old);
     }
 
-    /// Has readers read the value again, though it is the same.
+    /// Increments the version, so that readers read the unchanged value again.
     pub fn touch(&self) {
         let _current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// The version as of now. A reader that holds an older one calls [`Published::get`].
+    /// The current version. A reader that has an older one calls [`Published::get`].
     #[inline]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
@@ -50,7 +51,7 @@ impl<T> Published<T> {
     /// The value and its version.
     pub fn get(&self) -> (Arc<T>, u64) {
         let current = self.current.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // Both change only under the lock.
+        // Value and version change only under the lock.
         (Arc::clone(&current), self.version.load(Ordering::Acquire))
     }
 }

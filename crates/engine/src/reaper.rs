@@ -1,8 +1,9 @@
-//! Releases what pollers serve no more.
+//! The reaper thread: releases topologies that no poller has any more.
 //!
-//! The last owner of a port unmaps its client's memory and closes its eventfds, which takes as long as the client likes: the kernel frees
-//! each page, and removes each epoll item of an eventfd (350 ms for a million). Neither a poller nor the control thread is to do
-//! that, so that this thread keeps each topology until no poller has it.
+//! Removing a port publishes a topology without it. The last owner of a port unmaps its client's memory and closes its
+//! eventfds. The client decides how long that takes: the kernel frees each page, and removes each epoll item of an eventfd
+//! (350 ms for a million). Neither a poller nor the control thread may do that, so this thread keeps each topology until no
+//! poller has it.
 
 use std::io;
 use std::sync::Arc;
@@ -14,13 +15,16 @@ use std::time::Duration;
 use ringway_switch::contain;
 
 use crate::contain::{run_or_die, say_rarely};
-use crate::engine::{PollerState, Shared, Topology};
+use crate::poller_state::PollerState;
+use crate::shared::Shared;
+use crate::topology::Topology;
 
-/// The first pause between two looks at whether pollers have let go, and the longest.
-const LOOK_AFTER: Duration = Duration::from_micros(50);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// The first pause before the thread checks again whether the pollers have let go. Each pause is twice as long as the one before.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// The allocator's free memory goes back to the system when nothing was released for so long.
+/// After so long without a topology to release, the allocator returns its free memory to the system.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// A topology that was replaced, and the version that replaced it.
@@ -30,12 +34,14 @@ type Old = (u64, Arc<Topology>);
 #[derive(Debug)]
 pub(crate) struct Reaper {
     old: Option<Sender<Old>>,
-    /// Topologies that are not released yet.
+    /// The number of topologies that are not released yet.
     left: Arc<AtomicUsize>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Reaper {
+    /// Starts the thread.
+    ///
     /// # Errors
     /// The kernel refuses a thread.
     pub(crate) fn start(shared: &Arc<Shared>) -> io::Result<Reaper> {
@@ -56,12 +62,12 @@ impl Reaper {
         }
     }
 
-    /// Whether all that it was given is released.
+    /// Whether every topology that [`Reaper::take`] was given is released.
     pub(crate) fn is_done(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0
     }
 
-    /// Releases what is left. No poller runs any more.
+    /// Releases the topologies that are left, and joins the thread. For when no poller runs any more.
     pub(crate) fn end(&mut self) {
         self.old = None;
         if let Some(thread) = self.thread.take() {
@@ -73,19 +79,19 @@ impl Reaper {
 fn run(shared: &Shared, olds: &Receiver<Old>, left: &AtomicUsize) {
     while let Some((mut version, topology)) = next(olds) {
         let mut batch = vec![topology];
-        // Several at a time, so that a burst of changes does not pile up.
+        // Those of a burst of changes are released together.
         for (newer, topology) in olds.try_iter() {
             version = newer;
             batch.push(topology);
         }
-        let has_let_go = |poller: &Arc<PollerState>| poller.account.adopted.load(Ordering::Acquire) >= version;
-        let mut pause = LOOK_AFTER;
+        let has_let_go = |poller: &Arc<PollerState>| poller.has_adopted(version);
+        let mut pause = SHORTEST_PAUSE;
         while !shared.states.iter().all(has_let_go) && !shared.stop.load(Ordering::Relaxed) {
             std::thread::sleep(pause);
-            pause = (2 * pause).min(LOOK_EVERY);
+            pause = (2 * pause).min(LONGEST_PAUSE);
         }
         for topology in batch {
-            // What it held has gone: a panic of its end is nobody's.
+            // The ports have gone: a panic while they are dropped costs no port its place.
             if let Err(place) = contain(|| drop(topology)) {
                 say_rarely(&format!("a defect of Ringway, please report it: what is served no more failed at {place}"));
             }
@@ -94,19 +100,20 @@ fn run(shared: &Shared, olds: &Receiver<Old>, left: &AtomicUsize) {
     }
 }
 
-/// Waits for the next topology; none comes any more: `None`.
+/// Waits for the next topology. `None`: no further one comes.
 fn next(olds: &Receiver<Old>) -> Option<Old> {
     match olds.recv_timeout(QUIET) {
         Err(RecvTimeoutError::Timeout) => {
-            give_back_free_memory();
+            trim_heap();
             olds.recv().ok()
         }
         old => old.ok(),
     }
 }
 
-/// What two thousand ports left lies in pieces between what is in use, and the allocator would keep it.
-fn give_back_free_memory() {
+/// Returns the allocator's free memory to the system. What two thousand ports leave lies in pieces between memory in use, so that the
+/// allocator would keep it.
+fn trim_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: may be called at any time; takes the allocator's own locks (malloc_trim(3)).
     unsafe {

@@ -1,28 +1,33 @@
-//! Where a poller's frames come from.
+//! A port's input, on its way between pollers.
+//!
+//! An input belongs to one poller at a time. A port moves when a new topology gives it to another poller: the old poller puts
+//! the input back, and the new poller takes it. The new poller may ask for the input while the old one still works with it: the new poller then sleeps
+//! like any other, and is woken when the input is put back. Order within a flow is kept, because a pass has delivered
+//! everything before the input moves. An output is behind its port's lock, and any poller may feed it.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ringway_switch::{Counters, Input, Switch, contain};
+use ringway_switch::{Counters, Input, contain};
 
 use crate::budget::{Budget, Excess, Share, SlowReading, Verdict};
 use crate::clock;
 use crate::contain::say_rarely;
-use crate::engine::PollerState;
+use crate::poller_state::PollerState;
 
-/// How a client makes itself heard.
+/// How a client tells that it has frames.
 #[derive(Debug)]
 pub enum Signal {
-    /// By memory, which the poller watches while it is awake, and by this eventfd when it asked for a kick.
+    /// By memory, which the poller reads while it is awake, and by this eventfd when the poller asked for a kick.
     Kick(OwnedFd),
-    /// By this device's readiness alone.
+    /// By the readiness of this device alone.
     Device(OwnedFd),
 }
 
 impl Signal {
-    /// The descriptor to wait for.
+    /// The descriptor that a sleeping poller waits for.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         match self {
@@ -35,46 +40,46 @@ impl Signal {
     }
 }
 
-/// A port's input. Whoever takes it owns it until it is put back.
+/// A port's input. The poller that takes it owns it until it puts it back.
 pub struct Source {
     id: u64,
     signal: Signal,
-    place: Mutex<Place>,
-    conduct: Mutex<Conduct>,
-    /// The number of the poller that serves it in quarantine; 0: it is not in quarantine.
-    keeper: AtomicUsize,
+    custody: Mutex<Custody>,
+    time: Mutex<TimeAccount>,
+    /// The number of the poller that serves the port in quarantine. 0: the port is not in quarantine.
+    quarantine_poller: AtomicUsize,
 }
 
-/// Which way frames went in a visit.
+/// The way that frames went in a visit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub(crate) enum Direction {
     /// From the port.
     In,
-    /// To it.
+    /// To the port.
     Out,
 }
 
-/// What the port costs pollers.
+/// The time that the port costs pollers.
 #[derive(Debug, Default)]
-pub(crate) struct Conduct {
+pub(crate) struct TimeAccount {
     budget: Budget,
-    /// Frames that had come in and gone out when it last took too long for some.
+    /// By direction: the port's frames when a visit last took too long.
     frames: [u64; 2],
-    /// How often it had become slow when that was asked last.
+    /// How often the port had become slow at the last [`Source::newly_slow`].
     told: u64,
 }
 
-impl Conduct {
-    /// About how many visits there were since this was asked last, of `frames` frames each.
-    pub(crate) fn visits(&mut self, side: Side, frames: u64, counters: &Counters) -> u64 {
-        let now = match side {
-            Side::In => counters.in_frames(),
-            Side::Out => counters.out_frames(),
+impl TimeAccount {
+    /// About how many visits of `frames` frames each there were in this direction since the last call.
+    pub(crate) fn visits(&mut self, direction: Direction, frames: u64, counters: &Counters) -> u64 {
+        let now = match direction {
+            Direction::In => counters.in_frames(),
+            Direction::Out => counters.out_frames(),
         };
-        now.wrapping_sub(std::mem::replace(&mut self.frames[side as usize], now)) / frames.max(1)
+        now.wrapping_sub(std::mem::replace(&mut self.frames[direction as usize], now)) / frames.max(1)
     }
 
-    /// Charges it. Also whether it became slow by that.
+    /// Charges the port. Returns the verdict, and whether the port became slow by it.
     pub(crate) fn charge(&mut self, now: u64, excess: Excess, share: Share) -> (Verdict, bool) {
         let before = self.budget.read(now).times;
         let verdict = self.budget.charge(now, excess, share);
@@ -82,58 +87,63 @@ impl Conduct {
     }
 }
 
-/// Where an input is while nobody has it.
-struct Place {
+/// The input while no poller has it.
+struct Custody {
     input: Option<Box<dyn Input>>,
-    /// Pollers that came for it while another had it; one that has lost interest since is no trouble.
+    /// Pollers that asked for the input while another had it. One that does not need the input any more is woken in vain.
     waiting: Vec<Arc<PollerState>>,
 }
 
 impl Source {
-    /// A source nobody serves yet.
+    /// A source that no poller serves yet.
     #[must_use]
     pub fn new(input: Box<dyn Input>, signal: Signal) -> Source {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        let place = Place { input: Some(input), waiting: Vec::new() };
-        let (conduct, keeper) = (Mutex::default(), AtomicUsize::new(0));
-        Source { id: NEXT.fetch_add(1, Ordering::Relaxed), signal, place: Mutex::new(place), conduct, keeper }
+        let custody = Custody { input: Some(input), waiting: Vec::new() };
+        Source {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            signal,
+            custody: Mutex::new(custody),
+            time: Mutex::default(),
+            quarantine_poller: AtomicUsize::new(0),
+        }
     }
 
-    /// Whether its port takes pollers too much time.
+    /// Whether the port takes pollers too much time, and since it was made, how often and how much.
     #[must_use]
     pub fn slow(&self) -> SlowReading {
-        self.conduct().budget.read(clock::nanoseconds())
+        self.time().budget.read(clock::nanoseconds())
     }
 
-    /// The same, if its port became slow since this was asked last: for whoever tells the world.
+    /// Returns what [`Source::slow`] does if the port has become slow since the last call of this function.
     #[must_use]
     pub fn newly_slow(&self) -> Option<SlowReading> {
-        let mut conduct = self.conduct();
-        let reading = conduct.budget.read(clock::nanoseconds());
-        (std::mem::replace(&mut conduct.told, reading.times) != reading.times).then_some(reading)
+        let mut time = self.time();
+        let reading = time.budget.read(clock::nanoseconds());
+        (std::mem::replace(&mut time.told, reading.times) != reading.times).then_some(reading)
     }
 
-    /// Who serves it in quarantine, if anybody does.
-    pub(crate) fn keeper(&self) -> Option<usize> {
-        Some(self.keeper.load(Ordering::Acquire)).filter(|&keeper| keeper > 0)
+    /// The number of the poller that serves the port in quarantine. `None`: the port is not in quarantine.
+    pub(crate) fn quarantine_poller(&self) -> Option<usize> {
+        Some(self.quarantine_poller.load(Ordering::Acquire)).filter(|&poller| poller > 0)
     }
 
-    pub(crate) fn set_keeper(&self, keeper: Option<usize>) {
-        self.keeper.store(keeper.unwrap_or(0), Ordering::Release);
+    pub(crate) fn set_quarantine_poller(&self, poller: Option<usize>) {
+        self.quarantine_poller.store(poller.unwrap_or(0), Ordering::Release);
     }
 
-    /// Whether its port is in quarantine as of `now`.
+    /// Whether the port's budget keeps it in quarantine at `now`.
     pub(crate) fn is_quarantined(&self, now: u64) -> bool {
-        self.conduct().budget.read(now).quarantined
+        self.time().budget.read(now).quarantined
     }
 
-    /// Whether its port is slow as of `now`.
+    /// Whether the port is slow at `now`.
     pub(crate) fn is_slow(&self, now: u64) -> bool {
-        self.conduct().budget.read(now).slow
+        self.time().budget.read(now).slow
     }
 
-    pub(crate) fn conduct(&self) -> MutexGuard<'_, Conduct> {
-        self.conduct.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn time(&self) -> MutexGuard<'_, TimeAccount> {
+        self.time.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -144,20 +154,21 @@ impl Source {
         &self.signal
     }
 
-    /// The input. When another poller has it, `poller` is woken, with `returned` set, as soon as it is there.
+    /// Takes the input. `None`: another poller has it, and `poller` is woken, with `returned` set, as soon as it is put back.
     pub(crate) fn take(&self, poller: &Arc<PollerState>) -> Option<Box<dyn Input>> {
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        let input = place.input.take();
-        if input.is_none() && !place.waiting.iter().any(|waiting| Arc::ptr_eq(waiting, poller)) {
-            place.waiting.push(Arc::clone(poller));
+        let mut custody = self.custody.lock().unwrap_or_else(PoisonError::into_inner);
+        let input = custody.input.take();
+        if input.is_none() && !custody.waiting.iter().any(|waiting| Arc::ptr_eq(waiting, poller)) {
+            custody.waiting.push(Arc::clone(poller));
         }
         input
     }
 
+    /// Puts the input back and wakes the pollers that wait for it.
     pub(crate) fn put_back(&self, input: Box<dyn Input>) {
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        place.input = Some(input);
-        for poller in place.waiting.drain(..) {
+        let mut custody = self.custody.lock().unwrap_or_else(PoisonError::into_inner);
+        custody.input = Some(input);
+        for poller in custody.waiting.drain(..) {
             poller.returned.store(true, Ordering::Release);
             poller.wake();
         }
@@ -166,9 +177,9 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        let place = self.place.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // The port has gone: a panic of its input's end is nobody's, and must not cost whoever drops it.
-        if let Some(input) = place.input.take()
+        let custody = self.custody.get_mut().unwrap_or_else(PoisonError::into_inner);
+        // The port has gone: a panic while its input is dropped must not cost the thread that drops it.
+        if let Some(input) = custody.input.take()
             && let Err(place) = contain(|| drop(input))
         {
             say_rarely(&format!("a defect of Ringway, please report it: a port that ended failed at {place}"));
@@ -180,19 +191,4 @@ impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Source").field("id", &self.id).field("signal", &self.signal).finish_non_exhaustive()
     }
-}
-
-/// A port in a topology.
-#[derive(Clone, Debug)]
-pub struct Attached {
-    /// The switch as of this topology.
-    pub switch: Arc<Switch>,
-    /// The port's index in it.
-    pub index: u16,
-    /// Its input.
-    pub source: Arc<Source>,
-    /// Which poller serves it, modulo their number.
-    pub poller: usize,
-    /// Batches per round, at least 1.
-    pub weight: u32,
 }

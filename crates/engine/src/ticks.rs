@@ -1,14 +1,14 @@
-//! The processor's time-stamp counter: a reading costs half as much as one of the clock, and need not be exact.
+//! The processor's time-stamp counter: a reading costs half as much as a reading of the clock, and need not be exact.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How long the counter is compared with the clock.
+/// For how long the counter is compared with the clock.
 const COMPARED: Duration = Duration::from_micros(200);
-/// Readings that take longer are trapped by a hypervisor: then the clock is as good.
+/// A hypervisor traps readings that take longer, in nanoseconds: the clock is as good then.
 const SLOWEST_NS: u64 = 100;
 
-/// Which counter there is, and how its readings become nanoseconds.
+/// The counter in use, and its pace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticks {
     counter: Counter,
@@ -23,13 +23,13 @@ enum Counter {
 }
 
 impl Ticks {
-    /// This machine's.
+    /// The counter of this machine.
     pub(crate) fn of_this_machine() -> Ticks {
         static MACHINE: OnceLock<Ticks> = OnceLock::new();
         *MACHINE.get_or_init(|| compare().unwrap_or(Ticks { counter: Counter::Clock, scale: 1 << 20 }))
     }
 
-    /// A reading, in ticks.
+    /// Reads the counter, in ticks.
     #[inline(always)]
     pub(crate) fn read(self) -> u64 {
         match self.counter {
@@ -38,12 +38,12 @@ impl Ticks {
         }
     }
 
-    /// How many ticks these nanoseconds are.
+    /// Converts nanoseconds to ticks.
     pub(crate) fn of_nanoseconds(self, nanoseconds: u64) -> u64 {
         ((u128::from(nanoseconds) << 20) / u128::from(self.scale.max(1))) as u64
     }
 
-    /// How many nanoseconds these ticks are. Counters of two processors may differ a little: what seems to be before is 0.
+    /// Converts ticks to nanoseconds. The counters of two processors may differ a little: a negative difference is 0.
     pub(crate) fn nanoseconds(self, ticks: u64) -> u64 {
         if ticks > i64::MAX as u64 {
             return 0;
@@ -52,7 +52,7 @@ impl Ticks {
     }
 }
 
-/// None: there is no counter that runs at one pace and is cheap to read.
+/// Compares the processor's counter with the clock. `None`: no counter runs at one pace and is cheap to read.
 fn compare() -> Option<Ticks> {
     if !has_steady_counter() {
         return None;
@@ -69,7 +69,7 @@ fn compare() -> Option<Ticks> {
     let nanoseconds = start.elapsed().as_nanos() as u64;
     let ticks = last.checked_sub(first).filter(|&ticks| ticks > 0)?;
     let scale = (u128::from(nanoseconds) << 20) / u128::from(ticks);
-    // A thread that waited for its processor meanwhile may find the counter slow; the clock is not much slower.
+    // A thread that waited for its processor meanwhile may find the counter slow and use the clock, which is not much slower.
     let is_cheap = nanoseconds / readings.max(1) <= SLOWEST_NS;
     is_cheap.then_some(Ticks { counter: Counter::Processor, scale: u64::try_from(scale).ok()?.max(1) })
 }
@@ -98,7 +98,7 @@ fn has_steady_counter() -> bool {
 #[inline(always)]
 fn counter() -> u64 {
     let ticks: u64;
-    // SAFETY: reads the virtual counter, which Linux lets every process read; touches neither memory nor stack.
+    // SAFETY: reads the virtual counter, which Linux permits to every process; touches neither memory nor stack.
     unsafe { std::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags)) };
     ticks
 }
@@ -129,17 +129,14 @@ mod tests {
     #[test]
     fn the_counter_keeps_the_clocks_pace() {
         let ticks = Ticks::of_this_machine();
-        let mut last = 0.0;
-        // Between the readings of the two the thread may have to wait for its processor.
-        for _ in 0..100 {
-            let (start, first) = (Instant::now(), ticks.read());
-            while start.elapsed() < Duration::from_millis(5) {}
-            let (counted, passed) = (ticks.nanoseconds(ticks.read() - first), start.elapsed());
-            last = counted as f64 / passed.as_nanos() as f64;
-            if (0.95..1.05).contains(&last) {
-                return;
-            }
-        }
-        panic!("{last}");
+        // A reading of the counter between two of the clock: however long the thread waits for its processor, the counter's
+        // time is between those.
+        let read = || (Instant::now(), ticks.read(), Instant::now());
+        let (before, first, after) = read();
+        while after.elapsed() < Duration::from_millis(20) {}
+        let (end_before, last, end_after) = read();
+        let counted = ticks.nanoseconds(last - first) as f64;
+        let [least, most] = [end_before - after, end_after - before].map(|time| time.as_nanos() as f64);
+        assert!(counted >= 0.95 * least && counted <= 1.05 * most, "{counted} ns are not between {least} and {most}");
     }
 }

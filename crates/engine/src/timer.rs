@@ -1,4 +1,4 @@
-//! A poller's alarm clock: exact to what the kernel's high-resolution timers give, without their slack.
+//! A poller's timer: exact to what the kernel's high-resolution timers give, without their slack.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,7 +11,7 @@ use rustix::time::{
 #[derive(Debug)]
 pub(crate) struct Timer {
     fd: OwnedFd,
-    /// When it goes, in nanoseconds of the pollers' clock; it may have gone.
+    /// The time it is set to, in nanoseconds of the pollers' clock. It may have expired.
     set_to: Option<u64>,
 }
 
@@ -21,20 +21,20 @@ impl Timer {
         Ok(Timer { fd, set_to: None })
     }
 
-    /// Readable from the set time on. Report its edges: it is not read.
+    /// The descriptor, readable from the set time on. It is never read: wait for its edges.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// It went: a time that it was set to is set again if need be.
-    pub(crate) fn went(&mut self) {
+    /// Notes that the timer expired: the next [`Timer::wake_at`] sets it even to the same time.
+    pub(crate) fn expired(&mut self) {
         self.set_to = None;
     }
 
-    /// Sets it to `due`, as seen from `now`. Without a `due` it may go when there is no reason.
+    /// Sets the timer to `due`, as seen from `now`. Without a `due` it stays set, and may expire without a reason.
     pub(crate) fn wake_at(&mut self, due: Option<u64>, now: u64) {
         let Some(due) = due.filter(|&due| self.set_to != Some(due)) else { return };
-        // Zero would switch it off.
+        // Zero would stop the timer.
         let left = due.saturating_sub(now).max(1);
         let (tv_sec, tv_nsec) = ((left / 1_000_000_000) as i64, (left % 1_000_000_000) as i64);
         let time =
@@ -52,19 +52,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn when_it_went_unheeded_it_goes_again_for_the_same_time() {
+    fn a_timer_that_expired_unnoticed_expires_again_for_the_same_time() {
         let epoll = epoll::create(CreateFlags::CLOEXEC).expect("an epoll descriptor");
         let mut timer = Timer::new().expect("a timer");
         epoll::add(&epoll, timer.fd(), EventData::new_u64(0), EventFlags::IN | EventFlags::ET).expect("a place");
-        let goes = |most: Timespec| {
+        let expires = |most: Timespec| {
             let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }];
             epoll::wait(&epoll, &mut events[..], Some(&most)).expect("a wait") == 1
         };
         let (long, at_once) = (Timespec { tv_sec: 60, tv_nsec: 0 }, Timespec { tv_sec: 0, tv_nsec: 0 });
         timer.wake_at(Some(1_000), 0);
-        assert!(goes(long) && !goes(at_once));
-        timer.went();
+        assert!(expires(long) && !expires(at_once));
+        timer.expired();
         timer.wake_at(Some(1_000), 0);
-        assert!(goes(long));
+        assert!(expires(long));
     }
 }

@@ -1,4 +1,4 @@
-//! Ports that are asked for kicks when a poller is about to sleep, and others that have frames at that moment.
+//! Ports that are armed before a poller sleeps, while another port gets frames at that moment.
 
 #![cfg(not(loom))]
 
@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 use ringway_engine::{Engine, EngineSettings, Idle};
 use support::{Lan, lock};
 
-/// Rounds without frames after which a port is parked, and more.
+/// More rounds than a port without frames stays active for.
 const PARKED: u64 = 1000;
 
 #[test]
-fn a_port_whose_kick_is_taken_while_another_keeps_the_poller_awake_is_asked_again() {
+fn a_port_whose_kick_is_taken_while_another_keeps_the_poller_awake_is_armed_again() {
     let engine = Engine::start(&EngineSettings { idle: Idle::Sleep, ..EngineSettings::default() }).expect("a poller");
-    // Port 0 is a device: its poller takes events while it is awake.
+    // Port 0 is a device: because of it the poller takes events while it is awake.
     let lan = Lan::with_devices(3, usize::MAX, 1);
     engine.publish(lan.topology(|_| 0, |_| 1));
     let [busy, parked] = [&lan.stations[1], &lan.stations[2]];
     for round in 0..20 {
-        // Others are busy until it is parked, without being asked for a kick.
+        // The busy port keeps the poller awake until the other is parked, so that this one is not armed.
         *lock(&busy.floods) = Some(2);
         busy.send(2, u64::MAX - 1);
         parked.send(1, round);
@@ -35,7 +35,7 @@ fn a_port_whose_kick_is_taken_while_another_keeps_the_poller_awake_is_asked_agai
             parked.take();
             busy.batches.load(Ordering::Relaxed) > batches + PARKED
         });
-        // When it is asked for a kick it has a frame, and so has the other, which was asked just before and kicks.
+        // When the parked port is armed, it gets a frame, and so does the busy port, which was armed just before and kicks.
         let [from, to] = [Arc::clone(busy), Arc::clone(parked)];
         *lock(&parked.on_arm) = Some(Box::new(move || {
             from.send(2, u64::MAX);

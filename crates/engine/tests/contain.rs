@@ -1,4 +1,4 @@
-//! What a defect costs: the port that was served.
+//! A panic costs the port that was being served its place, and nothing else.
 
 #![cfg(not(loom))]
 
@@ -32,35 +32,37 @@ fn a_poller_that_does_not_go_round_is_named_and_one_that_sleeps_is_not() {
     }
 }
 
-/// What makes a poller come to a step.
+/// The setting in which a poller comes to a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scene {
     Plain,
-    /// The source may send next to nothing: more is dropped, or waits.
+    /// The source may send next to nothing. Further frames are dropped.
     SourceDrops,
+    /// The source may send next to nothing. Further frames wait.
     SourceWaits,
-    /// The receiver may be given next to nothing.
+    /// The receiver may be given next to nothing. Further frames are dropped.
     ReceiverDrops,
+    /// The receiver may be given next to nothing. Further frames wait.
     ReceiverWaits,
     /// The receiver has no room.
     ReceiverFull,
     /// The receiver's bell names a time.
     ReceiverLater,
-    /// The source is given what others left for it.
+    /// The source is given the frames of its detour.
     SourceIsGiven,
-    /// The same, and it has no frames that may pass.
+    /// The source is given the frames of its detour, and has no frames that may pass.
     SourceWaitsAndIsGiven,
 }
 
-/// Whose a step is, and so who loses its place.
+/// The port that a step belongs to, and that loses its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Source,
-    /// The source, for what others chose.
+    /// The source, for frames that others chose.
     Given,
-    /// The receiver while it is given frames: source and receiver.
+    /// The receiver while it is given frames. Source and receiver lose their places.
     Filling,
-    /// The receiver's bell, when everything else is done.
+    /// The bell of the receiver, after the pass.
     Bell,
 }
 
@@ -96,8 +98,8 @@ const STEPS: &[(Step, Whose, Scene)] = &[
     (Step::RingDue, Bell, ReceiverLater),
 ];
 
-/// The ports of these tests: a source, the first receiver of its frames, and the one that panics; then another such source and
-/// receiver; then two that have nothing to do with any of this.
+/// The ports of these tests: a source, the first receiver of its frames, and the receiver that panics; then another source and its
+/// receiver that panics; then two bystanders.
 const FIRST: [u16; 3] = [0, 1, 2];
 const SECOND: [u16; 2] = [3, 4];
 const BYSTANDERS: [u16; 2] = [5, 6];
@@ -119,7 +121,7 @@ fn policy(scene: Scene, port: u16) -> Option<Policy> {
     }
 }
 
-/// Leaves a poller the time to fall asleep.
+/// Gives a poller time to fall asleep.
 fn pause() {
     std::thread::park_timeout(Duration::from_micros(500));
 }
@@ -128,7 +130,7 @@ fn pause() {
 fn drive(lan: &Lan, from: u16, to: &[u16], scene: Scene, what: &str) {
     let from = &lan.stations[usize::from(from)];
     let faulty = |port: &u16| lan.stations[usize::from(*port)].port.fault().is_some();
-    // A batch whose frames all go to one port, where that matters.
+    // Some steps need a batch whose frames all go to one port.
     let to = if scene == ReceiverDrops { &to[to.len() - 1..] } else { to };
     let began = std::time::Instant::now();
     while !to.iter().any(faulty) && !faulty(&from.number) {
@@ -141,7 +143,7 @@ fn drive(lan: &Lan, from: u16, to: &[u16], scene: Scene, what: &str) {
     }
 }
 
-/// Why a port lost its place to this step.
+/// The role in which a port lost its place to this step.
 fn blamed(station: &Station, step: Step) -> Option<Role> {
     let fault = station.port.fault()?;
     assert!(!station.is_trapped(step) || fault.name() == "internal_error");
@@ -155,7 +157,7 @@ fn blamed(station: &Station, step: Step) -> Option<Role> {
     }
 }
 
-/// Ends the other threads of a test, also of one that fails.
+/// Ends the other threads of a test, also when the test fails.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {
@@ -182,10 +184,10 @@ fn check_step(step: Step, whose: Whose, scene: Scene, idle: Idle, pollers: usize
             receiver.room.store(3, Ordering::Relaxed);
         }
     }
-    // Both will panic, one right after the other.
+    // Both panic, one after the other.
     let (first, second) = if matches!(whose, Source | Given) { (FIRST[0], SECOND[0]) } else { (FIRST[2], SECOND[1]) };
     [first, second].iter().for_each(|&port| station(port).trap(step));
-    // Ports of one switch on every poller.
+    // Every poller has ports of the switch.
     engine.publish(lan.topology(|port| usize::from(port) % pollers, |_| 1));
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -211,7 +213,7 @@ fn check_step(step: Step, whose: Whose, scene: Scene, idle: Idle, pollers: usize
             assert_eq!(counters.map(|counters| counters.drops().count()), [0, 0], "{what}");
         });
         let end = SetOnDrop(&done);
-        // Nothing is read at the port that has no room.
+        // A receiver without room is not read.
         let reader = (scene != ReceiverFull).then(|| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
@@ -244,7 +246,7 @@ fn check_step(step: Step, whose: Whose, scene: Scene, idle: Idle, pollers: usize
             };
             support::wait_until(&format!("those and only those are blamed: {what}"), || roles() == expected);
         }
-        support::wait_until("somebody is told", || {
+        support::wait_until("the control thread is told", || {
             rustix::io::read(engine.faults(), &mut [0; 8]).is_ok() || engine.stuck_pollers().len() > pollers
         });
         support::wait_until("the pollers go round", || engine.stuck_pollers().is_empty());
@@ -255,7 +257,7 @@ fn check_step(step: Step, whose: Whose, scene: Scene, idle: Idle, pollers: usize
             reader.join().expect("a reader");
         }
     });
-    // The sources' inputs are gone, unused since; every frame that was taken is accounted for.
+    // The inputs of the sources are dropped and not used again. Every frame that was taken is counted.
     let port = |port: u16| station(port).port.counters().read();
     drop(engine);
     for station in &lan.stations {
@@ -272,10 +274,10 @@ fn check_step(step: Step, whose: Whose, scene: Scene, idle: Idle, pollers: usize
 }
 
 #[test]
-fn a_panic_at_any_step_costs_the_port_and_whom_it_filled_and_others_go_on() {
+fn a_panic_at_any_step_costs_the_port_and_the_receiver_that_it_filled_and_others_go_on() {
     for &(step, whose, scene) in STEPS {
         for idle in [Idle::Sleep, Idle::Spin, Idle::Adaptive(Duration::from_micros(50))] {
-            // One that never sleeps asks for no kick.
+            // A poller that never sleeps arms no port.
             if idle == Idle::Spin && matches!(step, Step::Arm | Step::Disarm | Step::NeedsLooks | Step::ArmForNews) {
                 continue;
             }
@@ -287,13 +289,13 @@ fn a_panic_at_any_step_costs_the_port_and_whom_it_filled_and_others_go_on() {
 }
 
 #[test]
-fn an_input_that_panics_as_it_is_dropped_costs_nobody_else_anything() {
+fn an_input_that_panics_while_it_is_dropped_costs_no_other_port_anything() {
     let engine = Engine::start(&EngineSettings::default()).expect("a poller");
     let (lan, other) = (Lan::new(2, usize::MAX), Lan::new(2, usize::MAX));
     let both =
         |lans: &[&Lan]| Topology { ports: lans.iter().flat_map(|lan| lan.topology(|_| 0, |_| 1).ports).collect() };
     let station = Arc::clone(&lan.stations[0]);
-    // After a panic, and as the port goes.
+    // The input panics while it is dropped: here after a panic, below when the port is removed.
     station.trap(Step::Collect);
     station.trap(Step::InputDropped);
     engine.publish(both(&[&lan, &other]));
@@ -309,7 +311,7 @@ fn an_input_that_panics_as_it_is_dropped_costs_nobody_else_anything() {
     assert_eq!(other.stations[1].receive(DEADLINE).expect("a call").0[0].number, 7);
 }
 
-/// Decides as another does, and panics as it is told.
+/// Forwards as a MAC map does, and panics when a test wants it to.
 struct Trapped {
     map: MacMap,
     forwards: Arc<AtomicBool>,
@@ -340,7 +342,7 @@ fn trapped() -> (Lan, [Arc<AtomicBool>; 2]) {
 }
 
 #[test]
-fn a_panic_of_what_decides_where_frames_go_costs_their_source() {
+fn a_panic_of_the_forwarding_function_costs_the_source_its_place() {
     let engine = Engine::start(&EngineSettings::default()).expect("a poller");
     let (lan, [forwards, _]) = trapped();
     engine.publish(lan.topology(|_| 0, |_| 1));
@@ -351,7 +353,7 @@ fn a_panic_of_what_decides_where_frames_go_costs_their_source() {
     support::wait_until("it has a fault", || lan.stations[0].port.fault().is_some());
     assert_eq!(lan.stations[1].port.fault(), None);
     lan.stations[1].send(0, 0);
-    support::wait_until("a port that was retired is given nothing", || {
+    support::wait_until("a retired port is given nothing", || {
         lan.stations[0].port.counters().read().dropped(DropReason::InternalError) == 1
     });
 }
@@ -370,7 +372,7 @@ fn panics_of_its_own(times: usize) {
 }
 
 #[test]
-fn a_panic_while_what_is_served_no_more_is_released_is_nobodys() {
+fn a_panic_while_an_old_topology_is_released_costs_no_port_its_place() {
     let engine = Engine::start(&EngineSettings::default()).expect("a poller");
     for _ in 0..20 {
         let (lan, [_, drops]) = trapped();
@@ -391,7 +393,7 @@ fn a_poller_survives_a_panic_of_its_own() {
 
 const CHILD: &str = "RINGWAY_TEST_CHILD";
 
-/// What a process says on standard error that runs only this test, as it ends with this status.
+/// Runs only this test in a process. Returns its status and its standard error.
 fn run_alone(test: &str) -> (Option<i32>, String) {
     let program = std::env::current_exe().expect("this program");
     let output = std::process::Command::new(program).args([test, "--exact", "--nocapture"]).env(CHILD, "1").output();
@@ -409,5 +411,5 @@ fn a_poller_that_panics_again_and_again_ends_the_process() {
     assert_eq!(status, Some(ringway_engine::INTERNAL_ERROR), "{said}");
     let line = said.lines().last().expect("a message");
     assert!(line.starts_with("ringway: a defect of Ringway, please report it: poller0 itself failed at "), "{said}");
-    assert!(line.contains("poller.rs:") && line.contains("(injected: poller)"), "{said}");
+    assert!(line.contains("poller/adopt.rs:") && line.contains("(injected: poller)"), "{said}");
 }

@@ -41,7 +41,7 @@ fn a_reader_gets_the_value_that_belongs_to_the_version() {
                 published.replace(Value::new(3, &alive));
             }
         });
-        // As a poller does: look at the version, and take over what is newer.
+        // As a poller does: reads the version, then takes the newer value.
         let noticed = published.version();
         let (value, version) = published.get();
         assert!(version >= noticed, "older than what was announced");
@@ -56,7 +56,7 @@ fn a_reader_gets_the_value_that_belongs_to_the_version() {
 }
 
 #[test]
-fn an_old_value_goes_when_its_last_reader_lets_go() {
+fn an_old_value_is_dropped_with_its_last_reader() {
     loom::model(|| {
         let alive = Arc::new(AtomicUsize::new(0));
         let published = Arc::new(Published::new(Value::new(1, &alive)));

@@ -1,4 +1,4 @@
-//! Who releases what is served no more.
+//! Old topologies are released by the reaper thread.
 
 #![cfg(not(loom))]
 
@@ -10,19 +10,19 @@ use ringway_engine::{Engine, EngineSettings, Idle, Topology};
 use ringway_switch::{Batch, Forward, MacMap, Member, Switch};
 use support::{Lan, lock};
 
-/// Notes the thread that drops it.
-struct Witness {
+/// A forwarding function that notes the thread that drops it.
+struct Noting {
     map: MacMap,
     threads: Arc<Mutex<Vec<String>>>,
 }
 
-impl Forward for Witness {
+impl Forward for Noting {
     fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32) {
         self.map.forward(batch, from, switch, now);
     }
 }
 
-impl Drop for Witness {
+impl Drop for Noting {
     fn drop(&mut self) {
         let thread = std::thread::current();
         lock(&self.threads).push(thread.name().unwrap_or("unknown").to_owned());
@@ -30,14 +30,14 @@ impl Drop for Witness {
 }
 
 #[test]
-fn neither_pollers_nor_whoever_publishes_release_ports_that_have_gone() {
+fn neither_a_poller_nor_the_publishing_thread_releases_removed_ports() {
     for idle in [Idle::Spin, Idle::Sleep] {
         let settings = EngineSettings { cores: support::cpus(3), idle, ..EngineSettings::default() };
         let engine = Engine::start(&settings).expect("pollers");
         let threads = Arc::default();
         for _ in 0..50 {
-            let witness = |map| -> Box<dyn Forward> { Box::new(Witness { map, threads: Arc::clone(&threads) }) };
-            let lan = Lan::forwarded(3, usize::MAX, 0, |_| None, witness);
+            let noting = |map| -> Box<dyn Forward> { Box::new(Noting { map, threads: Arc::clone(&threads) }) };
+            let lan = Lan::forwarded(3, usize::MAX, 0, |_| None, noting);
             engine.publish(lan.topology(usize::from, |_| 1));
             support::wait_until("pollers have adopted", || engine.is_settled());
             drop(lan);

@@ -1,10 +1,10 @@
-//! The kernel signals an eventfd, without waiting.
+//! Signals an eventfd by the kernel, without waiting.
 //!
 //! An asynchronous request (io_submit(2)) may name an eventfd that the kernel adds one to when the request is done
 //! (IOCB_FLAG_RESFD). The kernel uses `eventfd_signal` there, which neither looks at O_NONBLOCK nor waits for room: a full
-//! counter becomes its largest value, and the client's own poll(2) sees POLLERR. Other descriptors than eventfds are refused.
-//! The request reads nothing from an empty memory file, so that it is done before io_submit returns. It costs about 0.25 us more
-//! than write(2) (docs/decisions/calls.md).
+//! counter becomes its largest value, and the client's own poll(2) sees POLLERR. Descriptors other than eventfds are refused.
+//! The request reads nothing from an empty memory file, so it is done before io_submit returns. It costs about 0.25 us more
+//! than write(2) (`docs/decisions/calls.md`).
 
 use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -14,7 +14,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// Requests that may be under way; ours are done one by one. All that a process may have is in fs.aio-max-nr.
+/// Requests of a context that may be under way at once; this code makes one at a time. fs.aio-max-nr limits those of all contexts.
 const REQUESTS: libc::c_long = 8;
 /// IOCB_CMD_PREAD (linux/aio_abi.h).
 const READ: u16 = 0;
@@ -27,11 +27,11 @@ const MAGIC: u32 = 0xa10a_10a1;
 #[repr(C)]
 struct Completions {
     id: u32,
-    /// Completions there is room for.
+    /// The number of completions that fit.
     room: u32,
-    /// Those before it are read.
+    /// Index of the first completion that is not read.
     head: u32,
-    /// Those before it are written.
+    /// Index of the next completion that the kernel writes.
     tail: u32,
     magic: u32,
     compatible: u32,
@@ -39,21 +39,21 @@ struct Completions {
     header_bytes: u32,
 }
 
-/// A context for requests that is one thread's at a time.
+/// A context for requests, which one thread has at a time.
 #[derive(Debug)]
 pub(super) struct Kernel {
-    /// Also the address of its [`Completions`]. None: given back.
+    /// The context's number, which is also the address of its [`Completions`]. `None`: it is among the spare ones.
     context: Option<libc::c_ulong>,
 }
 
-/// An empty file.
+/// The empty file that requests read.
 static EMPTY: OnceLock<OwnedFd> = OnceLock::new();
 
-/// Contexts of threads that have ended. Destroying one takes some 30 ms, so that they are kept.
+/// Contexts of threads that have ended, to be used again: destroying a context takes some 30 ms.
 static SPARE: Mutex<Vec<Kernel>> = Mutex::new(Vec::new());
 
 impl Kernel {
-    /// None: the kernel does not offer it, or not to this process, or has no context left (fs.aio-max-nr).
+    /// A context. `None`: the kernel has no io_submit(2), or not for this process, or no context left (fs.aio-max-nr).
     pub(super) fn new() -> Option<Kernel> {
         if let Some(spare) = SPARE.lock().unwrap_or_else(PoisonError::into_inner).pop() {
             return Some(spare);
@@ -76,7 +76,7 @@ impl Kernel {
         None
     }
 
-    /// Whether completions are where this code looks for them.
+    /// Whether the layout of completions is the one that this code knows.
     fn is_understood(&self) -> bool {
         let word = |offset| self.word(offset).map(|word| word.load(Ordering::Relaxed));
         word(offset_of!(Completions, magic)) == Some(MAGIC)
@@ -87,31 +87,31 @@ impl Kernel {
     /// A word of [`Completions`].
     fn word(&self, offset: usize) -> Option<&AtomicU32> {
         let address = usize::try_from(self.context?).ok().filter(|address| *address != 0)?;
-        // SAFETY: io_setup(2) gives the address of a mapping that begins with `Completions` as the context's number. It stays
-        // mapped, readable and writable, until io_destroy, which is never called while `context` is there. `offset` is one of a
-        // word of that structure, so that it is aligned. The kernel writes the words as a whole.
+        // SAFETY: io_setup(2) returns the address of a mapping that begins with `Completions` as the context's number. The mapping
+        // stays, readable and writable, until io_destroy, which is never called while `context` is `Some`. `offset` is that of
+        // a word of that structure, so that it is aligned. The kernel writes each word as a whole.
         Some(unsafe { AtomicU32::from_ptr((address + offset) as *mut u32) })
     }
 
-    /// Adds one to the eventfd's counter. False: the kernel refused.
+    /// Adds one to the eventfd's counter. Returns false if the kernel refused.
     #[inline]
     pub(super) fn signal(&self, eventfd: BorrowedFd<'_>) -> bool {
         let (Some(context), Some(empty)) = (self.context, EMPTY.get()) else { return false };
-        // SAFETY: all zeroes is a valid iocb: numbers only.
+        // SAFETY: all zeroes is a valid iocb, which has numbers only.
         let mut request: libc::iocb = unsafe { std::mem::zeroed() };
         request.aio_lio_opcode = READ;
         request.aio_fildes = empty.as_raw_fd() as u32;
         request.aio_flags = SIGNALS;
         request.aio_resfd = eventfd.as_raw_fd() as u32;
         let requests = [&raw mut request, null_mut()];
-        // SAFETY: the list has one request, which outlives the call; it reads 0 bytes to nowhere. The kernel copies the request and
-        // writes its `aio_key`.
+        // SAFETY: the list has one request, which outlives the call and reads 0 bytes. The kernel copies the request and writes its
+        // `aio_key`.
         let submitted = unsafe { libc::syscall(libc::SYS_io_submit, context, 1 as libc::c_long, requests.as_ptr()) };
         self.read_completions();
         submitted == 1
     }
 
-    /// Tells the kernel that its completions are read, without looking at them: they say nothing.
+    /// Tells the kernel that its completions are read. They are ignored: a completion carries no information here.
     #[inline]
     fn read_completions(&self) {
         if let Some(tail) = self.word(offset_of!(Completions, tail))

@@ -1,4 +1,4 @@
-//! Calls to eventfds that do what a hostile client would have them do.
+//! Calls to eventfds as a hostile client would set them up.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 
+use super::caller::{CALLER, Called, Caller, Mechanism, call};
 use super::kernel::Kernel;
 use super::watched::Watched;
-use super::*;
 
 fn new_eventfd() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd")
 }
 
-/// Takes its counter.
+/// Reads and resets its counter.
 fn count(eventfd: &OwnedFd) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(eventfd, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
 }
 
-/// Makes it blocking and full: write(2) waits for a reader from now on.
+/// Makes the eventfd blocking and fills its counter: write(2) waits for a reader from now on.
 fn make_full(eventfd: &OwnedFd) {
     count(eventfd);
     rustix::io::write(eventfd, &(u64::MAX - 1).to_ne_bytes()).expect("the counter takes this much");
@@ -29,9 +29,9 @@ fn make_full(eventfd: &OwnedFd) {
 }
 
 fn callers() -> [Caller; 2] {
-    let kernel = Way::Kernel(Kernel::new().expect("this kernel signals eventfds"));
-    let watched = Way::Watched(Watched::new().expect("a timer"));
-    [kernel, watched].map(|way| Caller { way, ..Caller::default() })
+    let kernel = Mechanism::Kernel(Kernel::new().expect("this kernel signals eventfds"));
+    let watched = Mechanism::Watched(Watched::new().expect("a timer"));
+    [kernel, watched].map(|mechanism| Caller { mechanism, ..Caller::default() })
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_write_that_waits_is_interrupted() {
 }
 
 #[test]
-fn a_client_that_fills_its_eventfd_again_and_again_holds_nobody_up() {
+fn a_client_that_fills_its_eventfd_again_and_again_delays_no_thread() {
     let (eventfd, stop) = (Arc::new(new_eventfd()), Arc::new(AtomicBool::new(false)));
     let (theirs, until) = (Arc::clone(&eventfd), Arc::clone(&stop));
     let client = std::thread::spawn(move || {
@@ -81,7 +81,7 @@ fn a_client_that_fills_its_eventfd_again_and_again_holds_nobody_up() {
         assert_eq!(call(eventfd.as_fd()), Called::Done);
     }
     stop.store(true, Ordering::Relaxed);
-    // It may be inside a write of its own that waits for a reader. Nobody else reads, so that what can be read now does not wait.
+    // The client may be in a write that waits for a reader. No other thread reads, so that a read after poll(2) does not wait.
     while !client.is_finished() {
         let mut fds = [PollFd::new(&*eventfd, PollFlags::IN)];
         if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
@@ -98,18 +98,18 @@ fn another_descriptor_than_an_eventfd_is_not_waited_for() {
     // 64 KiB and more.
     let called: Vec<_> =
         (0..10_000).map(|_| kernel.call(write.as_fd())).take_while(|called| *called == Called::Done).collect();
-    assert!(called.len() < 10_000, "it is full at some time, and the write was interrupted");
+    assert!(called.len() < 10_000, "the pipe is full at some time, and the write was interrupted");
 }
 
 #[test]
 fn contexts_of_ended_threads_are_used_again() {
     let eventfd = new_eventfd();
-    // More than the system would give (fs.aio-max-nr).
+    // More contexts than the system has (fs.aio-max-nr).
     for _ in 0..200 {
         let theirs = eventfd.try_clone().expect("a descriptor");
         let thread = std::thread::spawn(move || {
             let called = call(theirs.as_fd());
-            let kernel = CALLER.with(|caller| matches!(caller.borrow().way, Way::Kernel(_)));
+            let kernel = CALLER.with(|caller| matches!(caller.borrow().mechanism, Mechanism::Kernel(_)));
             (called, kernel)
         });
         assert_eq!(thread.join().expect("a thread"), (Called::Done, true));

@@ -1,12 +1,12 @@
-//! A write to an eventfd that a timer interrupts.
+//! A write to an eventfd that a timer interrupts, for kernels and sandboxes without io_submit(2).
 
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 
-use super::{Called, make_interruptible};
+use super::interrupt::make_interruptible;
 
 /// How long a write may last, in nanoseconds. The signal comes again and again, as the first may come before the write begins.
-const MOST: libc::c_long = 2_000_000;
+const LONGEST: libc::c_long = 2_000_000;
 
 /// A timer that sends SIGURG to the thread that made it.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// None: the kernel has no timer left.
+    /// A timer of the calling thread. `None`: the kernel has none left.
     pub(super) fn new() -> Option<Watched> {
         make_interruptible();
         let mut timer = MaybeUninit::uninit();
@@ -26,31 +26,32 @@ impl Watched {
         event.sigev_notify_thread_id = rustix::thread::gettid().as_raw_nonzero().get();
         // SAFETY: both pointers are valid during the call; the signal's handler does nothing.
         let made = unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &mut event, timer.as_mut_ptr()) };
-        // SAFETY: timer_create has written it where it succeeded.
+        // SAFETY: timer_create writes the timer where it succeeds.
         (made == 0).then(|| Watched { timer: unsafe { timer.assume_init() } })
     }
 
     fn set(&self, nanoseconds: libc::c_long) -> bool {
         let time = libc::timespec { tv_sec: 0, tv_nsec: nanoseconds };
         let every = libc::itimerspec { it_interval: time, it_value: time };
-        // SAFETY: the timer is there until it is dropped; the times outlive the call.
+        // SAFETY: the timer exists until it is dropped; the times outlive the call.
         unsafe { libc::timer_settime(self.timer, 0, &every, std::ptr::null_mut()) == 0 }
     }
 
-    /// Adds one to the eventfd's counter. For the thread that made the timer.
-    pub(super) fn write(&mut self, eventfd: BorrowedFd<'_>) -> Called {
-        if !self.set(MOST) {
-            return Called::Blocked;
+    /// Adds one to the eventfd's counter. Returns false if the write was interrupted or could not be watched. For the thread that
+    /// made the timer.
+    pub(super) fn write(&mut self, eventfd: BorrowedFd<'_>) -> bool {
+        if !self.set(LONGEST) {
+            return false;
         }
         let written = rustix::io::write(eventfd, &1u64.to_ne_bytes());
         self.set(0);
-        if written == Err(rustix::io::Errno::INTR) { Called::Blocked } else { Called::Done }
+        written != Err(rustix::io::Errno::INTR)
     }
 }
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // SAFETY: it was made by timer_create, and nobody uses it any more.
+        // SAFETY: timer_create made the timer, and no other code uses it.
         unsafe { libc::timer_delete(self.timer) };
     }
 }

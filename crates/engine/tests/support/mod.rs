@@ -1,4 +1,4 @@
-//! Stations in memory on a running engine: they send from a queue, receive into one, and sleep on an eventfd.
+//! Stations in memory on a running engine: each sends from a queue, receives into one, and sleeps on an eventfd.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -17,12 +17,12 @@ use ringway_switch::{
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::CpuSet;
 
-/// However slow the machine is, nothing takes longer.
+/// Nothing takes longer, however slow the machine is.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Frames of this many bytes, numbered.
 pub const FRAME: usize = 60;
-/// Where in a frame its number is, after the addresses and the type.
+/// The offset of the number in a frame, after the addresses and the type.
 const NUMBER: usize = 14;
 
 pub fn mac(n: u16) -> Mac {
@@ -30,7 +30,7 @@ pub fn mac(n: u16) -> Mac {
     Mac::new([2, 0, 0, 0, a, b])
 }
 
-/// Station `from`'s frame number `number` to station `to`.
+/// The frame `number` of station `from` to station `to`.
 fn frame(to: u16, from: u16, number: u64) -> [u8; FRAME] {
     let mut bytes = [0; FRAME];
     bytes[..6].copy_from_slice(&mac(to).octets());
@@ -48,7 +48,7 @@ pub struct Received {
     pub at: Instant,
 }
 
-/// What a port is asked, where a test can have it panic.
+/// A function of a port in which a test can have the port panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     Collect,
@@ -79,60 +79,65 @@ pub enum Step {
     RingDue,
 }
 
-/// One station: what its client and its port share.
+/// One station: the memory that its client and its port share.
 pub struct Station {
     pub number: u16,
-    /// Heard by its descriptor alone, as a TAP is.
+    /// Tells of frames by its descriptor alone, as a TAP does.
     device: bool,
     /// Frames to send, as destination and number.
     to_send: Mutex<VecDeque<(u16, u64)>>,
-    /// Sends to this station without end, instead.
+    /// If set: sends to this station without end, instead of `to_send`.
     pub floods: Mutex<Option<u16>>,
-    /// Ends its batches after so many frames of a flood, and says that there are more; 0: when they are full.
+    /// Ends its batches after so many frames of a flood and notes that there are more. 0: ends them when they are full.
     pub ends: AtomicU64,
     received: Mutex<VecDeque<Received>>,
-    /// Most frames that wait to be read; more are lost.
+    /// Most received frames that wait to be read. Further ones are lost.
     pub room: AtomicUsize,
     kick: OwnedFd,
     pub call: OwnedFd,
     armed: AtomicBool,
-    /// Something but frames came up; a poller wants to be told of that; times that it saw it.
+    /// An event that is not a frame is pending.
     news: AtomicBool,
+    /// A poller asked for a kick at such an event.
     armed_for_news: AtomicBool,
+    /// Times that a poller saw such an event.
     pub seen: AtomicU64,
-    /// Wants a call when there are frames.
+    /// The client wants a call when there are frames.
     wish: AtomicBool,
-    /// How often a poller began to take a batch from it, and had taken one.
+    /// How often a poller began to take a batch.
     pub entered: AtomicU64,
+    /// How often a poller had taken a batch.
     pub batches: AtomicU64,
-    /// What it costs to take a batch from it, and to give it one.
+    /// The cost of taking a batch from the port, and of giving it one.
     pub costs: [Cost; 2],
-    /// What it costs to ask it for a kick.
+    /// The cost of arming the port.
     pub asking: Cost,
-    /// Times that a poller asked for a kick.
+    /// Times that a poller armed the port.
     pub arms: AtomicU64,
-    /// What happens at that moment, once.
+    /// Runs when the port is armed next, once.
     pub on_arm: Mutex<Option<Box<dyn FnOnce() + Send>>>,
-    /// How often asking it finds somebody else at it.
+    /// How often asking for the client's wish finds another thread asking.
     pub busy: AtomicU64,
-    /// Frames cannot be taken from it while a test has this.
+    /// A poller that takes frames waits while a test has this.
     pub hold: Mutex<()>,
-    /// Before and after each call.
+    /// The times before and after each call.
     pub calls: Mutex<Vec<(Instant, Instant)>>,
     pub port: Arc<Port>,
     /// Steps that panic once, as bits.
     traps: AtomicU32,
-    /// Which of its parts have panicked, and how often one was used all the same.
+    /// The parts that have panicked, as bits.
     broken: AtomicU32,
+    /// How often such a part was used all the same.
     pub used_broken: AtomicU64,
-    /// How often a poller gave back what it took, and how often the input was dropped.
+    /// How often a poller released a batch.
     pub releases: AtomicU64,
+    /// How often the input was dropped.
     pub drops: AtomicU64,
-    /// How its input and output answer.
+    /// The answers of its input and output.
     pub keeps: AtomicBool,
     pub discards_like: AtomicBool,
     pub rings_later: AtomicBool,
-    /// It is given what others left for it when it is told of room.
+    /// It is given the frames of its detour when it is told of room.
     pub gives_left: AtomicBool,
 }
 
@@ -140,20 +145,23 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What an access to a client's memory costs a poller, in nanoseconds.
+/// The cost of an access to a client's memory for a poller, in nanoseconds.
 #[derive(Default)]
 pub struct Cost {
-    /// A page fault lets it wait.
+    /// The poller sleeps in a page fault.
     pub stall: AtomicU64,
-    /// It computes.
+    /// The poller computes.
     pub work: AtomicU64,
-    /// How often it began to be paid, and was.
+    /// The access does not end while a test has this.
+    pub hold: Mutex<()>,
+    /// How often the cost began to be paid.
     began: AtomicU64,
+    /// How often the cost was paid.
     pub paid: AtomicU64,
 }
 
 impl Cost {
-    /// Whether somebody is paying now.
+    /// Whether a thread is in such an access.
     pub fn is_paying(&self) -> bool {
         let paid = self.paid.load(Ordering::SeqCst);
         self.began.load(Ordering::SeqCst) > paid
@@ -162,6 +170,7 @@ impl Cost {
     fn pay(&self) {
         self.began.fetch_add(1, Ordering::SeqCst);
         self.pay_all();
+        drop(lock(&self.hold));
         self.paid.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -189,9 +198,28 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Its side that frames come in by.
+/// The order in which pollers took batches from the ports of a switch, while a test asks for it.
+#[derive(Default)]
+struct Order {
+    /// Batches that are still noted.
+    left: AtomicUsize,
+    ports: Mutex<Vec<u16>>,
+}
+
+impl Order {
+    fn note(&self, port: u16) {
+        let mut ports = lock(&self.ports);
+        if self.left.load(Ordering::SeqCst) > 0 {
+            ports.push(port);
+            self.left.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// The input of a station's port.
 struct In {
     station: Arc<Station>,
+    order: Arc<Order>,
     memory: Mapping,
     taken: usize,
 }
@@ -238,6 +266,9 @@ impl Input for In {
             }
         }
         self.station.batches.fetch_add(1, Ordering::Relaxed);
+        if self.order.left.load(Ordering::Relaxed) > 0 {
+            self.order.note(self.station.number);
+        }
         self.station.step(Step::Collected);
         Ok(())
     }
@@ -286,7 +317,7 @@ impl Input for In {
         self.station.releases.fetch_add(1, Ordering::SeqCst);
         if lock(&self.station.floods).is_none() {
             let mut queue = lock(&self.station.to_send);
-            // A flood may have ended meanwhile, of which nothing is there.
+            // The frames of a flood that has ended meanwhile are not in the queue.
             let there = self.taken.min(queue.len());
             queue.drain(..there);
         }
@@ -329,7 +360,7 @@ impl Input for In {
     }
 }
 
-/// Its side that frames go out by. Filled in after the port is made.
+/// The output and bell of a station's port. The station is set after the port is made.
 #[derive(Clone, Default)]
 struct Out(Arc<Mutex<Option<Arc<Station>>>>);
 
@@ -428,18 +459,18 @@ impl Out {
 }
 
 impl Station {
-    /// Has the port panic when it is asked this next time.
+    /// Has the port panic in this function the next time.
     pub fn trap(&self, step: Step) {
         self.traps.fetch_or(1 << step as u32, Ordering::SeqCst);
     }
 
-    /// Whether a trap has not been met yet.
+    /// Whether the port has not panicked in this function yet.
     pub fn is_trapped(&self, step: Step) -> bool {
         self.traps.load(Ordering::SeqCst) & 1 << step as u32 != 0
     }
 
     fn step(&self, step: Step) {
-        // Input, output, bell; the end of an input is no use of it.
+        // The parts are input, output and bell. Dropping an input is no use of it.
         let part =
             1 << (u32::from(step as u32 >= Step::Accepts as u32) + u32::from(step as u32 >= Step::RingFrames as u32));
         if self.broken.load(Ordering::Relaxed) & part != 0 && step != Step::InputDropped {
@@ -470,7 +501,7 @@ impl Station {
         }
     }
 
-    /// Something but frames comes up.
+    /// An event that is not a frame occurs.
     pub fn tell_news(&self) {
         self.news.store(true, Ordering::SeqCst);
         if self.armed_for_news.swap(false, Ordering::SeqCst) {
@@ -478,17 +509,17 @@ impl Station {
         }
     }
 
-    /// Frames that the switch has not taken yet.
+    /// The number of frames that the switch has not taken yet.
     pub fn unsent(&self) -> usize {
         lock(&self.to_send).len()
     }
 
-    /// Whether a poller is inside its input.
+    /// Whether a poller is taking a batch.
     pub fn is_being_taken(&self) -> bool {
         self.entered.load(Ordering::Relaxed) > self.batches.load(Ordering::Relaxed)
     }
 
-    /// What there is to receive, without waiting.
+    /// Takes the received frames, without waiting.
     pub fn take(&self) -> Vec<Received> {
         lock(&self.received).drain(..).collect()
     }
@@ -499,15 +530,15 @@ impl Station {
         fence(Ordering::SeqCst);
     }
 
-    /// Sleeps until a call comes; false when there is none for `longest`.
+    /// Sleeps until a call comes. Returns false if none comes for `longest`.
     pub fn is_called(&self, longest: Duration) -> bool {
         let timeout = Timespec { tv_sec: longest.as_secs() as i64, tv_nsec: longest.subsec_nanos().into() };
         let called = poll(&mut [PollFd::new(&self.call, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0);
         called && rustix::io::read(&self.call, &mut [0; 8]).is_ok()
     }
 
-    /// Sleeps until there are frames, as a client does: it asks for a call and looks once more. Also whether it slept.
-    /// `None` when no call comes for `longest`.
+    /// Sleeps until there are frames, as a client does: asks for a call, then looks for frames once more. Returns the frames and
+    /// whether it slept. `None`: no call came for `longest`.
     pub fn receive(&self, longest: Duration) -> Option<(Vec<Received>, bool)> {
         let mut slept = false;
         loop {
@@ -530,6 +561,7 @@ pub struct Lan {
     switch: Arc<Switch>,
     pub stations: Vec<Arc<Station>>,
     sources: Vec<Arc<Source>>,
+    order: Arc<Order>,
 }
 
 impl Lan {
@@ -538,17 +570,17 @@ impl Lan {
         Lan::with_devices(stations, room, 0)
     }
 
-    /// The same; the first `devices` ports are heard by their descriptors alone.
+    /// As [`Lan::new`], where the first `devices` ports are devices: they tell of frames by their descriptors alone.
     pub fn with_devices(stations: u16, room: usize, devices: u16) -> Lan {
         Lan::with_policies(stations, room, devices, |_| None)
     }
 
-    /// The same; ports have these policies.
+    /// As [`Lan::with_devices`], where ports have these policies.
     pub fn with_policies(stations: u16, room: usize, devices: u16, policy: impl Fn(u16) -> Option<Policy>) -> Lan {
         Lan::forwarded(stations, room, devices, policy, |map| Box::new(map))
     }
 
-    /// The same; this decides where frames go.
+    /// As [`Lan::with_policies`], with another forwarding function.
     pub fn forwarded(
         stations: u16,
         room: usize,
@@ -599,9 +631,10 @@ impl Lan {
             station
         };
         let stations: Vec<Arc<Station>> = (0..stations).map(station).collect();
+        let order = Arc::new(Order::default());
         let source = |station: &Arc<Station>| {
             let memory = Mapping::private(FRAME * ringway_switch::MAX_BATCH).expect("memory");
-            let input = In { station: Arc::clone(station), memory, taken: 0 };
+            let input = In { station: Arc::clone(station), order: Arc::clone(&order), memory, taken: 0 };
             let kick = station.kick.try_clone().expect("a descriptor");
             let signal = if station.device { Signal::Device(kick) } else { Signal::Kick(kick) };
             Arc::new(Source::new(Box::new(input), signal))
@@ -618,10 +651,17 @@ impl Lan {
         let table = Arc::new(MacTable::new(1024, 64, [1, 2]));
         let forward = forward(MacMap::new(&members));
         let switch = Switch::new("lan0", members, table, forward, Spreads::default());
-        Lan { switch: Arc::new(switch), stations, sources }
+        Lan { switch: Arc::new(switch), stations, sources, order }
     }
 
-    /// Whether station `n` takes pollers too much time.
+    /// The ports of the next `batches` batches, in the order in which pollers take them.
+    pub fn order(&self, batches: usize) -> Vec<u16> {
+        self.order.left.store(batches, Ordering::SeqCst);
+        wait_until("all batches are taken", || self.order.left.load(Ordering::SeqCst) == 0);
+        std::mem::take(&mut *lock(&self.order.ports))
+    }
+
+    /// Whether the port of station `n` takes pollers too much time.
     pub fn slow(&self, n: usize) -> SlowReading {
         self.sources[n].slow()
     }
@@ -639,14 +679,14 @@ impl Lan {
     }
 }
 
-/// CPUs for so many pollers, each CPU as often as needed.
+/// CPUs for so many pollers. A CPU is used several times if there are too few.
 pub fn cpus(pollers: usize) -> Vec<usize> {
     let allowed = rustix::thread::sched_getaffinity(None).expect("this thread's CPUs");
     let all: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect();
     all.into_iter().cycle().take(pollers).collect()
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {

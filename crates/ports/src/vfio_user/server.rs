@@ -64,7 +64,7 @@ impl Server {
         let interrupted = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         interrupts.wake_by(interrupted.try_clone()?);
         let thread = Thread::start(&settings.label, Arc::clone(&observer), move |stop| {
-            ringway_engine::wait_for_turns();
+            ringway_engine::use_batch_scheduling();
             PortThread { listener, function, interrupts, observer, stop, blocked, interrupted }.run();
         })?;
         Ok(Server { _thread: thread })

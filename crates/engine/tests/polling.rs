@@ -1,4 +1,4 @@
-//! A client that a sleeping poller cannot hear: it asked for a kick that nobody can send.
+//! A client that cannot kick a sleeping poller, although the poller asked for it.
 
 #![cfg(not(loom))]
 
@@ -15,7 +15,7 @@ use ringway_switch::{
 };
 use rustix::event::{EventfdFlags, eventfd};
 
-/// What the client does in its memory.
+/// The client's memory.
 #[derive(Default)]
 struct Memory {
     frame: AtomicBool,
@@ -69,7 +69,7 @@ impl Bell for Silent {
 }
 
 #[test]
-fn a_sleeping_poller_sees_what_no_kick_tells_of() {
+fn a_sleeping_poller_finds_frames_that_no_kick_announces() {
     for idle in [Idle::Sleep, Idle::Adaptive(Duration::from_micros(50))] {
         let client = Silent(Arc::default());
         client.0.silent.store(true, Ordering::Relaxed);
@@ -90,11 +90,11 @@ fn a_sleeping_poller_sees_what_no_kick_tells_of() {
         }
         assert_eq!(port.counters().read().kicks, 0);
 
-        // Once it can kick again, it is left alone.
+        // Once the client can kick again, the port is not polled any more.
         client.0.silent.store(false, Ordering::Relaxed);
         client.0.frame.store(true, Ordering::Release);
-        support::wait_until("it is seen by time once more", || port.counters().read().in_frames == 4);
-        support::wait_until("nobody looks any more", || {
+        support::wait_until("it is polled once more", || port.counters().read().in_frames == 4);
+        support::wait_until("the port is not polled any more", || {
             let looks = client.0.looks.load(Ordering::Relaxed);
             std::thread::sleep(Duration::from_millis(20));
             client.0.looks.load(Ordering::Relaxed) == looks

@@ -1,12 +1,12 @@
-//! What pollers do to others on their processors. One test: it finds the poller's thread by its name.
+//! The scheduling policy of pollers. One test only: it finds the poller's thread by its name.
 
 #![cfg(not(loom))]
 
 mod support;
 
-use ringway_engine::{Engine, EngineSettings, wait_for_turns};
+use ringway_engine::{Engine, EngineSettings, use_batch_scheduling};
 
-/// The scheduling policy of this process's only thread of this name (proc_pid_stat(5), field 41).
+/// The scheduling policy of the only thread of this process with this name (proc_pid_stat(5), field 41).
 fn policy(name: &str) -> i32 {
     let threads = std::fs::read_dir("/proc/self/task").expect("threads").filter_map(Result::ok);
     let mut found =
@@ -21,7 +21,7 @@ fn policy(name: &str) -> i32 {
 }
 
 #[test]
-fn a_poller_without_a_core_of_its_own_interrupts_nobody_who_runs_and_any_other_policy_stays() {
+fn a_poller_without_a_core_of_its_own_preempts_no_running_thread_and_any_other_policy_stays() {
     for (cores, expected) in [(Vec::new(), libc::SCHED_BATCH), (support::cpus(1), libc::SCHED_OTHER)] {
         let engine = Engine::start(&EngineSettings { cores, ..EngineSettings::default() }).expect("a poller");
         assert_eq!(policy("poller0"), expected);
@@ -29,10 +29,10 @@ fn a_poller_without_a_core_of_its_own_interrupts_nobody_who_runs_and_any_other_p
     }
     let chosen = std::thread::spawn(|| {
         let parameters = libc::sched_param { sched_priority: 0 };
-        // SAFETY: as everywhere; a thread may always become idler.
+        // SAFETY: 0 is the calling thread; the parameters outlive the call. A thread may always choose SCHED_IDLE.
         unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) };
-        wait_for_turns();
-        // SAFETY: asks for the calling thread.
+        use_batch_scheduling();
+        // SAFETY: 0 is the calling thread; the call only reads.
         unsafe { libc::sched_getscheduler(0) }
     });
     assert_eq!(chosen.join().expect("a thread"), libc::SCHED_IDLE);

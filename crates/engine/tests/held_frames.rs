@@ -1,4 +1,4 @@
-//! Ports whose frames wait for their rate.
+//! Ports whose frames a limit holds back.
 
 #![cfg(not(loom))]
 
@@ -13,7 +13,7 @@ use ringway_switch::Policy;
 use ringway_switch::policy::{Bucket, Excess, Limit, Rates};
 use support::{DEADLINE, Lan};
 
-/// One frame, and the next after some minutes.
+/// Port 0 may send one frame, and the next after some minutes.
 fn slow(port: u16) -> Option<Policy> {
     let mut limit = Limit::new(Rates { bits: Some(Bucket::new(1, 8)), frames: None });
     limit.excess = Excess::Wait;
@@ -21,7 +21,7 @@ fn slow(port: u16) -> Option<Policy> {
 }
 
 #[test]
-fn what_else_comes_up_at_a_port_whose_frames_wait_is_seen_at_once() {
+fn an_event_of_a_port_whose_frames_wait_is_handled_though_it_is_no_frame() {
     for idle in [Idle::Spin, Idle::Sleep, Idle::Adaptive(Duration::from_micros(50))] {
         let engine = Engine::start(&EngineSettings { idle, ..EngineSettings::default() }).expect("a poller");
         let lan = Lan::with_policies(2, usize::MAX, 0, slow);

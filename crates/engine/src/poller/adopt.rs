@@ -1,0 +1,82 @@
+//! A new topology: which ports stay, which go, which are new.
+
+use std::sync::atomic::Ordering;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::thread::{Poller, Served};
+use crate::quarantine::poller_of;
+use crate::schedule::Kind;
+use crate::topology::Attached;
+
+impl Poller {
+    /// Takes over the newest topology.
+    #[cold]
+    pub(super) fn adopt(&mut self) {
+        let (topology, version) = self.shared.topology.get();
+        if self.shared.upset.swap(false, Ordering::Acquire) {
+            panic!("injected: poller");
+        }
+        // The ports' limits may have changed.
+        for slot in self.schedule.resume_all(self.now.nanoseconds) {
+            self.disarm(slot);
+        }
+        let mut gone = std::mem::take(&mut self.slots);
+        self.waits_for_input = false;
+        self.has_devices = false;
+        let number = self.state.number;
+        let pollers = self.shared.pollers;
+        for attached in topology.ports.iter().filter(|attached| poller_of(attached, pollers) == number) {
+            let id = attached.source.id();
+            let slot = match gone.remove(&id) {
+                Some(slot) => slot,
+                None => self.admit(attached),
+            };
+            self.slots.insert(id, slot);
+            self.has_devices |= !attached.source.signal().in_memory();
+            let Some(served) = self.ports[slot].as_mut() else { continue };
+            served.attached = attached.clone();
+            if served.input.is_none() {
+                served.input = attached.source.take(&self.state);
+                self.waits_for_input |= served.input.is_none();
+                // The port may have been parked without its input, and so without being armed. A device does not tell again
+                // what it told then.
+                self.unpark(slot);
+            }
+        }
+        for slot in gone.into_values() {
+            self.let_go(slot);
+        }
+        self.topology = topology;
+        self.work.calls.reconsider();
+        self.version = version;
+        self.state.load.store(self.slots.len(), Ordering::Relaxed);
+        self.state.account.adopted.store(version, Ordering::Release);
+    }
+
+    /// Gives a new port a slot. Its input is taken later.
+    fn admit(&mut self, attached: &Attached) -> usize {
+        let signal = attached.source.signal();
+        let slot = self.schedule.admit(if signal.in_memory() { Kind::Memory } else { Kind::Device });
+        let data = EventData::new_u64(slot as u64);
+        // A descriptor that epoll refuses still works while the poller is awake; sources have good ones.
+        let _ = epoll::add(&self.epoll, signal.fd(), data, EventFlags::IN | EventFlags::ET);
+        if self.ports.len() <= slot {
+            self.ports.resize_with(slot + 1, || None);
+        }
+        self.ports[slot] = Some(Served { attached: attached.clone(), input: None });
+        slot
+    }
+
+    /// The port belongs to another poller now, or to none: puts its input back.
+    fn let_go(&mut self, slot: usize) {
+        self.unpark(slot);
+        self.disarm(slot);
+        let Some(mut served) = self.ports[slot].take() else { return };
+        let _ = epoll::delete(&self.epoll, served.attached.source.signal().fd());
+        self.schedule.remove(slot);
+        if let Some(input) = served.input.take() {
+            served.attached.source.put_back(input);
+        }
+    }
+}

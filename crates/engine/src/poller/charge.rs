@@ -1,0 +1,222 @@
+//! Examined visits: the time of each port is taken, and a port that takes too long is charged.
+
+use std::sync::Arc;
+
+use ringway_memory::Mapping;
+use ringway_switch::{Examined, Input, Member, Passed, Spent, Switch, Time, Workspace, pass};
+
+use super::thread::{NO_PORT, Poller, Served};
+use crate::budget::{Excess, Share, Verdict};
+use crate::clock;
+use crate::meter::{excess, is_long};
+use crate::quarantine::PARTS;
+use crate::schedule::Visit;
+use crate::source::Direction;
+use crate::thread_usage::Usage;
+use crate::topology::Attached;
+
+/// Adds what was spent.
+pub(super) fn add(total: &mut Spent, spent: Spent) {
+    total.nanoseconds = total.nanoseconds.saturating_add(spent.nanoseconds);
+    total.frames = total.frames.saturating_add(spent.frames);
+    total.bytes = total.bytes.saturating_add(spent.bytes);
+}
+
+/// One pass, examined. Returns what the source took; what each receiver took is in the workspace.
+#[cold]
+pub(super) fn pass_examined(
+    area: Option<&Mapping>,
+    switch: &Switch,
+    member: &Member,
+    input: &mut dyn Input,
+    work: &mut Workspace,
+    now: &Time,
+) -> (Passed, Spent) {
+    let Some(area) = area else { return (pass(switch, member, input, work, now), Spent::default()) };
+    let mut examined = Examined::new(input, area, now.read);
+    let passed = pass(switch, member, &mut examined, work, now);
+    (passed, examined.spent())
+}
+
+/// Returns whether a port has frames. Adds the time that this took.
+#[cold]
+pub(super) fn is_pending_examined(input: &mut dyn Input, source: &mut Spent) -> bool {
+    let began = clock::nanoseconds();
+    let pending = input.pending();
+    let nanoseconds = clock::nanoseconds().saturating_sub(began);
+    add(source, Spent { nanoseconds, ..Spent::default() });
+    pending
+}
+
+impl Poller {
+    /// A visit to a port that moved `frames` took `ticks`. The port's bytes were `bytes_before` before the visit.
+    #[cold]
+    pub(super) fn visit_took_long(&mut self, slot: usize, ticks: u64, frames: u64, bytes_before: u64) {
+        let visits = self.passes();
+        let Some(served) = self.ports[slot].as_ref() else { return };
+        let bytes = served.attached.port().map_or(0, |port| port.counters().in_bytes().wrapping_sub(bytes_before));
+        self.meter.took_long(ticks, frames, bytes, visits);
+    }
+
+    /// Before the poller sleeps: what it did since it read the clock may have taken long, too.
+    #[inline]
+    pub(super) fn lap_before_sleep(&mut self) {
+        if !self.meter.examining
+            && let Some(ticks) = self.meter.lap()
+        {
+            let visits = self.passes();
+            self.meter.took_long(ticks, 0, 0, visits);
+        }
+    }
+
+    /// Visits a port and charges each port that takes too long for it.
+    #[cold]
+    pub(super) fn serve_examined(&mut self, slot: usize) -> Visit {
+        let mut source = Spent::default();
+        let emptied = if self.is_quarantine_poller() { self.empty_detour(slot) } else { 0 };
+        self.work.examine(true);
+        let (mut visit, _) = self.visit::<true>(slot, &mut source);
+        self.charge_visit(slot, source);
+        self.work.examine(false);
+        visit.frames += emptied;
+        visit.until = visit.until.max(self.schedule.set_aside_until(slot, self.now.nanoseconds));
+        visit
+    }
+
+    /// Polls a parked port and takes the time. Returns true if that took too long, so that the port waits now.
+    #[cold]
+    pub(super) fn poll_examined(&mut self, slot: usize) -> bool {
+        let mut source = Spent::default();
+        if let Some(Served { input: Some(input), .. }) = self.ports[slot].as_mut() {
+            self.using = slot;
+            is_pending_examined(&mut **input, &mut source);
+            self.using = NO_PORT;
+        }
+        self.work.examine(true);
+        let until = self.charge_visit(slot, source);
+        self.work.examine(false);
+        until.inspect(|&until| self.schedule.wait(slot, until)).is_some()
+    }
+
+    /// Does something with a port other than a visit. While visits are examined, its time is the port's.
+    #[inline]
+    pub(super) fn time<T>(&mut self, slot: usize, work: impl FnOnce(&mut Poller) -> T) -> T {
+        if !self.meter.examining {
+            return work(self);
+        }
+        let began = clock::nanoseconds();
+        let done = work(self);
+        self.charge_besides(slot, clock::nanoseconds().saturating_sub(began));
+        done
+    }
+
+    /// After an examined visit: charges every port that took too long. Returns the time until which the visited port is set
+    /// aside, if it is.
+    #[cold]
+    fn charge_visit(&mut self, slot: usize, source: Spent) -> Option<u64> {
+        self.meter.mark();
+        let given: Vec<_> = self.work.given().iter().filter(|given| is_long(given.spent)).copied().collect();
+        if !is_long(source) && given.is_empty() {
+            return None;
+        }
+        let now = clock::nanoseconds();
+        let seen = self.meter.read_usage(now);
+        let attached = self.attached(slot)?;
+        let until = self.charge(&attached, Direction::In, source, seen, now);
+        until.inspect(|&until| self.schedule.set_aside(slot, until));
+        for given in given {
+            let is_it = |other: &&Attached| other.index == given.port && Arc::ptr_eq(&other.switch, &attached.switch);
+            let Some(other) = self.topology.ports.iter().find(is_it).cloned() else { continue };
+            if let Some(until) = self.charge(&other, Direction::Out, given.spent, seen, now)
+                && let Some(port) = other.port()
+                && other.source.is_slow(now)
+            {
+                port.set_aside(until);
+            }
+        }
+        until
+    }
+
+    /// A quarantine poller gave a port the frames of its detour, which took `spent`.
+    pub(super) fn charge_emptied(&mut self, slot: usize, spent: Spent) {
+        self.charge_served(slot, Direction::Out, spent);
+    }
+
+    /// Something other than a visit took so long. A port for which that is too much is set aside when it is active next.
+    #[cold]
+    fn charge_besides(&mut self, slot: usize, nanoseconds: u64) {
+        self.charge_served(slot, Direction::In, Spent { nanoseconds, ..Spent::default() });
+    }
+
+    /// Charges a port of this poller and sets it aside.
+    fn charge_served(&mut self, slot: usize, direction: Direction, spent: Spent) {
+        if !is_long(spent) {
+            return;
+        }
+        let now = clock::nanoseconds();
+        let seen = self.meter.read_usage(now);
+        let Some(attached) = self.attached(slot) else { return };
+        if let Some(until) = self.charge(&attached, direction, spent, seen, now) {
+            self.schedule.set_aside(slot, until);
+        }
+    }
+
+    /// Charges the port whose pending call took longest of those that were made.
+    #[cold]
+    pub(super) fn charge_calls(&mut self) {
+        let Some((port, nanoseconds)) = self.work.calls.take_longest() else { return };
+        let spent = Spent { nanoseconds, ..Spent::default() };
+        let Some(port) = port.upgrade().filter(|_| is_long(spent)) else { return };
+        let now = clock::nanoseconds();
+        let seen = self.meter.read_usage(now);
+        let is_it = |attached: &&Attached| attached.port().is_some_and(|other| Arc::ptr_eq(other, &port));
+        let Some(attached) = self.topology.ports.iter().find(is_it).cloned() else { return };
+        if let Some(until) = self.charge(&attached, Direction::Out, spent, seen, now)
+            && attached.source.is_slow(now)
+        {
+            port.set_aside(until);
+        }
+    }
+
+    /// Charges a port for what was too much of `spent`. Returns the time until which it is set aside for that.
+    fn charge(
+        &mut self,
+        attached: &Attached,
+        direction: Direction,
+        spent: Spent,
+        seen: Usage,
+        now: u64,
+    ) -> Option<u64> {
+        let nanoseconds = excess(spent, seen)?;
+        let counters = attached.port()?.counters();
+        let visits = attached.source.time().visits(direction, spent.frames, counters);
+        let weight = u64::from(attached.weight);
+        let of = if self.is_quarantine_poller() { PARTS * weight } else { self.active_weight().max(weight) };
+        let share = Share { weight, of };
+        let excess = Excess { nanoseconds, stalled: seen.stalled(), visits };
+        let (verdict, became_slow) = attached.source.time().charge(now, excess, share);
+        if verdict != Verdict::GoesOn {
+            self.meter.extend(now);
+        }
+        if became_slow {
+            self.shared.report_fault();
+        }
+        match verdict {
+            Verdict::GoesOn => None,
+            // A quarantine poller begins with the port at once.
+            Verdict::Quarantine(_) if self.quarantine(attached) => None,
+            Verdict::SetAside(until) | Verdict::Quarantine(until) => Some(until).filter(|&until| until > now),
+        }
+    }
+
+    /// The port in a slot, as of the poller's topology.
+    fn attached(&self, slot: usize) -> Option<Attached> {
+        self.ports[slot].as_ref().map(|served| served.attached.clone())
+    }
+
+    /// The weights of all active ports together.
+    fn active_weight(&self) -> u64 {
+        let weight = |slot: usize| self.ports[slot].as_ref().map_or(0, |served| served.attached.weight.into());
+        self.schedule.active().map(weight).sum()
+    }
+}

@@ -1,0 +1,105 @@
+//! Ports in quarantine: a poller gives a port there, and a quarantine poller serves it until it behaves.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use ringway_switch::{Spent, empty};
+
+use super::thread::{NO_PORT, Poller};
+use crate::clock;
+use crate::poller_state::{DORMANT, PollerState};
+use crate::quarantine::{CHECK_EVERY, DetourWaker};
+use crate::topology::{Attached, Topology};
+
+impl Poller {
+    /// Gives a port to the quarantine poller with the fewest ports. Returns false if there is no memory for that.
+    #[cold]
+    pub(super) fn quarantine(&self, attached: &Attached) -> bool {
+        let load = |state: &&Arc<PollerState>| state.load.load(Ordering::Relaxed);
+        let Some(poller) = self.shared.quarantine_pollers().iter().min_by_key(load) else { return false };
+        let Some(port) = attached.port() else { return false };
+        if !port.begin_detour(Waker::from(Arc::new(DetourWaker(Arc::clone(poller))))) {
+            return false;
+        }
+        poller.load.fetch_add(1, Ordering::Relaxed);
+        attached.source.set_quarantine_poller(Some(poller.number));
+        self.shared.topology.touch();
+        self.shared.wake();
+        poller.wake();
+        true
+    }
+
+    /// A quarantine poller's check: sends the ports back that behaved, and is dormant when it has none. Returns when the next
+    /// check is due, in nanoseconds.
+    #[cold]
+    pub(super) fn check_quarantine(&mut self) -> u64 {
+        let now = clock::nanoseconds();
+        let mut released = false;
+        for served in self.ports.iter().flatten() {
+            let source = &served.attached.source;
+            let Some(port) = served.attached.port() else { continue };
+            // The frames in the port's detour are given to it first.
+            if !source.is_quarantined(now) && served.input.is_some() && port.end_detour() {
+                source.set_quarantine_poller(None);
+                released = true;
+            }
+        }
+        if released {
+            self.shared.topology.touch();
+            self.shared.wake();
+        } else if self.slots.is_empty() && self.work.calls.due().is_none() {
+            self.be_dormant();
+        }
+        now.saturating_add(CHECK_EVERY)
+    }
+
+    /// Waits, without a topology, until a port is given to this poller or the engine ends.
+    fn be_dormant(&mut self) {
+        self.state.load.store(0, Ordering::Relaxed);
+        self.topology = Arc::new(Topology::default());
+        self.state.account.adopted.store(DORMANT, Ordering::Release);
+        self.wait(None);
+        self.meter.slept();
+        // Before the topology is taken: see `crate::quarantine`.
+        self.state.account.adopted.store(0, Ordering::SeqCst);
+        self.version = 0;
+    }
+
+    /// Whether frames are left for a port.
+    pub(super) fn has_detoured(&self, slot: usize) -> bool {
+        let port = self.ports[slot].as_ref().and_then(|served| served.attached.port());
+        port.is_some_and(|port| port.has_left())
+    }
+
+    /// Has each port of a quarantine poller wake the poller when something is left for it. Returns a port for which
+    /// something is left already.
+    pub(super) fn find_detoured(&self) -> Option<usize> {
+        if !self.is_quarantine_poller() {
+            return None;
+        }
+        let is_detoured = |slot: usize| {
+            let port = self.ports[slot].as_ref().and_then(|served| served.attached.port());
+            port.is_some_and(|port| !port.may_sleep())
+        };
+        let mut slots = self.schedule.active().chain(self.schedule.parked().iter().copied());
+        slots.find(|&slot| is_detoured(slot))
+    }
+
+    /// Gives a port the frames of its detour. Returns how many.
+    pub(super) fn empty_detour(&mut self, slot: usize) -> u64 {
+        let Some(served) = self.ports[slot].as_ref() else { return 0 };
+        let attached = served.attached.clone();
+        let Some(member) = attached.switch.member(attached.index) else { return 0 };
+        self.using = slot;
+        let began = clock::nanoseconds();
+        let emptied = empty(member, &mut self.work, &self.now);
+        let nanoseconds = clock::nanoseconds().saturating_sub(began);
+        self.using = NO_PORT;
+        if emptied.fault {
+            self.shared.report_fault();
+        }
+        self.charge_emptied(slot, Spent { nanoseconds, frames: emptied.frames, bytes: emptied.bytes });
+        emptied.frames
+    }
+}

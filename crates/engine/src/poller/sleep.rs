@@ -1,0 +1,144 @@
+//! Sleep: arming the ports, waiting for their descriptors, and polling those that cannot kick.
+//!
+//! The order against lost wake-ups: the poller arms every port. A port in memory asks its client for a kick then, passes a full
+//! fence and looks for frames once more ([`ringway_switch::Input::arm`]). The poller sleeps only if no port has any. A client
+//! that publishes frames after that look finds the request and kicks. A device needs no request: epoll reports what comes
+//! after the visit that found nothing. Last, the poller looks for a new topology and for the end: the thread that brings one writes
+//! to the wake descriptor afterwards.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::thread::{NO_PORT, Poller, TIMER_TOKEN};
+
+/// Events that one wait returns at most.
+const EVENTS: usize = 64;
+
+impl Poller {
+    /// Arms every port that is not armed yet. Returns false if the poller may not sleep: a port has frames or an event, there is a
+    /// new topology, or the engine ends.
+    pub(super) fn prepare_to_sleep(&mut self) -> bool {
+        if !self.arm_waiting() {
+            return false;
+        }
+        if let Some(slot) = self.find_detoured().or_else(|| self.arm_all()) {
+            self.unpark(slot);
+            self.disarm_active();
+            return false;
+        }
+        self.schedule.park_all();
+        self.shared.topology.version() == self.version && !self.shared.stop.load(Ordering::Relaxed)
+    }
+
+    /// Asks the ports that wait for a kick at events that are not frames. Returns false if there was such an event.
+    fn arm_waiting(&mut self) -> bool {
+        let (mut place, mut may_sleep) = (0, true);
+        while let Some(slot) = self.schedule.waiting(place) {
+            self.using = slot;
+            let input = self.ports[slot].as_mut().and_then(|served| served.input.as_mut());
+            let has_event = input.is_some_and(|input| input.arm_for_news());
+            self.using = NO_PORT;
+            if has_event {
+                self.handle_events(slot);
+                may_sleep = false;
+            }
+            place += 1;
+        }
+        may_sleep
+    }
+
+    /// Arms the ports that are not armed, until one has frames: returns that one.
+    fn arm_all(&mut self) -> Option<usize> {
+        let mut arming = Default::default();
+        while let Some(slot) = self.schedule.next_to_arm(&mut arming) {
+            if self.time(slot, |poller| poller.arm(slot)) {
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// Asks a port for a kick. Returns true if it has frames already.
+    fn arm(&mut self, slot: usize) -> bool {
+        let Some(input) = self.ports[slot].as_mut().and_then(|served| served.input.as_mut()) else { return false };
+        if !self.schedule.arm(slot) {
+            return false;
+        }
+        self.using = slot;
+        let pending = input.arm();
+        let needs_polling = input.needs_looks();
+        self.using = NO_PORT;
+        if needs_polling {
+            self.schedule.poll(slot);
+        }
+        pending
+    }
+
+    /// The port's client need not kick any more.
+    pub(super) fn disarm(&mut self, slot: usize) {
+        self.time(slot, |poller| {
+            if !poller.schedule.disarm(slot) {
+                return;
+            }
+            poller.using = slot;
+            if let Some(input) = poller.ports[slot].as_mut().and_then(|served| served.input.as_mut()) {
+                input.disarm();
+            }
+            poller.using = NO_PORT;
+        });
+    }
+
+    /// The active ports stay active. A port that stayed armed would not be armed before the next sleep, although its kick may have
+    /// come and gone meanwhile.
+    fn disarm_active(&mut self) {
+        let mut place = 0;
+        while let Some(slot) = self.schedule.active_at(place) {
+            self.disarm(slot);
+            place += 1;
+        }
+    }
+
+    /// Polls the armed ports whose clients cannot kick. Returns true if one has frames.
+    pub(super) fn poll_silent(&mut self) -> bool {
+        let (mut place, mut found) = (0, false);
+        while let Some(&slot) = self.schedule.polled().get(place) {
+            if self.time(slot, |poller| poller.is_pending(slot)) {
+                found = true;
+                // Another takes its place.
+                self.unpark(slot);
+            } else {
+                place += 1;
+            }
+        }
+        found
+    }
+
+    /// Waits for descriptors and makes their ports active. Without a timeout the wait lasts until there is an event. Returns true
+    /// if the timer's was the only one.
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> bool {
+        let mut events = [const { epoll::Event { flags: EventFlags::empty(), data: EventData::new_u64(0) } }; EVENTS];
+        let timeout = timeout.map(|t| Timespec { tv_sec: 0, tv_nsec: t.subsec_nanos().into() });
+        // An interrupted wait is a short one.
+        let count = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).unwrap_or(0);
+        let mut by_timer = false;
+        for event in &events[..count] {
+            let token = event.data.u64();
+            if token == TIMER_TOKEN {
+                by_timer = true;
+                self.timer.expired();
+            }
+            let slot = token as usize;
+            let Some(served) = self.ports.get(slot).and_then(Option::as_ref) else { continue };
+            if served.attached.source.signal().in_memory()
+                && let Some(port) = served.attached.port()
+            {
+                port.counters().add_kick();
+            }
+            self.unpark(slot);
+        }
+        by_timer && count == 1
+    }
+}

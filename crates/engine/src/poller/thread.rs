@@ -1,0 +1,175 @@
+//! A poller's thread and what belongs to it.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use ringway_switch::{Input, Time, Workspace, contain};
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::thread::CpuSet;
+
+use crate::call;
+use crate::clock;
+use crate::contain::{Strikes, run_or_die};
+use crate::meter::Meter;
+use crate::os_scheduler::use_batch_scheduling;
+use crate::poller_state::PollerState;
+use crate::schedule::Schedule;
+use crate::settings::{EngineSettings, Idle};
+use crate::shared::Shared;
+use crate::timer::Timer;
+use crate::topology::{Attached, Topology};
+
+/// Instead of a slot: no port.
+pub(super) const NO_PORT: usize = usize::MAX;
+/// The token of the wake descriptor in epoll. The token of a port is its slot.
+const WAKE_TOKEN: u64 = u64::MAX;
+/// The token of the timer in epoll.
+pub(super) const TIMER_TOKEN: u64 = u64::MAX - 1;
+
+/// A port that the poller serves.
+pub(super) struct Served {
+    pub(super) attached: Attached,
+    /// `None` while another poller still has it, and after a fault.
+    pub(super) input: Option<Box<dyn Input>>,
+}
+
+/// A poller. Belongs to its thread.
+pub(super) struct Poller {
+    pub(super) shared: Arc<Shared>,
+    pub(super) state: Arc<PollerState>,
+    pub(super) idle: Idle,
+    /// Most frames of a batch.
+    pub(super) batch: usize,
+    /// The time of the last reading of the clock.
+    pub(super) now: Time,
+    pub(super) epoll: OwnedFd,
+    /// Wakes the poller at a given time.
+    pub(super) timer: Timer,
+    /// The version of `topology`. 0: none.
+    pub(super) version: u64,
+    pub(super) topology: Arc<Topology>,
+    pub(super) schedule: Schedule,
+    /// By slot of the schedule, which is also the port's token in epoll.
+    pub(super) ports: Vec<Option<Served>>,
+    /// Slots by the ids of their sources.
+    pub(super) slots: HashMap<u64, usize>,
+    /// A port without a limit that holds its frames back has moved frames since the last reading of the clock.
+    pub(super) has_worked: bool,
+    /// Some port is a device.
+    pub(super) has_devices: bool,
+    /// Another poller has the input of some port.
+    pub(super) waits_for_input: bool,
+    pub(super) work: Workspace,
+    /// The slot of the port whose input is in use: a panic is blamed on it. [`NO_PORT`]: a panic is the poller's own.
+    pub(super) using: usize,
+    /// Panics of the poller itself.
+    pub(super) strikes: Strikes,
+    pub(super) meter: Meter,
+}
+
+/// Starts a poller's thread.
+///
+/// # Errors
+/// The kernel refuses a thread, a descriptor, memory or the pinning.
+pub(crate) fn spawn(
+    shared: Arc<Shared>,
+    state: Arc<PollerState>,
+    settings: &EngineSettings,
+) -> io::Result<JoinHandle<()>> {
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(&epoll, &state.wake, EventData::new_u64(WAKE_TOKEN), EventFlags::IN | EventFlags::ET)?;
+    let timer = Timer::new()?;
+    epoll::add(&epoll, timer.fd(), EventData::new_u64(TIMER_TOKEN), EventFlags::IN | EventFlags::ET)?;
+    let in_quarantine = state.number >= shared.pollers;
+    let (batch, core) = (settings.batch, state.core);
+    let (idle, pacing) = if in_quarantine { (Idle::Sleep, false) } else { (settings.idle, settings.pacing) };
+    let mut meter = Meter::new();
+    if in_quarantine {
+        meter.examine_always()?;
+    }
+    let name = if in_quarantine {
+        format!("quarantine{}", state.number - shared.pollers)
+    } else {
+        format!("poller{}", state.number)
+    };
+    let (started, start) = channel();
+    let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
+        let pinned = core.map(pin).unwrap_or_else(|| {
+            use_batch_scheduling();
+            Ok(())
+        });
+        let failed = pinned.is_err();
+        if started.send(pinned).is_err() || failed {
+            return;
+        }
+        call::prepare();
+        if in_quarantine {
+            // Not dormant any more: the poller takes a topology now.
+            state.account.adopted.store(0, Ordering::SeqCst);
+        }
+        let (topology, _) = shared.topology.get();
+        let mut work = Workspace::new(batch);
+        if in_quarantine {
+            work.calls.serve_detours();
+        }
+        meter.enter_thread();
+        let mut poller = Poller {
+            shared,
+            state,
+            idle,
+            batch,
+            now: clock::time(Instant::now()),
+            epoll,
+            timer,
+            version: 0,
+            topology,
+            schedule: Schedule::new(pacing),
+            ports: Vec::new(),
+            slots: HashMap::new(),
+            has_worked: false,
+            has_devices: false,
+            waits_for_input: false,
+            work,
+            using: NO_PORT,
+            strikes: Strikes::default(),
+            meter,
+        };
+        run_or_die(&name, || {
+            while let Err(place) = contain(|| poller.run()) {
+                poller.recover(place);
+            }
+        });
+    })?;
+    start.recv().map_err(|_| io::Error::other("the poller ended before it started"))??;
+    Ok(thread)
+}
+
+/// Pins the calling thread to a CPU.
+fn pin(core: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    if core >= CpuSet::MAX_CPU {
+        return Err(io::Error::other(format!("CPU {core} does not exist")));
+    }
+    set.set(core);
+    rustix::thread::sched_setaffinity(None, &set)
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot run on CPU {core}: {error}")))
+}
+
+impl Poller {
+    /// Whether the poller serves ports in quarantine only.
+    #[inline]
+    pub(super) fn is_quarantine_poller(&self) -> bool {
+        self.state.number >= self.shared.pollers
+    }
+
+    /// Rounds that moved frames.
+    pub(super) fn passes(&self) -> u64 {
+        self.state.account.passes.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,138 @@
+//! A round: visits to ports, as the schedule says.
+
+use ringway_switch::{Spent, pass, see_news};
+
+use super::charge::{add, is_pending_examined, pass_examined};
+use super::thread::{NO_PORT, Poller, Served};
+use crate::schedule::Visit;
+
+impl Poller {
+    /// Visits every active port once and polls a few of the parked ones. Returns the frames that were moved.
+    #[inline]
+    pub(super) fn round(&mut self) -> u64 {
+        let now = self.now.nanoseconds;
+        if self.schedule.has_waiting() {
+            self.resume();
+            if let Some(slot) = self.schedule.next_waiting() {
+                self.handle_events(slot);
+            }
+        }
+        self.schedule.begin_round();
+        let (mut moved, mut place) = (0, 0);
+        while let Some(slot) = self.schedule.next_active(&mut place, now) {
+            let visit = self.serve(slot);
+            moved += visit.frames;
+            if self.schedule.visited(&mut place, slot, now, visit) {
+                self.has_worked = true;
+            }
+        }
+        for _ in 0..self.schedule.polls() {
+            let Some(slot) = self.schedule.next_parked() else { break };
+            if self.meter.examining && self.poll_examined(slot) {
+                // The port is set aside for that.
+            } else if self.is_pending(slot) {
+                self.unpark(slot);
+            } else {
+                self.schedule.keep_parked();
+            }
+        }
+        moved
+    }
+
+    /// Makes the ports active whose time has come.
+    #[cold]
+    fn resume(&mut self) {
+        while let Some(slot) = self.schedule.resume(self.now.nanoseconds) {
+            self.disarm(slot);
+        }
+    }
+
+    /// Handles events of a port that are not frames, if there are any.
+    #[cold]
+    pub(super) fn handle_events(&mut self, slot: usize) {
+        self.using = slot;
+        if let Some(Served { input: Some(input), attached }) = self.ports[slot].as_mut()
+            && let Some(member) = attached.switch.member(attached.index)
+            && see_news(member, &mut **input, &mut self.work, &self.now)
+        {
+            self.shared.report_fault();
+        }
+        self.using = NO_PORT;
+    }
+
+    /// A port has frames, or its descriptor woke the poller: a parked one becomes active and need not kick any more.
+    pub(super) fn unpark(&mut self, slot: usize) {
+        if self.schedule.unpark(slot, self.now.nanoseconds) {
+            self.disarm(slot);
+        }
+    }
+
+    /// Whether a port has frames, as far as its memory and its detour tell.
+    #[inline]
+    pub(super) fn is_pending(&mut self, slot: usize) -> bool {
+        self.using = slot;
+        let input = self.ports[slot].as_mut().and_then(|served| served.input.as_mut());
+        let pending = input.is_some_and(|input| input.pending());
+        self.using = NO_PORT;
+        pending || self.is_quarantine_poller() && self.has_detoured(slot)
+    }
+
+    /// Visits a port.
+    #[inline]
+    fn serve(&mut self, slot: usize) -> Visit {
+        if self.meter.examining {
+            return self.serve_examined(slot);
+        }
+        let (visit, bytes) = self.visit::<false>(slot, &mut Spent::default());
+        if visit.frames > 0
+            && let Some(ticks) = self.meter.lap()
+        {
+            self.visit_took_long(slot, ticks, visit.frames, bytes);
+        }
+        visit
+    }
+
+    /// Visits a port. Returns also the bytes that had come from it before. `source` is the time that an examined visit took.
+    #[inline(always)]
+    pub(super) fn visit<const EXAMINED: bool>(&mut self, slot: usize, source: &mut Spent) -> (Visit, u64) {
+        let mut visit = Visit::default();
+        let Some(served) = self.ports[slot].as_mut() else { return (visit, 0) };
+        let Some(input) = served.input.as_deref_mut() else { return (visit, 0) };
+        let attached = &served.attached;
+        let Some(member) = attached.switch.member(attached.index) else { return (visit, 0) };
+        let in_memory = attached.source.signal().in_memory();
+        let batch = self.batch as u64;
+        let bytes = member.port.counters().in_bytes();
+        self.using = slot;
+        // A port with a short ring has its turn in several passes.
+        while visit.frames < u64::from(attached.weight) * batch {
+            if in_memory && !if EXAMINED { is_pending_examined(input, source) } else { input.pending() } {
+                break;
+            }
+            let (switch, work, now) = (&attached.switch, &mut self.work, &self.now);
+            let passed = if EXAMINED {
+                let (passed, spent) = pass_examined(self.meter.area(), switch, member, input, work, now);
+                add(source, spent);
+                passed
+            } else {
+                pass(switch, member, input, work, now)
+            };
+            visit.frames += passed.frames;
+            visit.until = passed.until;
+            if passed.fault.is_some() || passed.receiver_fault {
+                if let Some(fault) = passed.fault {
+                    member.port.fail(fault);
+                    served.input = None;
+                }
+                self.shared.report_fault();
+                break;
+            }
+            visit.more = passed.more || passed.frames >= batch;
+            if !visit.more || passed.until.is_some() {
+                break;
+            }
+        }
+        self.using = NO_PORT;
+        (visit, bytes)
+    }
+}

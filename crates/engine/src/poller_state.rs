@@ -1,0 +1,133 @@
+//! What other threads see of a poller.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+
+/// [`Account::adopted`] of a poller that serves no port and has no topology.
+pub(crate) const DORMANT: u64 = u64::MAX;
+
+/// A non-blocking eventfd whose counter is 0.
+///
+/// # Errors
+/// The kernel refuses a descriptor.
+pub(crate) fn new_eventfd() -> io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}
+
+/// One poller as the engine and other pollers see it.
+#[derive(Debug)]
+pub(crate) struct PollerState {
+    pub(crate) number: usize,
+    pub(crate) core: Option<usize>,
+    pub(crate) wake: OwnedFd,
+    /// An input that the poller waits for may have been put back.
+    pub(crate) returned: AtomicBool,
+    pub(crate) heartbeat: Heartbeat,
+    pub(crate) account: Account,
+    /// About how many ports in quarantine the poller serves.
+    pub(crate) load: AtomicUsize,
+}
+
+impl PollerState {
+    pub(crate) fn new(number: usize, core: Option<usize>, adopted: u64) -> io::Result<Arc<PollerState>> {
+        let account = Account { adopted: AtomicU64::new(adopted), ..Account::default() };
+        let (returned, heartbeat, load) = (AtomicBool::new(false), Heartbeat::default(), AtomicUsize::new(0));
+        Ok(Arc::new(PollerState { number, core, wake: new_eventfd()?, returned, heartbeat, account, load }))
+    }
+
+    /// Whether the poller serves no port, so that a new topology does not wake it.
+    pub(crate) fn is_dormant(&self) -> bool {
+        self.account.adopted.load(Ordering::Acquire) == DORMANT
+    }
+
+    /// Whether the poller has this version of the topology, or a later one, or none.
+    pub(crate) fn has_adopted(&self, version: u64) -> bool {
+        self.account.adopted.load(Ordering::Acquire) >= version
+    }
+
+    /// Returns true if an input has been put back since the last call.
+    #[inline]
+    pub(crate) fn has_returned(&self) -> bool {
+        self.returned.load(Ordering::Relaxed) && self.returned.swap(false, Ordering::Acquire)
+    }
+
+    /// Wakes the poller if it sleeps.
+    pub(crate) fn wake(&self) {
+        // Only this process has the descriptor. A full counter wakes the poller as a write does.
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+/// Tells whether the poller still goes round its loop: the number of questions, and the last one that the poller answered.
+#[derive(Debug, Default)]
+pub(crate) struct Heartbeat {
+    asked: AtomicU64,
+    answered: AtomicU64,
+}
+
+impl Heartbeat {
+    /// Asks once more. Returns whether the question before is answered.
+    pub(crate) fn ask(&self) -> bool {
+        let before = self.asked.fetch_add(1, Ordering::Relaxed);
+        self.answered.load(Ordering::Relaxed) == before
+    }
+
+    /// The poller has gone round its loop.
+    #[inline]
+    pub(crate) fn answer(&self) {
+        let asked = self.asked.load(Ordering::Relaxed);
+        if asked != self.answered.load(Ordering::Relaxed) {
+            self.answered.store(asked, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Counters that one poller writes and other threads read.
+#[derive(Debug, Default)]
+pub(crate) struct Account {
+    pub(crate) busy_ns: AtomicU64,
+    pub(crate) free_ns: AtomicU64,
+    pub(crate) passes: AtomicU64,
+    pub(crate) sleeps: AtomicU64,
+    /// The version of the topology that the poller works with, or [`DORMANT`].
+    pub(crate) adopted: AtomicU64,
+}
+
+/// Adds to a counter that only the calling thread writes.
+#[inline]
+pub(crate) fn add(counter: &AtomicU64, n: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+}
+
+/// The account of one poller.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PollerReading {
+    /// The CPU that the poller is pinned to.
+    pub core: Option<usize>,
+    /// Time spent moving frames (VPE utilisation).
+    pub busy: Duration,
+    /// Time spent polling or asleep.
+    pub free: Duration,
+    /// Rounds that moved frames.
+    pub passes: u64,
+    /// Times that the poller went to sleep.
+    pub sleeps: u64,
+}
+
+impl PollerState {
+    /// The poller's account.
+    pub(crate) fn read(&self) -> PollerReading {
+        PollerReading {
+            core: self.core,
+            busy: Duration::from_nanos(self.account.busy_ns.load(Ordering::Relaxed)),
+            free: Duration::from_nanos(self.account.free_ns.load(Ordering::Relaxed)),
+            passes: self.account.passes.load(Ordering::Relaxed),
+            sleeps: self.account.sleeps.load(Ordering::Relaxed),
+        }
+    }
+}

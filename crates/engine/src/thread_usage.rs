@@ -1,0 +1,135 @@
+//! What the calling thread went through: run time, run delay, page faults and sleeps. Read when a visit took too long.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// What a thread went through, from its start or between two readings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Nanoseconds that the thread ran.
+    pub(crate) ran: u64,
+    /// Nanoseconds that the thread was ready to run and had no processor.
+    pub(crate) waited: u64,
+    /// Page faults.
+    pub(crate) faults: u64,
+    /// Voluntary context switches: the thread gave its processor up to wait for something.
+    pub(crate) sleeps: u64,
+}
+
+impl Usage {
+    /// Whether the thread may have slept in a page fault.
+    pub(crate) fn stalled(&self) -> bool {
+        self.faults > 0 && self.sleeps > 0
+    }
+}
+
+/// Reads the usage of the calling thread. Belongs to that thread.
+#[derive(Debug)]
+pub(crate) struct UsageReader {
+    schedstat: Option<File>,
+    last: Usage,
+    /// The time of the last reading.
+    at: u64,
+}
+
+impl UsageReader {
+    /// A reader for the calling thread, which reads for the first time at `now`.
+    pub(crate) fn new(now: u64) -> UsageReader {
+        let schedstat = File::open("/proc/thread-self/schedstat").ok();
+        let mut reader = UsageReader { schedstat, last: Usage::default(), at: now };
+        reader.since_last(now);
+        reader
+    }
+
+    /// The time of the last reading.
+    #[inline]
+    pub(crate) fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// Returns what the thread went through since the last reading. Where the kernel does not tell its times, the thread counts as
+    /// having run all the time, and as having waited all the time if it lost its processor.
+    #[cold]
+    pub(crate) fn since_last(&mut self, now: u64) -> Usage {
+        let usage = self.read();
+        let last = std::mem::replace(&mut self.last, usage);
+        self.at = now;
+        let waited = usage.waited.saturating_sub(last.waited);
+        let faults = usage.faults.saturating_sub(last.faults);
+        let sleeps = usage.sleeps.saturating_sub(last.sleeps);
+        match self.schedstat {
+            Some(_) => Usage { ran: usage.ran.saturating_sub(last.ran), waited, faults, sleeps },
+            None => Usage { ran: u64::MAX, waited: if waited > 0 { u64::MAX } else { 0 }, faults, sleeps },
+        }
+    }
+
+    fn read(&self) -> Usage {
+        // SAFETY: the structure is valid when zeroed, and outlives the call that fills it.
+        let (faults, sleeps, switches) = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+            (usage.ru_minflt.wrapping_add(usage.ru_majflt), usage.ru_nvcsw, usage.ru_nivcsw)
+        };
+        let times = self.schedstat.as_ref().and_then(times);
+        let (ran, waited) = times.unwrap_or((0, u64::try_from(switches).unwrap_or(0)));
+        let count = |count: libc::c_long| u64::try_from(count).unwrap_or(0);
+        Usage { ran, waited, faults: count(faults), sleeps: count(sleeps) }
+    }
+}
+
+/// The nanoseconds that the thread ran and that it waited: the first two numbers of the file (proc(5)).
+fn times(schedstat: &File) -> Option<(u64, u64)> {
+    let mut text = [0; 96];
+    let len = schedstat.read_at(&mut text, 0).ok()?;
+    let text = std::str::from_utf8(&text[..len]).ok()?;
+    let mut numbers = text.split_ascii_whitespace().map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use ringway_memory::Mapping;
+
+    use super::*;
+
+    #[test]
+    fn page_faults_are_counted_once() {
+        let mut reader = UsageReader::new(0);
+        let mapping = Mapping::private(16 << 12).expect("memory");
+        for page in 0..16 {
+            mapping.view(page << 12, 8).expect("inside").put(0, &[1; 8]);
+        }
+        let seen = reader.since_last(7);
+        assert!(seen.faults >= 1, "{seen:?}");
+        assert_eq!(reader.at(), 7);
+        // No new page is touched between these two.
+        let (first, second) = (reader.since_last(8), reader.since_last(9));
+        assert!(second.faults <= first.faults.max(1), "{first:?} {second:?}");
+    }
+
+    #[test]
+    fn sleeps_are_counted_once() {
+        let mut reader = UsageReader::new(0);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(reader.since_last(1).sleeps >= 1);
+        // The thread waits for nothing between two of these, except for what the kernel waits for itself.
+        assert!((0..10).any(|_| reader.since_last(2).sleeps == 0));
+    }
+
+    #[test]
+    fn time_that_the_thread_ran_is_no_time_that_it_waited() {
+        let mut reader = UsageReader::new(0);
+        let began = std::time::Instant::now();
+        let mut sum = 0u64;
+        let mut ran = Usage::default();
+        while ran.ran < 20_000_000 && began.elapsed().as_secs() < 60 {
+            (0..100_000).for_each(|n| sum = std::hint::black_box(sum.wrapping_add(n)));
+            let more = reader.since_last(0);
+            ran = Usage { ran: ran.ran + more.ran, waited: ran.waited + more.waited, ..ran };
+        }
+        let wall = began.elapsed().as_nanos() as u64;
+        assert!(ran.ran >= 20_000_000, "{ran:?}");
+        // The scheduler updates its account at its ticks.
+        assert!(ran.ran + ran.waited <= wall + 40_000_000, "{ran:?} in {wall} ns");
+    }
+}
