@@ -41,7 +41,7 @@ impl IdentityStatus {
     /// As it is configured.
     pub fn of(port: &Port) -> Self {
         let identity = &port.identity;
-        let (vlan, trunk, native) = match &identity.vlan {
+        let (vlan, trunk, native) = match &identity.vlans() {
             Vlan::Unset => (None, None, None),
             Vlan::Access(vlan) => (Some(*vlan), None, None),
             Vlan::Trunk { tagged, native } => (None, Some(tagged.ranges().collect()), *native),

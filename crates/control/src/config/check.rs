@@ -8,6 +8,7 @@ use super::mistake::{Mistake, nearest};
 use super::switch::{Flood, Forwarding};
 use super::units::show_bits;
 use super::{Config, Create, Host, Limit, Name, Placement, Port, Switch};
+use crate::kinds::End;
 use crate::runtime_dir::{ATTACH_SOCKET, CONTROL_SOCKET, SOCKET_PATH_MAX};
 
 /// A disagreement between parts.
@@ -151,8 +152,8 @@ fn devices_are_unique(whole: &Whole<'_>) -> Vec<Finding> {
     let mut owners = BTreeMap::new();
     let mut findings = Vec::new();
     for entry in whole.ports() {
-        let Some(device) = &entry.port.device else { continue };
-        if let Some(owner) = owners.insert((device, &entry.port.netns), entry.name) {
+        let End::Device { device, netns } = entry.port.settings.own().end() else { continue };
+        if let Some(owner) = owners.insert((device, netns), entry.name) {
             let what = format!("the device \"{device}\" already belongs to port \"{owner}\"");
             findings.push(entry.finding("device", what, "give each port its own device".to_owned()));
         }
@@ -164,15 +165,15 @@ fn devices_are_unique(whole: &Whole<'_>) -> Vec<Finding> {
 fn sockets_can_be(whole: &Whole<'_>, host: &Host) -> Vec<Finding> {
     let mut owners = BTreeMap::new();
     let mut findings = Vec::new();
-    for (entry, socket) in whole.ports().filter_map(|entry| Some((entry, entry.port.socket.as_ref()?))) {
-        let path = host.runtime_dir.join(&socket.path);
+    for (entry, socket) in whole.ports().filter_map(|entry| Some((entry, entry.port.settings.socket()?))) {
+        let path = host.runtime_dir.join(socket);
         let mut wrong = |what, right: &str| findings.push(entry.finding("socket", what, right.to_owned()));
         let bytes = path.as_os_str().len();
         if bytes > SOCKET_PATH_MAX {
             let what = format!("{} has {bytes} bytes, and a socket's path at most {SOCKET_PATH_MAX}", path.display());
             wrong(what, "write a shorter one, or choose a shorter --runtime-dir");
         }
-        let shown = socket.path.display();
+        let shown = socket.display();
         if [CONTROL_SOCKET, ATTACH_SOCKET].iter().any(|own| path == host.runtime_dir.join(own)) {
             wrong(format!("\"{shown}\" is the daemon's own"), "write another, like \"vm1.sock\"");
         }
@@ -288,8 +289,8 @@ fn mirrors_can_be(whole: &Whole<'_>) -> Vec<Finding> {
             ("isolated", mirror.isolated),
             ("uplinks", identity.uplinks != Ports::All),
             ("allow", identity.allow != Ports::All),
-            ("vlan", matches!(identity.vlan, Vlan::Access(_))),
-            ("trunk", matches!(identity.vlan, Vlan::Trunk { .. })),
+            ("vlan", matches!(identity.vlans(), Vlan::Access(_))),
+            ("trunk", matches!(identity.vlans(), Vlan::Trunk { .. })),
         ];
         for (key, _) in idle.into_iter().filter(|(_, is_there)| *is_there) {
             let what = "it changes nothing for a mirror, which is given copies and may send nothing".to_owned();

@@ -1,4 +1,4 @@
-//! What a client can make last: the end of a front end, the end of pollers, the settings of a NIC. Each is done by a thread of its own,
+//! What a client can make last: the end of a front end, the end of pollers, the settings of a front end. Each is done by a thread of its own,
 //! so that neither the daemon nor another client waits. Whoever asked for it waits for it, within bounds and without the daemon's
 //! lock.
 

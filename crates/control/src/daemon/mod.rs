@@ -5,7 +5,7 @@
 //! - [`change`]: from one to the other, whole or not at all.
 //! - [`chores`]: what a client can make last, without the daemon's lock.
 //! - [`attach`]: clients come and go.
-//! - `front_end`: so do those of vhost-user, e1000 and stream ports.
+//! - `front_end`: the front ends of ports whose peer comes and goes.
 //! - `faults`, `defects`: what ports did wrong, and where Ringway itself failed.
 //! - `limits`: rates, as pollers keep them.
 //! - `reopen`: devices that were lost are tried again.
@@ -25,7 +25,6 @@ mod faults;
 mod front_end;
 mod limits;
 pub mod live;
-mod netns;
 mod open;
 mod port_ref;
 mod refused;
@@ -136,7 +135,7 @@ impl Daemon {
 
     /// Bounds what all front ends may give together.
     fn bound_memory(&self) {
-        Quota::total().set_limits(open::limits_of_all(self.running.config.memory));
+        Quota::total().set_limits(limits::of_all_memory(self.running.config.memory));
     }
 
     /// Lets the daemon end clients of this attach server.

@@ -6,6 +6,7 @@ pub mod capture;
 pub mod demo;
 pub mod fdb;
 pub mod r#gen;
+mod keys;
 pub mod port;
 pub mod run;
 pub mod status;
