@@ -7,7 +7,7 @@ mod out;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use ringway_control::runtime_dir;
 use tracing_subscriber::EnvFilter;
 
@@ -45,6 +45,7 @@ enum What {
     Gen(commands::r#gen::Args),
     Bench(commands::bench::Args),
     Demo(commands::demo::Args),
+    Completions(commands::completions::Args),
 }
 
 fn main() -> ExitCode {
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         What::Gen(args) => commands::r#gen::run(args, &context),
         What::Bench(args) => commands::bench::run(args, &context),
         What::Demo(args) => commands::demo::run(args, &context),
+        What::Completions(args) => commands::completions::run(&args, Command::command()),
     }
 }
 

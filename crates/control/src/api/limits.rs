@@ -47,7 +47,7 @@ pub struct LimitStatus {
     /// Bits of frames (without FCS, preamble and gap) per second, like `1Gbit`; with a bucket those that pass in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<String>,
-    /// The same, with what a bucket lends.
+    /// The highest rate, with what a bucket lends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<String>,
     /// Bytes that may pass at once, like `64KiB`.
@@ -138,7 +138,7 @@ pub struct BucketStatus {
     pub frames_burst: Option<u64>,
     /// How full it is, from 0 to 1.
     pub fill: Option<f64>,
-    /// The same of frames.
+    /// How full its bucket of frames is, from 0 to 1.
     pub frames_fill: Option<f64>,
     /// How many ports have it.
     pub ports: usize,

@@ -68,9 +68,9 @@ pub struct PortStatus {
     /// How much of what it sends may go to many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storm: Option<StormStatus>,
-    /// Whether it reaches other isolated ports.
+    /// Whether it is isolated: isolated ports do not reach each other.
     pub isolated: bool,
-    /// Who it is besides, and whom it may reach.
+    /// Its identity besides `mac`, and the ports that it may reach.
     #[serde(default)]
     pub identity: IdentityStatus,
     /// Least time between two calls, like `50us`; `0s`: none.
@@ -88,16 +88,16 @@ pub struct PortStatus {
     /// Name of its network device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// What a vhost-user port has besides.
+    /// What only a vhost-user port has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_user: Option<VhostUserStatus>,
     /// The memory that a vhost-user or e1000 port's front end gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryStatus>,
-    /// What an e1000 port has besides.
+    /// What only an e1000 port has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub e1000: Option<E1000Status>,
-    /// What a stream port has besides.
+    /// What only a stream port has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamStatus>,
     /// Every frame taken from the client.
@@ -172,7 +172,7 @@ impl MemoryStatus {
     }
 }
 
-/// What a stream port has besides.
+/// What only a stream port has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StreamStatus {
     /// The socket, relative to the runtime directory.
@@ -350,7 +350,7 @@ pub struct Fault {
     pub switch: String,
     /// What happened, as one word.
     pub reason: String,
-    /// The same for people.
+    /// What happened, in words.
     pub detail: String,
     /// Seconds since then.
     pub age: f64,
@@ -384,7 +384,7 @@ pub struct Done {
 pub struct Refusal {
     /// What is wrong and what would be right, for people.
     pub error: String,
-    /// The same by key, when keys were wrong.
+    /// The mistakes by key, when keys were wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<MistakeSchema>)]
     pub mistakes: Vec<Mistake>,

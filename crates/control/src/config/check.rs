@@ -1,5 +1,4 @@
-//! What only the whole can tell: whether its parts agree. The whole is a configuration, and the ports that clients made
-//! besides it.
+//! Checks that the parts of a configuration agree with each other, with the ports that clients made, and with this machine.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +28,7 @@ impl Finding {
         Self { path, what, right, excess: None }
     }
 
-    /// Whether there was this disagreement before, as bad or worse.
+    /// Returns true if this disagreement was there before, as bad or worse.
     pub fn is_in(&self, before: &[Finding]) -> bool {
         let same = |old: &Finding| match (&old.excess, &self.excess) {
             (Some((bucket, old)), Some((now_of, now))) => bucket == now_of && old >= now,
@@ -45,14 +44,14 @@ impl From<Finding> for Mistake {
     }
 }
 
-/// Ports that clients made by attaching, by switch and name. They are nobody else's only on their switch.
+/// Ports that clients made by attaching, by switch and name. Their names are unique on their switch only.
 pub type Made = BTreeMap<(Name, Name), Port>;
 
 /// Everything that has to agree.
 struct Whole<'a> {
     config: &'a Config,
     made: &'a Made,
-    /// Who is to blame where several do not agree: a prefix of keys, as `port.vm1.`.
+    /// The part to blame where several do not agree: a prefix of keys like `port.vm1.`.
     about: &'a str,
 }
 
@@ -86,7 +85,7 @@ impl<'a> Whole<'a> {
 }
 
 impl Entry<'_> {
-    /// As users name it.
+    /// The port as users name it.
     fn label(&self) -> String {
         if self.is_made { format!("{}:{}", self.port.switch, self.name) } else { self.name.to_string() }
     }
@@ -116,7 +115,7 @@ pub fn check(config: &Config, made: &Made, host: &Host, about: &str) -> Vec<Find
     findings
 }
 
-/// Clients make switches, too: that of a port that one made is there.
+/// Finds ports on switches that do not exist. A switch that a client made exists.
 fn switches_exist(whole: &Whole<'_>) -> Vec<Finding> {
     let switches = &whole.config.switches;
     let missing = |entry: Entry<'_>| {
@@ -161,7 +160,7 @@ fn devices_are_unique(whole: &Whole<'_>) -> Vec<Finding> {
     findings
 }
 
-/// A socket's path must fit into an address, and be nobody else's.
+/// Finds sockets' paths that are too long for an address, or are used twice.
 fn sockets_can_be(whole: &Whole<'_>, host: &Host) -> Vec<Finding> {
     let mut owners = BTreeMap::new();
     let mut findings = Vec::new();
@@ -217,7 +216,7 @@ fn buckets_exist(whole: &Whole<'_>) -> Vec<Finding> {
     limits(whole).filter_map(missing).collect()
 }
 
-/// What is wrong, and what would be right, where a limit is part of a bucket that is not there.
+/// Returns what is wrong and what would be right, if a limit names a bucket that does not exist.
 fn no_such_bucket(limit: &Limit, config: &Config) -> Option<(String, String)> {
     let bucket = limit.bucket.as_ref().filter(|bucket| !config.buckets.contains_key(*bucket))?;
     let right = match nearest(bucket.as_str(), config.buckets.keys().map(Name::as_str)) {
@@ -227,7 +226,7 @@ fn no_such_bucket(limit: &Limit, config: &Config) -> Option<(String, String)> {
     Some((format!("there is no bucket \"{bucket}\""), right))
 }
 
-/// What passes in any case must not be more than the bucket gives.
+/// Finds buckets whose ports are guaranteed more than the bucket has.
 fn guarantees_can_be_kept(whole: &Whole<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (bucket, settings) in &whole.config.buckets {
@@ -250,7 +249,7 @@ fn guarantees_can_be_kept(whole: &Whole<'_>) -> Vec<Finding> {
     findings
 }
 
-/// A mirror is given copies of frames of ports of its switch that are no mirrors.
+/// Finds mirrors of ports that cannot be mirrored, and settings that mirrors cannot have.
 fn mirrors_can_be(whole: &Whole<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for entry in whole.ports().filter(|entry| !entry.port.mirror.is_empty()) {

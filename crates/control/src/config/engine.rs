@@ -62,7 +62,7 @@ impl Engine {
 /// What messages expect of `cores`.
 const CORES: &str = "a list of CPU numbers like [1]";
 
-/// The form of `cores`. Whether the machine has these CPUs is checked by [`Engine::read_section`].
+/// The form of `cores`. [`Engine::read_section`] checks that the machine has these CPUs.
 #[derive(Clone, Copy, Debug)]
 struct Cores;
 

@@ -34,9 +34,9 @@ pub trait Form {
 /// What values look like, for people and programs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shape {
-    /// What stands behind `KEY=` in help: `1..64`, `up|down`, `TIME`.
+    /// The text behind `KEY=` in help: `1..64`, `up|down`, `TIME`.
     pub word: String,
-    /// The same in words, as it ends "The value is ...".
+    /// A description that ends the sentence "The value is ...".
     pub text: String,
     /// The type of the value.
     pub class: Class,

@@ -23,12 +23,12 @@ const NAMES_MAX: usize = 4096;
 /// VLANs that there are (IEEE 802.1Q, table 9-2).
 const VLANS: RangeInclusive<u16> = 1..=4094;
 
-/// IP addresses that begin alike, or one address; written `10.0.0.0/24`, `10.0.0.5`, `fd00::/64`.
+/// An IP prefix, or one address; written `10.0.0.0/24`, `10.0.0.5`, `fd00::/64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Prefix(policy::Prefix);
 
 impl Prefix {
-    /// As the switch takes it.
+    /// The prefix as the switch takes it.
     pub fn get(self) -> policy::Prefix {
         self.0
     }
@@ -88,10 +88,10 @@ pub enum Check {
 /// What the source guard checks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Guarding {
-    /// What there are addresses for.
+    /// The addresses that are bound: `mac`, `ip`.
     #[default]
     Auto,
-    /// That, and that the port is neither DHCP server nor router.
+    /// Bound addresses, and that the port is neither a DHCP server nor a router.
     All,
     /// Nothing.
     Off,
@@ -134,12 +134,12 @@ impl VlanSet {
         Self(merged)
     }
 
-    /// Whether there is none in it.
+    /// Returns true if the set has no VLAN.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As they are written: `10`, `20-29`.
+    /// The set as texts of the configuration: `10`, `20-29`.
     pub fn ranges(&self) -> impl Iterator<Item = String> + '_ {
         let one = |&(first, last): &(u16, u16)| match first == last {
             true => first.to_string(),
@@ -192,12 +192,12 @@ fn range(text: &str) -> Result<(u16, u16), String> {
 /// Which broadcast domains a port is in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Vlan {
-    /// Nothing is said: with other ports of its switch, VLAN 1.
+    /// None is set: VLAN 1 once another port of the switch has one.
     #[default]
     Unset,
     /// One, without tags.
     Access(u16),
-    /// Several, told apart by tags.
+    /// Several, which tags tell apart.
     Trunk {
         /// Which, but for the native one.
         tagged: VlanSet,

@@ -50,7 +50,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The same keys, read where the values that they have now are not known: a part of a table is then checked value by value.
+    /// Returns the keys for a reader that does not know the present values: parts of tables are checked value by value only.
     #[must_use]
     pub fn without_present(self) -> Self {
         Self { knows_present: false, ..self }

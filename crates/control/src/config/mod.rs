@@ -7,7 +7,8 @@
 //!
 //! A key stands in one line, in a table of keys ([`table`]) of its section (`engine`, `attach`, `memory`, `switch`, `limit`,
 //! `identity`, `port`) or of a kind of port ([`crate::kinds`]). From that line follow the field of the settings, the parser, what
-//! `port set` may change, the difference of two ports, and the texts of [`describe`]: help, manual page and completion.
+//! `port set` may change, the difference of two ports, the help of commands, `/openapi.json`, the manual page ([`manual`]) and
+//! shell completion.
 
 pub mod attach;
 pub mod check;
@@ -19,6 +20,7 @@ pub mod identity;
 pub mod keys;
 pub mod limit;
 pub mod load;
+pub mod manual;
 pub mod memory;
 pub mod mistake;
 pub mod name;

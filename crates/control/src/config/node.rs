@@ -1,4 +1,4 @@
-//! Values and where they were written, whatever they were written in.
+//! Values and the places where they were written, in TOML, words or JSON.
 
 use std::ops::Range;
 
@@ -43,7 +43,7 @@ pub struct Entry {
     pub key: String,
     /// Where the key stands in the text.
     pub span: Option<Range<usize>>,
-    /// What it is set to.
+    /// The value.
     pub node: Node,
 }
 
@@ -82,7 +82,7 @@ impl Node {
         node
     }
 
-    /// Takes over JSON.
+    /// Reads JSON.
     pub fn from_json(json: &serde_json::Value) -> Self {
         use serde_json::Value as Json;
         let entry =
@@ -133,7 +133,7 @@ impl Node {
         }
     }
 
-    /// What it is, for "expected a string, found ...".
+    /// Describes the value, for "expected a string, found ...".
     pub fn describe(&self) -> String {
         match &self.value {
             Value::Text(t) => format!("{t:?}"),

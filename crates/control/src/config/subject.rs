@@ -81,14 +81,16 @@ fn texts(entries: Vec<Entry>, keys: &[Key]) -> Vec<Entry> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
-    fn sent(subject: Subject, words: &[(&str, &str)]) -> Result<String, Vec<String>> {
+    fn sent(subject: Subject, words: &[(&str, &str)]) -> Result<serde_json::Value, Vec<String>> {
         let entry =
             |(key, word): &(&str, &str)| Entry { key: (*key).to_owned(), span: None, node: Node::from_word(word) };
         let table = Node::new(Value::Table(words.iter().map(entry).collect())).with_dotted_keys();
         let mistakes = RefCell::default();
-        let json = subject.check(table, &mistakes).to_json().to_string();
+        let json = subject.check(table, &mistakes).to_json();
         let mistakes: Vec<String> = mistakes.into_inner().iter().map(ToString::to_string).collect();
         if mistakes.is_empty() { Ok(json) } else { Err(mistakes) }
     }
@@ -96,10 +98,10 @@ mod tests {
     #[test]
     fn a_word_is_a_text_where_the_key_is_one() {
         let words = [("device", "0"), ("weight", "2"), ("ingress.bucket", "1"), ("ingress.frames_burst", "64")];
-        let json = r#"{"device":"0","ingress.bucket":"1","ingress.frames_burst":64,"weight":2}"#;
-        assert_eq!(sent(Subject::Port, &words).as_deref(), Ok(json));
-        assert_eq!(sent(Subject::Bucket, &[("rate", "1Gbit")]).as_deref(), Ok(r#"{"rate":"1Gbit"}"#));
-        assert_eq!(sent(Subject::Switch, &[("mac_entries", "64")]).as_deref(), Ok(r#"{"mac_entries":64}"#));
+        let json = json!({"device": "0", "weight": 2, "ingress.bucket": "1", "ingress.frames_burst": 64});
+        assert_eq!(sent(Subject::Port, &words), Ok(json));
+        assert_eq!(sent(Subject::Bucket, &[("rate", "1Gbit")]), Ok(json!({"rate": "1Gbit"})));
+        assert_eq!(sent(Subject::Switch, &[("mac_entries", "64")]), Ok(json!({"mac_entries": 64})));
     }
 
     #[test]

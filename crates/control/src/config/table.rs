@@ -1,4 +1,4 @@
-//! Tables of keys. A key stands in one line of [`keys!`]: its field and type, its default, its [form](super::form) with unit and
+//! Tables of keys. A key stands in one line of `keys!`: its field and type, its default, its [form](super::form) with unit and
 //! bounds, when it may change, and what it means. From that line follow the field of the settings, the parser, `port set`, the
 //! difference between two configurations, the help of commands, `/openapi.json`, the manual page and shell completion.
 
@@ -16,18 +16,18 @@ pub enum When {
     Fixed,
 }
 
-/// What is known of a key.
+/// The description of a key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Key {
     /// Its name.
     pub name: &'static str,
-    /// What it means, in one line.
+    /// Its meaning, in one line.
     pub about: &'static str,
-    /// What else there is to know of it, for the manual page.
+    /// Further facts, for the manual page.
     pub more: &'static str,
     /// When it may change.
     pub when: When,
-    /// What its values look like.
+    /// The shape of its values.
     pub shape: Shape,
     /// Its value in the table that was asked, as JSON: in a table of defaults the default. Null: none.
     pub value: Json,

@@ -16,7 +16,7 @@ use crate::config::keys::Keys;
 use crate::config::name::{Mac, Name};
 use crate::config::table::Table;
 
-/// The settings of a port of one kind. Each kind is a file of this folder and one line in [`kinds!`](super::kinds).
+/// The settings of a port of one kind. Each kind is a file of this folder, registered in the folder's `mod.rs`.
 pub trait PortKind: Table + Any + fmt::Debug {
     /// Sets what a new port has by its name, if nothing else is written: a device, a socket.
     fn named(&mut self, name: &Name) {

@@ -1,5 +1,5 @@
 //! Kinds of ports. A kind is a file here: its settings with their keys, how it is opened, and what is reported of it. It is
-//! registered by its line in [`kinds!`] below, and by its `mod`. What moves its frames is a folder of ringway-ports.
+//! registered by its line in `kinds!` below, and by its `mod`. What moves its frames is a folder of ringway-ports.
 //!
 //! - [`contract`]: what a kind is to the configuration and to the daemon.
 //! - `netns`: work inside a network namespace.

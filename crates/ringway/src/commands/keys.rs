@@ -90,10 +90,10 @@ fn line(text: &mut String, before: &str, key: &Key) {
     }
 }
 
-/// `KEY=` of every key that can be given, the keys of tables with a dot.
-fn words(subject: Subject, given: Given) -> Vec<String> {
-    fn add(words: &mut Vec<String>, before: &str, key: &Key) {
-        words.push(format!("{before}{}=", key.name));
+/// `KEY=` of every key that can be given, the keys of tables with a dot, and what each means.
+pub fn words(subject: Subject, given: Given) -> Vec<(String, &'static str)> {
+    fn add(words: &mut Vec<(String, &'static str)>, before: &str, key: &Key) {
+        words.push((format!("{before}{}=", key.name), key.about));
         if let Class::Table(inner) = &key.shape.class {
             inner.iter().for_each(|inner| add(words, &format!("{before}{}.", key.name), inner));
         }
@@ -121,6 +121,6 @@ impl TypedValueParser for KeyValue {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(words(self.0, self.1).into_iter().map(PossibleValue::new)))
+        Some(Box::new(words(self.0, self.1).into_iter().map(|(word, _)| PossibleValue::new(word))))
     }
 }

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod bucket;
 pub mod capture;
+pub mod completions;
 pub mod demo;
 pub mod fdb;
 pub mod r#gen;

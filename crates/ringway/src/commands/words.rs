@@ -12,7 +12,7 @@ use ringway_control::config::{Mistake, Subject};
 use super::{USAGE, complain, fail};
 use crate::out;
 
-/// Reads `KEY=VALUE` words as a table, and notes those that are none.
+/// Reads `KEY=VALUE` words as a table, and notes words of another form.
 pub fn read(words: &[String], mistakes: &RefCell<Vec<Mistake>>) -> Node {
     let wrong = |key: &str, what: &str, right: &str| {
         let mistake = Mistake { key: key.to_owned(), span: None, what: what.to_owned(), right: right.to_owned() };
@@ -46,12 +46,12 @@ fn checked(subject: Subject, words: &[String]) -> Result<Node, Vec<Mistake>> {
     if mistakes.is_empty() { Ok(table) } else { Err(mistakes) }
 }
 
-/// Whether this begins as a table or a list and is none.
+/// Returns true if a word begins like a table or a list and is none.
 fn lost_quotes(value: &str) -> bool {
     value.starts_with(['{', '[']) && matches!(Node::from_word(value).value, Value::Text(_))
 }
 
-/// How a word comes through a shell whole.
+/// How to quote a word for the shell.
 fn quoting(key: &str) -> String {
     let value = match key.split('.').next().unwrap_or(key) {
         "ingress" | "egress" => "{rate=\"1Gbit\",burst=\"64KiB\"}",
