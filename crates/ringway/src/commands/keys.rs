@@ -13,7 +13,7 @@ use ringway_control::config::{Kind, Subject};
 const COLUMN: usize = 32;
 
 /// Width of a line.
-const WIDTH: usize = 110;
+const WIDTH: usize = 98;
 
 /// What keys are given for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
