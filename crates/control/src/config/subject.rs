@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use super::form::Class;
 use super::keys::Keys;
-use super::limit::BucketKeys;
+use super::limit::{Bucket, BucketKeys};
 use super::mistake::Mistake;
 use super::node::{Entry, Node, Value};
 use super::port::{Port, PortKey, port_keys};
@@ -47,11 +47,17 @@ impl Subject {
     pub fn check(self, table: Node, mistakes: &RefCell<Vec<Mistake>>) -> Node {
         let keys = Keys::new("", &table, None, mistakes).without_present();
         match self {
-            Self::Port => Port::check_values(&keys),
-            Self::Bucket => BucketKeys::default().read(&keys),
-            Self::Switch => Switch::default().read(&keys),
+            Self::Port => {
+                Port::check_values(&keys);
+                keys.finish();
+            }
+            // A bucket is always given all of its keys.
+            Self::Bucket => drop(Bucket::read(keys)),
+            Self::Switch => {
+                Switch::default().read(&keys);
+                keys.finish();
+            }
         }
-        keys.finish();
         let known: Vec<Key> = self.keys().into_iter().map(|known| known.key).collect();
         with_texts(table, &known)
     }
