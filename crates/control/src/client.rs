@@ -15,8 +15,8 @@ use tokio::net::UnixStream;
 
 use crate::api::capture::{CAPTURED, CaptureQuery, LOST, NUMBER};
 use crate::api::types::{Done, FdbEntry, PortStatus, Refusal, Status};
+use crate::config::Name;
 use crate::config::node::Node;
-use crate::config::{Name, PortKeys};
 use crate::daemon::{PortRef, UNAVAILABLE};
 use crate::runtime_dir::CONTROL_SOCKET;
 
@@ -97,8 +97,8 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub fn add_port(&self, port: &PortRef, keys: &PortKeys) -> Result<Done, ClientError> {
-        let mut body = serde_json::to_value(keys).unwrap_or_default();
+    pub fn add_port(&self, port: &PortRef, keys: &Node) -> Result<Done, ClientError> {
+        let mut body = keys.to_json();
         body["name"] = port.to_string().into();
         self.ask(Method::POST, "/v1/ports", Some(&body))
     }
@@ -107,9 +107,8 @@ impl Client {
     ///
     /// # Errors
     /// See [`ClientError`].
-    pub fn set_port(&self, port: &PortRef, keys: &PortKeys) -> Result<Done, ClientError> {
-        let body = serde_json::to_value(keys).unwrap_or_default();
-        self.ask(Method::PATCH, &format!("/v1/ports/{port}"), Some(&body))
+    pub fn set_port(&self, port: &PortRef, keys: &Node) -> Result<Done, ClientError> {
+        self.ask(Method::PATCH, &format!("/v1/ports/{port}"), Some(&keys.to_json()))
     }
 
     /// Removes a port.

@@ -2,8 +2,8 @@
 //!
 //! - [`config`]: TOML, command-line keys and JSON become one checked [`config::Config`]; two of them become a list of
 //!   actions.
-//! - [`daemon`]: the running switches, ports and pollers, and their changes.
-//! - [`api`]: HTTP and JSON on `control.sock`.
+//! - [`api`]: what the daemon says and takes on `control.sock`: HTTP and JSON.
+//! - [`kinds`]: kinds of ports, a file each: settings, opening, status.
 //! - [`client`]: the commands' side of that socket.
 #![forbid(unsafe_code)]
 
@@ -12,4 +12,5 @@ pub mod client;
 pub mod config;
 pub mod daemon;
 mod inject;
+pub mod kinds;
 pub mod runtime_dir;

@@ -9,8 +9,10 @@ use ringway_control::config::diff::{Action, diff};
 use ringway_control::config::e1000::{Cable, Model};
 use ringway_control::config::limit::Rate;
 use ringway_control::config::{
-    Bucket, Calls, Config, E1000, Host, Kind, Limit, Mac, Name, Placement, Port, Role, Socket, Storm, Switch, VhostUser,
+    Bucket, Calls, Config, E1000, Host, Kind, Limit, Mac, Name, Placement, Port, Role, Settings, Socket, Storm, Switch,
+    VhostUser,
 };
+use ringway_control::kinds::End;
 
 /// Takes one step the way a daemon must: a step that does not fit what is there is an error.
 fn apply(config: &mut Config, action: &Action) -> Result<(), String> {
@@ -50,10 +52,10 @@ fn apply(config: &mut Config, action: &Action) -> Result<(), String> {
         Action::SetBucket(name, None) => prop(config.buckets.remove(name).is_some(), "removes what is there"),
         Action::AddPort(name, port) => {
             prop(config.switches.contains_key(&port.switch), "adds a port to a switch that is there")?;
-            prop(config.ports.values().all(|p| p.device.is_none() || p.device != port.device), "adds a free device")?;
-            let socket = |p: &Port| p.socket.as_ref().map(|socket| socket.path.clone());
-            let free = socket(port).is_none() || config.ports.values().all(|p| socket(p) != socket(port));
-            prop(free, "adds a free socket")?;
+            let end = port.settings.own().end();
+            let has_none = matches!(end, End::Nothing | End::Client);
+            let is_free = config.ports.values().all(|other| other.settings.own().end() != end);
+            prop(has_none || is_free, "adds a free device or socket")?;
             prop(config.ports.insert(name.clone(), port.clone()).is_none(), "adds a new port")
         }
     }
@@ -87,12 +89,14 @@ prop_compose! {
         mac in 0u8..3,
     ) -> Port {
         let mut port = Port::new(name(switch), kind, &name(end));
-        if let Some(vhost_user) = &mut port.vhost_user {
-            vhost_user.queues = queues;
-        }
-        if let Some(e1000) = &mut port.e1000 {
-            *e1000 = E1000::new(if queues == 1 { Model::E1000 } else { Model::E1000e });
-            e1000.link = if weight == 1 { Cable::Up } else { Cable::Down };
+        match &mut port.settings {
+            Settings::VhostUser(vhost_user) => vhost_user.queues = queues,
+            Settings::E1000(e1000) => {
+                let model = if queues == 1 { Model::E1000 } else { Model::E1000e };
+                let link = if weight == 1 { Cable::Up } else { Cable::Down };
+                *e1000 = E1000 { link, socket: e1000.socket.clone(), ..E1000::new(model) };
+            }
+            _ => {}
         }
         port.weight = weight;
         port.mac = (0..mac).map(|n| format!("02:00:00:00:0{switch}:0{n}").parse::<Mac>().unwrap()).collect::<BTreeSet<_>>();
@@ -163,15 +167,16 @@ fn a_front_end_is_kept_where_it_can_be() {
     ] {
         assert!(matches!(&steps(&new)[..], [Action::ChangePort { to, .. }] if **to == new), "{new:?}");
     }
-    let (end, socket) = (VhostUser::default(), Socket::new(&name(1)));
-    for (vhost_user, socket) in [
-        (end.clone(), Socket { path: "other.sock".into(), ..socket.clone() }),
-        (end.clone(), Socket { role: Role::Client, ..socket.clone() }),
-        (VhostUser { queues: 1, ..end.clone() }, socket.clone()),
-        (VhostUser { mtu: Some(1500), ..end.clone() }, socket.clone()),
-        (VhostUser { offload: false, ..end }, socket.clone()),
+    let end = VhostUser { socket: Socket::new("n1.sock", Role::Server), ..VhostUser::default() };
+    assert_eq!(port.settings, Settings::VhostUser(end.clone()));
+    for end in [
+        VhostUser { socket: Socket::new("other.sock", Role::Server), ..end.clone() },
+        VhostUser { socket: Socket::new("n1.sock", Role::Client), ..end.clone() },
+        VhostUser { queues: 1, ..end.clone() },
+        VhostUser { mtu: Some(1500), ..end.clone() },
+        VhostUser { offload: false, ..end },
     ] {
-        let new = Port { vhost_user: Some(vhost_user), socket: Some(socket), ..port.clone() };
+        let new = Port { settings: Settings::VhostUser(end), ..port.clone() };
         assert!(matches!(&steps(&new)[..], [Action::RemovePort(..), Action::AddPort(..)]), "{new:?}");
     }
 }

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use ringway_control::config::e1000::{Cable, Model, Registers};
-use ringway_control::config::{Config, E1000, Host, Kind, Memory, Placement, Role, Socket, VhostUser, parse};
+use ringway_control::config::socket::SocketPath;
+use ringway_control::config::{Config, E1000, Host, Memory, Placement, Role, Settings, Socket, VhostUser, parse};
+use ringway_control::kinds::stream::Stream;
+use ringway_control::kinds::tap::Tap;
 
 fn host() -> Host {
     Host { cpus: vec![0, 1], runtime_dir: "/run/ringway".into() }
@@ -569,23 +572,29 @@ fn the_example_of_the_manual_is_accepted_and_defaults_are_as_documented() {
     "#;
     let config = parse("r.toml", text, &host()).unwrap();
     let vm1 = &config.ports[&"vm1".parse().unwrap()];
-    assert_eq!((vm1.device.as_deref(), vm1.weight, vm1.isolated), (Some("vm1"), 64, true));
+    let device = Settings::Tap(Tap { device: "vm1".to_owned(), netns: None });
+    assert_eq!((&vm1.settings, vm1.weight, vm1.isolated), (&device, 64, true));
     let vm2 = &config.ports[&"vm2".parse().unwrap()];
-    let plain = VhostUser { queues: 8, mtu: None, offload: true };
-    let socket = |path: &str, role| Some(Socket { path: path.into(), role });
-    assert_eq!((vm2.vhost_user.as_ref(), vm2.socket.clone()), (Some(&plain), socket("vm2.sock", Role::Server)));
+    let given = VhostUser::default().memory;
+    let socket = Socket::new("vm2.sock", Role::Server);
+    let plain = VhostUser { queues: 8, mtu: None, offload: true, socket, memory: given.clone() };
+    assert_eq!(vm2.settings, Settings::VhostUser(plain));
     assert_eq!((vm2.calls.interval, vm2.calls.above, vm2.poller), (Duration::ZERO, 0, Placement::Any));
     let vm3 = &config.ports[&"vm3".parse().unwrap()];
-    let told = VhostUser { queues: 1, mtu: Some(9000), offload: false };
-    assert_eq!((vm3.vhost_user.as_ref(), vm3.socket.clone()), (Some(&told), socket("vms/3.sock", Role::Client)));
+    let socket = Socket::new("vms/3.sock", Role::Client);
+    let told = VhostUser { queues: 1, mtu: Some(9000), offload: false, socket, memory: given };
+    assert_eq!(vm3.settings, Settings::VhostUser(told));
     let (nic, old) = (&config.ports[&"nic".parse().unwrap()], &config.ports[&"old".parse().unwrap()]);
-    let told = E1000 { link: Cable::Down, csb: true, completion_delay: Duration::ZERO, ..E1000::new(Model::E1000e) };
-    assert_eq!((nic.e1000.as_ref(), nic.socket.clone()), (Some(&told), socket("nic.sock", Role::Server)));
-    assert_eq!((told.registers, old.e1000.clone()), (Registers::Mapped, Some(E1000::new(Model::E1000))));
+    let at = |path: &str| SocketPath { path: path.into() };
+    let newer = E1000 { socket: at("nic.sock"), ..E1000::new(Model::E1000e) };
+    let told = E1000 { link: Cable::Down, csb: true, completion_delay: Duration::ZERO, ..newer };
+    assert_eq!(told.registers, Registers::Mapped);
+    assert_eq!(nic.settings, Settings::E1000(told));
+    assert_eq!(old.settings, Settings::E1000(E1000 { socket: at("old.sock"), ..E1000::new(Model::E1000) }));
     assert_eq!(E1000::new(Model::E1000).registers, Registers::Trapped);
     assert_eq!(E1000::new(Model::E1000).completion_delay, Duration::from_millis(2));
     let pc = &config.ports[&"pc".parse().unwrap()];
-    assert_eq!((pc.kind, &pc.vhost_user, pc.socket.clone()), (Kind::Stream, &None, socket("pc.sock", Role::Client)));
+    assert_eq!(pc.settings, Settings::Stream(Stream { socket: Socket::new("pc.sock", Role::Client) }));
     assert_eq!((vm3.calls.interval, vm3.calls.above), (Duration::from_micros(50), 10_000));
     assert_eq!(vm3.poller, Placement::Poller(0));
     let lan1 = &config.switches[&"lan1".parse().unwrap()];
@@ -612,7 +621,11 @@ fn the_memory_that_front_ends_give_is_bounded_per_port_and_in_all() {
     "#;
     let config = parse("r.toml", text, &host()).unwrap();
     assert_eq!(config.memory, Memory { size: 16 << 40, ..Memory::TOTAL });
-    let memory = |port: &str| config.ports[&port.parse().unwrap()].memory;
+    let memory = |port: &str| match &config.ports[&port.parse().unwrap()].settings {
+        Settings::VhostUser(port) => port.memory.memory,
+        Settings::E1000(port) => port.memory.memory,
+        other => panic!("{other:?} has no memory"),
+    };
     assert_eq!(memory("vm1"), Memory { size: 3 << 39, mappings: 9, ..Memory::PORT });
     assert_eq!(memory("nic"), Memory { holes: 0, ..Memory::PORT });
     assert_eq!((Memory::PORT.size, Memory::TOTAL.size), (2 << 40, 64 << 40));

@@ -32,6 +32,7 @@ fn every_subcommand_explains_itself_with_an_example() {
         &["gen"],
         &["bench"],
         &["demo"],
+        &["completions"],
     ] {
         let said = run(&[command, &["--help"]].concat());
         assert_eq!(said.code, Some(0), "{command:?}");

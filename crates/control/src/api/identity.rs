@@ -8,13 +8,13 @@ use utoipa::ToSchema;
 use crate::config::identity::{Identity, Ports, Vlan};
 use crate::config::{Mac, Port};
 
-/// Who a port is, and whom it may reach.
+/// A port's identity, and the ports that it may reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct IdentityStatus {
     /// IP addresses bound to it; none: any.
     #[serde(default)]
     pub ip: Vec<String>,
-    /// What its source guard looks at: of `mac`, `ip`, `dhcp`, `ra`.
+    /// What its source guard checks: of `mac`, `ip`, `dhcp`, `ra`.
     #[serde(default)]
     pub guard: Vec<String>,
     /// Whether it leads out.
@@ -38,10 +38,10 @@ pub struct IdentityStatus {
 }
 
 impl IdentityStatus {
-    /// As it is configured.
+    /// The identity that is configured.
     pub fn of(port: &Port) -> Self {
         let identity = &port.identity;
-        let (vlan, trunk, native) = match &identity.vlan {
+        let (vlan, trunk, native) = match &identity.vlans() {
             Vlan::Unset => (None, None, None),
             Vlan::Access(vlan) => (Some(*vlan), None, None),
             Vlan::Trunk { tagged, native } => (None, Some(tagged.ranges().collect()), *native),

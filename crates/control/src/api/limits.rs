@@ -47,7 +47,7 @@ pub struct LimitStatus {
     /// Bits of frames (without FCS, preamble and gap) per second, like `1Gbit`; with a bucket those that pass in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<String>,
-    /// The same, with what a bucket lends.
+    /// The highest rate, with what a bucket lends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<String>,
     /// Bytes that may pass at once, like `64KiB`.
@@ -110,23 +110,6 @@ pub struct StormBursts {
     pub unknown_unicast: Option<String>,
 }
 
-/// The keys of storm control, for the description of the API.
-#[derive(ToSchema)]
-#[schema(as = StormKeys)]
-#[allow(dead_code, reason = "describes config::Storm, which knows nothing of the API")]
-pub struct StormSchema {
-    /// Frames to everybody: a rate in frames or bits per second.
-    broadcast: Option<String>,
-    /// Frames to groups.
-    multicast: Option<String>,
-    /// Frames to one station whose port is not known.
-    unknown_unicast: Option<String>,
-    /// Bytes of each class with a rate of bits that may pass at once; by default what passes in 10 ms, at least `16KiB`.
-    burst: Option<String>,
-    /// Frames of each class with a rate of frames that may pass at once; by default what passes in 10 ms, at least 32.
-    frames_burst: Option<u32>,
-}
-
 /// Frames to many, by class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StormCounts {
@@ -136,21 +119,6 @@ pub struct StormCounts {
     pub multicast: u64,
     /// To one station whose port is not known.
     pub unknown_unicast: u64,
-}
-
-/// The keys of a bucket, as in `[bucket.NAME]`, for the description of the API. Unknown keys are refused.
-#[derive(ToSchema)]
-#[schema(as = BucketKeys)]
-#[allow(dead_code, reason = "describes config::Bucket, which knows nothing of the API")]
-pub struct BucketSchema {
-    /// Bits of frames per second, `8kbit` to `400Gbit`.
-    rate: String,
-    /// Bytes that may pass at once, `1514B` to `1GiB`; by default what passes in 10 ms, at least `16KiB`.
-    burst: Option<String>,
-    /// Frames per second, `1pps` to `1Gpps`; by default as many as there are.
-    frames: Option<String>,
-    /// Frames that may pass at once; by default what passes in 10 ms, at least 32.
-    frames_burst: Option<u32>,
 }
 
 /// A bucket that ports share, at one moment.
@@ -170,7 +138,7 @@ pub struct BucketStatus {
     pub frames_burst: Option<u64>,
     /// How full it is, from 0 to 1.
     pub fill: Option<f64>,
-    /// The same of frames.
+    /// How full its bucket of frames is, from 0 to 1.
     pub frames_fill: Option<f64>,
     /// How many ports have it.
     pub ports: usize,

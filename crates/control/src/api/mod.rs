@@ -26,6 +26,7 @@ pub mod identity;
 pub mod limits;
 pub mod metrics;
 pub mod routes;
+pub mod schema;
 pub mod server;
 pub mod switch;
 pub mod types;

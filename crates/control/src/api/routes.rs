@@ -12,11 +12,10 @@ use serde::Deserialize;
 use utoipa::{IntoParams, OpenApi};
 
 use super::capture::{self, CaptureQuery};
-use super::limits::BucketSchema;
 use super::metrics;
+use super::schema::{BucketKeysSchema, PortKeysSchema, SwitchKeysSchema};
 use super::server::Lasting;
-use super::switch::SwitchKeys;
-use super::types::{Done, FdbEntry, MistakeSchema, PortKeysSchema, PortStatus, Refusal, Status};
+use super::types::{Done, FdbEntry, MistakeSchema, PortStatus, Refusal, Status};
 use crate::config::Name;
 use crate::config::node::Node;
 use crate::daemon::serve::change;
@@ -70,7 +69,7 @@ pub fn router(daemon: Shared) -> Router {
         reload,
         prometheus
     ),
-    components(schemas(PortKeysSchema, MistakeSchema))
+    components(schemas(PortKeysSchema, BucketKeysSchema, SwitchKeysSchema, MistakeSchema))
 )]
 struct Description;
 
@@ -133,7 +132,7 @@ async fn add_port(State(daemon): State<Shared>, body: Result<Bytes, BytesRejecti
         return Err(Refused::Malformed("key \"name\": missing, or not a string; name the port".to_owned()));
     };
     let port = port_ref(&name)?;
-    change(&daemon, |daemon| daemon.add_port(&port, &Node::from_json(&keys.into()))).await.map(done)
+    change(&daemon, |daemon| daemon.add_port(&port, &Node::from_json(&keys.into()).with_dotted_keys())).await.map(done)
 }
 
 /// Changes a port while frames flow.
@@ -147,7 +146,7 @@ async fn set_port(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Done>, Refused> {
     let (keys, port) = (object(body)?, port_ref(&name)?);
-    change(&daemon, |daemon| daemon.set_port(&port, &Node::from_json(&keys.into()))).await.map(done)
+    change(&daemon, |daemon| daemon.set_port(&port, &Node::from_json(&keys.into()).with_dotted_keys())).await.map(done)
 }
 
 /// Removes a port; its client is detached.
@@ -205,7 +204,7 @@ async fn end_capture(State(daemon): State<Shared>, Path(id): Path<String>) -> Re
 
 /// Makes a bucket, or gives it these settings and no others, while its ports send.
 #[utoipa::path(
-    put, path = "/v1/buckets/{name}", request_body = BucketSchema, params(("name" = String, description = "NAME")),
+    put, path = "/v1/buckets/{name}", request_body = BucketKeysSchema, params(("name" = String, description = "NAME")),
     responses((status = 200, body = Done), (status = "4XX", body = Refusal), (status = 500, body = Refusal))
 )]
 async fn set_bucket(
@@ -214,7 +213,9 @@ async fn set_bucket(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Done>, Refused> {
     let (keys, name) = (object(body)?, name_of(&name)?);
-    change(&daemon, |daemon| daemon.set_bucket(&name, &Node::from_json(&keys.into()))).await.map(done)
+    change(&daemon, |daemon| daemon.set_bucket(&name, &Node::from_json(&keys.into()).with_dotted_keys()))
+        .await
+        .map(done)
 }
 
 /// Removes a bucket that no port has.
@@ -229,7 +230,7 @@ async fn delete_bucket(State(daemon): State<Shared>, Path(name): Path<String>) -
 
 /// Changes a switch while frames flow.
 #[utoipa::path(
-    patch, path = "/v1/switches/{name}", request_body = SwitchKeys, params(("name" = String, description = "NAME")),
+    patch, path = "/v1/switches/{name}", request_body = SwitchKeysSchema, params(("name" = String, description = "NAME")),
     responses((status = 200, body = Done), (status = "4XX", body = Refusal), (status = 500, body = Refusal))
 )]
 async fn set_switch(
@@ -238,7 +239,9 @@ async fn set_switch(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<Json<Done>, Refused> {
     let (keys, name) = (object(body)?, name_of(&name)?);
-    change(&daemon, |daemon| daemon.set_switch(&name, &Node::from_json(&keys.into()))).await.map(done)
+    change(&daemon, |daemon| daemon.set_switch(&name, &Node::from_json(&keys.into()).with_dotted_keys()))
+        .await
+        .map(done)
 }
 
 #[derive(Debug, Deserialize, IntoParams)]

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use ringway_memory::Limits;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::identity::IdentityStatus;
-use super::limits::{BucketStatus, LimitStatus, StormSchema, StormStatus};
+use super::limits::{BucketStatus, LimitStatus, StormStatus};
 use super::switch::SwitchKeys;
-use crate::config::Mistake;
+use crate::config::memory::Memory;
+use crate::config::mistake::Mistake;
 
 /// The daemon at one moment. Counters count since the port came.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -43,9 +45,9 @@ pub struct PortStatus {
     pub name: String,
     /// The switch it is on.
     pub switch: String,
-    /// What it connects: `process`, `tap`, `vhost-user`, `e1000` or `stream`.
+    /// What it connects, a value of the key `kind`.
     pub kind: String,
-    /// `up`; `waiting` when a configured process port has no client, or a vhost-user, e1000 or stream port no front end; `connected` when a
+    /// `up`; `waiting` when a configured process port has no client, or a port with a socket no front end; `connected` when a
     /// front end is there and its guest has no queue started; `failed` when a device or socket was lost; `paused` for a while when
     /// Ringway failed while it gave frames to the port, or the port's frames to another; `disabled` when Ringway failed twice within
     /// a minute while it served the port alone, until an administrator enables it.
@@ -66,9 +68,9 @@ pub struct PortStatus {
     /// How much of what it sends may go to many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storm: Option<StormStatus>,
-    /// Whether it reaches other isolated ports.
+    /// Whether it is isolated: isolated ports do not reach each other.
     pub isolated: bool,
-    /// Who it is besides, and whom it may reach.
+    /// Its identity besides `mac`, and the ports that it may reach.
     #[serde(default)]
     pub identity: IdentityStatus,
     /// Least time between two calls, like `50us`; `0s`: none.
@@ -86,16 +88,16 @@ pub struct PortStatus {
     /// Name of its network device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<String>,
-    /// What a vhost-user port has besides.
+    /// What only a vhost-user port has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vhost_user: Option<VhostUserStatus>,
     /// The memory that a vhost-user or e1000 port's front end gives.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryStatus>,
-    /// What an e1000 port has besides.
+    /// What only an e1000 port has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub e1000: Option<E1000Status>,
-    /// What a stream port has besides.
+    /// What only a stream port has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamStatus>,
     /// Every frame taken from the client.
@@ -156,7 +158,21 @@ pub struct MemoryStatus {
     pub holes: u64,
 }
 
-/// What a stream port has besides.
+impl MemoryStatus {
+    /// The bounds, before anything is known of what the front end gives.
+    pub fn of(memory: Memory) -> Self {
+        Self { size: memory.size, most_mappings: memory.mappings.into(), holes: memory.holes, ..Self::default() }
+    }
+
+    /// Takes what the front end gives now.
+    pub fn see(&mut self, now: Limits) {
+        self.mapped = now.bytes;
+        self.mappings = now.mappings;
+        self.filled = now.holes;
+    }
+}
+
+/// What only a stream port has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct StreamStatus {
     /// The socket, relative to the runtime directory.
@@ -334,7 +350,7 @@ pub struct Fault {
     pub switch: String,
     /// What happened, as one word.
     pub reason: String,
-    /// The same for people.
+    /// What happened, in words.
     pub detail: String,
     /// Seconds since then.
     pub age: f64,
@@ -368,7 +384,7 @@ pub struct Done {
 pub struct Refusal {
     /// What is wrong and what would be right, for people.
     pub error: String,
-    /// The same by key, when keys were wrong.
+    /// The mistakes by key, when keys were wrong.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<MistakeSchema>)]
     pub mistakes: Vec<Mistake>,
@@ -385,116 +401,4 @@ pub struct MistakeSchema {
     what: String,
     /// What would be right.
     right: Option<String>,
-}
-
-/// The keys of the bounds of a front end's memory, for the description of the API.
-#[derive(ToSchema)]
-#[schema(as = MemoryKeys)]
-#[allow(dead_code, reason = "describes config::MemoryKeys, which knows nothing of the API")]
-pub struct MemorySchema {
-    /// Bytes of address space, `4096B` to `128TiB`; by default `2TiB`.
-    size: Option<String>,
-    /// Mappings, 1 to 12288; by default 512.
-    mappings: Option<u32>,
-    /// Bytes of pages that were not there, which are made within an hour for frames to the guest; one part of 64 of that for
-    /// frames from it. By default `4GiB`.
-    holes: Option<String>,
-}
-
-/// The keys of a limit, for the description of the API.
-#[derive(ToSchema)]
-#[schema(as = LimitKeys)]
-#[allow(dead_code, reason = "describes config::Limit, which knows nothing of the API")]
-pub struct LimitSchema {
-    /// Bits of frames per second, `8kbit` to `400Gbit`; with a bucket those that pass in any case.
-    rate: Option<String>,
-    /// The same, with what the bucket lends.
-    ceiling: Option<String>,
-    /// Bytes that may pass at once, `1514B` to `1GiB`; by default what passes in 10 ms, at least `16KiB`.
-    burst: Option<String>,
-    /// Frames per second, `1pps` to `1Gpps`.
-    frames: Option<String>,
-    /// Frames that may pass at once; by default what passes in 10 ms, at least 32.
-    frames_burst: Option<u32>,
-    /// The bucket that it is a part of.
-    bucket: Option<String>,
-    /// What happens to what is more: `drop` (default) or `wait`.
-    on_excess: Option<String>,
-}
-
-/// The keys of a port, as in `[port.NAME]`, for the description of the API. Unknown keys are refused.
-#[derive(ToSchema)]
-#[schema(as = PortKeys)]
-#[allow(dead_code, reason = "describes config::PortKeys, which knows nothing of the API")]
-pub struct PortKeysSchema {
-    /// The port's name; only, and necessarily, for a new port.
-    name: Option<String>,
-    /// The switch it is on; cannot change.
-    switch: Option<String>,
-    /// `process`, `tap`, `vhost-user`, `e1000` or `stream`; cannot change.
-    kind: Option<String>,
-    /// Bound addresses.
-    mac: Option<Vec<String>>,
-    /// Isolated ports do not reach each other.
-    isolated: Option<bool>,
-    /// Bound IP addresses and prefixes.
-    ip: Option<Vec<String>>,
-    /// `auto`, `all`, `off`, or a list of `mac`, `ip`, `dhcp`, `ra`.
-    guard: Option<Vec<String>>,
-    /// Whether it leads out.
-    uplink: Option<bool>,
-    /// The uplinks that it may use, or `all`.
-    uplinks: Option<Vec<String>>,
-    /// The other ports that it may reach, or `all`.
-    allow: Option<Vec<String>>,
-    /// The VLAN of a port without tags, 1 to 4094, or `none`.
-    vlan: Option<u16>,
-    /// The VLANs of a port with tags, like `10` or `20-29`, or `all`.
-    trunk: Option<Vec<String>>,
-    /// The VLAN of a trunk's frames without tags, or `none`.
-    native: Option<u16>,
-    /// Share of a poller's attention, and of a port or bucket that several fill, 1 to 64.
-    weight: Option<u32>,
-    /// How much it may send; `{}`: as much as it can.
-    ingress: Option<LimitSchema>,
-    /// How much it may be given; `{}`: all there is for it.
-    egress: Option<LimitSchema>,
-    /// How much of what it sends may go to many; `{}`: as much as it can.
-    storm: Option<StormSchema>,
-    /// Least time between two calls, `0us` to `1s`.
-    call_interval: Option<String>,
-    /// Rate of frames up to which there is no least time between calls, like `10kpps`.
-    call_above: Option<String>,
-    /// The poller that serves it: its number from 0, or `any`.
-    poller: Option<u32>,
-    /// The ports of its switch that it is given copies of the frames of; it is then a mirror, and nothing else.
-    mirror: Option<Vec<String>>,
-    /// For a mirror: `both`, `in` or `out`.
-    mirror_direction: Option<String>,
-    /// For a TAP: the device's name; cannot change.
-    device: Option<String>,
-    /// For a TAP: the network namespace; cannot change.
-    netns: Option<String>,
-    /// For a vhost-user, e1000 or stream port: the socket, relative to the runtime directory, by default `NAME.sock`; cannot change.
-    socket: Option<String>,
-    /// For a vhost-user or stream port: `server` when the daemon listens, `client` when the hypervisor does; cannot change.
-    role: Option<String>,
-    /// For a vhost-user or e1000 port: how much memory its front end may give; cannot change.
-    memory: Option<MemorySchema>,
-    /// For a vhost-user port: most queue pairs, 1 to 8; cannot change.
-    queues: Option<u16>,
-    /// For a vhost-user port: the MTU that the guest is told, 68 to 65513; cannot change.
-    mtu: Option<u16>,
-    /// For a vhost-user port: whether checksums and segmentation are offered; cannot change.
-    offload: Option<bool>,
-    /// For an e1000 port: `e1000` (82540EM) or `e1000e` (82574L); cannot change.
-    model: Option<String>,
-    /// For an e1000 port: whether its cable is plugged in, `up` or `down`.
-    link: Option<String>,
-    /// For an e1000 port: how the guest gets at the ring registers, `mapped` or `trapped`; cannot change.
-    registers: Option<String>,
-    /// For an e1000 port: whether the paravirtual extension is offered; cannot change.
-    csb: Option<bool>,
-    /// For an e1000 port: the longest time until the guest is told that frames were sent, like `2ms`; `0s`: at once.
-    completion_delay: Option<String>,
 }

@@ -1,5 +1,4 @@
-//! What only the whole can tell: whether its parts agree. The whole is a configuration, and the ports that clients made
-//! besides it.
+//! Checks that the parts of a configuration agree with each other, with the ports that clients made, and with this machine.
 
 use std::collections::BTreeMap;
 
@@ -8,6 +7,7 @@ use super::mistake::{Mistake, nearest};
 use super::switch::{Flood, Forwarding};
 use super::units::show_bits;
 use super::{Config, Create, Host, Limit, Name, Placement, Port, Switch};
+use crate::kinds::End;
 use crate::runtime_dir::{ATTACH_SOCKET, CONTROL_SOCKET, SOCKET_PATH_MAX};
 
 /// A disagreement between parts.
@@ -28,7 +28,7 @@ impl Finding {
         Self { path, what, right, excess: None }
     }
 
-    /// Whether there was this disagreement before, as bad or worse.
+    /// Returns true if this disagreement was there before, as bad or worse.
     pub fn is_in(&self, before: &[Finding]) -> bool {
         let same = |old: &Finding| match (&old.excess, &self.excess) {
             (Some((bucket, old)), Some((now_of, now))) => bucket == now_of && old >= now,
@@ -44,14 +44,14 @@ impl From<Finding> for Mistake {
     }
 }
 
-/// Ports that clients made by attaching, by switch and name. They are nobody else's only on their switch.
+/// Ports that clients made by attaching, by switch and name. Their names are unique on their switch only.
 pub type Made = BTreeMap<(Name, Name), Port>;
 
 /// Everything that has to agree.
 struct Whole<'a> {
     config: &'a Config,
     made: &'a Made,
-    /// Who is to blame where several do not agree: a prefix of keys, as `port.vm1.`.
+    /// The part to blame where several do not agree: a prefix of keys like `port.vm1.`.
     about: &'a str,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Whole<'a> {
 }
 
 impl Entry<'_> {
-    /// As users name it.
+    /// The port as users name it.
     fn label(&self) -> String {
         if self.is_made { format!("{}:{}", self.port.switch, self.name) } else { self.name.to_string() }
     }
@@ -115,7 +115,7 @@ pub fn check(config: &Config, made: &Made, host: &Host, about: &str) -> Vec<Find
     findings
 }
 
-/// Clients make switches, too: that of a port that one made is there.
+/// Finds ports on switches that do not exist. A switch that a client made exists.
 fn switches_exist(whole: &Whole<'_>) -> Vec<Finding> {
     let switches = &whole.config.switches;
     let missing = |entry: Entry<'_>| {
@@ -151,8 +151,8 @@ fn devices_are_unique(whole: &Whole<'_>) -> Vec<Finding> {
     let mut owners = BTreeMap::new();
     let mut findings = Vec::new();
     for entry in whole.ports() {
-        let Some(device) = &entry.port.device else { continue };
-        if let Some(owner) = owners.insert((device, &entry.port.netns), entry.name) {
+        let End::Device { device, netns } = entry.port.settings.own().end() else { continue };
+        if let Some(owner) = owners.insert((device, netns), entry.name) {
             let what = format!("the device \"{device}\" already belongs to port \"{owner}\"");
             findings.push(entry.finding("device", what, "give each port its own device".to_owned()));
         }
@@ -160,19 +160,19 @@ fn devices_are_unique(whole: &Whole<'_>) -> Vec<Finding> {
     findings
 }
 
-/// A socket's path must fit into an address, and be nobody else's.
+/// Finds sockets' paths that are too long for an address, or are used twice.
 fn sockets_can_be(whole: &Whole<'_>, host: &Host) -> Vec<Finding> {
     let mut owners = BTreeMap::new();
     let mut findings = Vec::new();
-    for (entry, socket) in whole.ports().filter_map(|entry| Some((entry, entry.port.socket.as_ref()?))) {
-        let path = host.runtime_dir.join(&socket.path);
+    for (entry, socket) in whole.ports().filter_map(|entry| Some((entry, entry.port.settings.socket()?))) {
+        let path = host.runtime_dir.join(socket);
         let mut wrong = |what, right: &str| findings.push(entry.finding("socket", what, right.to_owned()));
         let bytes = path.as_os_str().len();
         if bytes > SOCKET_PATH_MAX {
             let what = format!("{} has {bytes} bytes, and a socket's path at most {SOCKET_PATH_MAX}", path.display());
             wrong(what, "write a shorter one, or choose a shorter --runtime-dir");
         }
-        let shown = socket.path.display();
+        let shown = socket.display();
         if [CONTROL_SOCKET, ATTACH_SOCKET].iter().any(|own| path == host.runtime_dir.join(own)) {
             wrong(format!("\"{shown}\" is the daemon's own"), "write another, like \"vm1.sock\"");
         }
@@ -216,7 +216,7 @@ fn buckets_exist(whole: &Whole<'_>) -> Vec<Finding> {
     limits(whole).filter_map(missing).collect()
 }
 
-/// What is wrong, and what would be right, where a limit is part of a bucket that is not there.
+/// Returns what is wrong and what would be right, if a limit names a bucket that does not exist.
 fn no_such_bucket(limit: &Limit, config: &Config) -> Option<(String, String)> {
     let bucket = limit.bucket.as_ref().filter(|bucket| !config.buckets.contains_key(*bucket))?;
     let right = match nearest(bucket.as_str(), config.buckets.keys().map(Name::as_str)) {
@@ -226,7 +226,7 @@ fn no_such_bucket(limit: &Limit, config: &Config) -> Option<(String, String)> {
     Some((format!("there is no bucket \"{bucket}\""), right))
 }
 
-/// What passes in any case must not be more than the bucket gives.
+/// Finds buckets whose ports are guaranteed more than the bucket has.
 fn guarantees_can_be_kept(whole: &Whole<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (bucket, settings) in &whole.config.buckets {
@@ -249,7 +249,7 @@ fn guarantees_can_be_kept(whole: &Whole<'_>) -> Vec<Finding> {
     findings
 }
 
-/// A mirror is given copies of frames of ports of its switch that are no mirrors.
+/// Finds mirrors of ports that cannot be mirrored, and settings that mirrors cannot have.
 fn mirrors_can_be(whole: &Whole<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for entry in whole.ports().filter(|entry| !entry.port.mirror.is_empty()) {
@@ -288,8 +288,8 @@ fn mirrors_can_be(whole: &Whole<'_>) -> Vec<Finding> {
             ("isolated", mirror.isolated),
             ("uplinks", identity.uplinks != Ports::All),
             ("allow", identity.allow != Ports::All),
-            ("vlan", matches!(identity.vlan, Vlan::Access(_))),
-            ("trunk", matches!(identity.vlan, Vlan::Trunk { .. })),
+            ("vlan", matches!(identity.vlans(), Vlan::Access(_))),
+            ("trunk", matches!(identity.vlans(), Vlan::Trunk { .. })),
         ];
         for (key, _) in idle.into_iter().filter(|(_, is_there)| *is_there) {
             let what = "it changes nothing for a mirror, which is given copies and may send nothing".to_owned();

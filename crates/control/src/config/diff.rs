@@ -61,7 +61,7 @@ pub enum Action {
 /// The steps from `old` to `new`, in an order in which every step finds what it needs: ports go before their switches and
 /// come after them, and what a removed port held (a device, an address) is free when an added one asks for it.
 ///
-/// A port whose switch, kind or device changes is removed and added.
+/// A port is removed and added when its switch, its kind, or a key that cannot change while a port exists changes.
 pub fn diff(old: &Config, new: &Config) -> Vec<Action> {
     let (mut gone, mut changed, mut come) = (Vec::new(), Vec::new(), Vec::new());
     for (name, port) in &old.ports {

@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use serde_json::Value as Json;
+
+use super::form::{Choice, Class, Form, Shape, Time, Whole};
 use super::host::Host;
 use super::keys::Keys;
+use super::table::{Table, keys};
 
 /// What a poller does when there is nothing to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,59 +22,70 @@ pub enum Idle {
 }
 
 impl Idle {
-    /// As it is written.
+    /// The words of the configuration.
     pub const WORDS: [(&'static str, Self); 3] =
         [("spin", Self::Spin), ("adaptive", Self::Adaptive), ("sleep", Self::Sleep)];
 }
 
-/// Settings of the polling engine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Engine {
-    /// CPUs given to pollers, one poller each; empty: one poller that runs where the kernel puts it.
-    pub cores: Vec<u32>,
-    /// What an idle poller does.
-    pub idle: Idle,
-    /// Most frames taken from one port in one go: 1 to 1024.
-    pub batch: u32,
-    /// How long a poller keeps polling after the last work under [`Idle::Adaptive`]: up to 1 s.
-    pub spin: Duration,
-    /// Whether rings are left alone for a while where that lets their drivers send more (`adaptive`), or never (`off`).
-    pub pacing: bool,
-}
-
-/// How `pacing` is written.
+/// The words of `pacing`.
 const PACING: [(&str, bool); 2] = [("adaptive", true), ("off", false)];
 
-impl Default for Engine {
-    fn default() -> Self {
-        Self { cores: Vec::new(), idle: Idle::default(), batch: 256, spin: Duration::from_micros(50), pacing: true }
+keys! {
+    /// Settings of the polling engine.
+    pub struct Engine {
+        cores: Vec<u32> = Vec::new(), Cores, Live, "CPUs given to pollers, one poller each; empty: one poller, on any CPU.";
+        idle: Idle = Idle::Adaptive, Choice(&Idle::WORDS), Live, "What an idle poller does: never sleeps (spin), sleeps after a while (adaptive), or at once (sleep).";
+        batch: u32 = 256, Whole(1..=1024), Live, "Most frames taken from one port in one pass.";
+        spin: Duration = Duration::from_micros(50), Time(Duration::ZERO..=Duration::from_secs(1)), Live, "How long an adaptive poller polls after the last work before it sleeps.";
+        pacing: bool = true, Choice(&PACING), Live, "Whether a ring is left alone for microseconds where its driver then sends more.";
     }
 }
 
 impl Engine {
-    /// How many pollers there are.
+    /// Returns the number of pollers.
     pub fn pollers(&self) -> usize {
         self.cores.len().max(1)
     }
 
-    /// Reads `[engine]`.
-    pub fn read(keys: Keys<'_>, host: &Host) -> Self {
-        let default = Self::default();
-        let engine = Self {
-            cores: read_cores(&keys, host).unwrap_or_default(),
-            idle: keys.choice("idle", &Idle::WORDS).unwrap_or(default.idle),
-            batch: keys.integer("batch", 1..=1024).unwrap_or(default.batch),
-            spin: keys.duration("spin", Duration::ZERO..=Duration::from_secs(1)).unwrap_or(default.spin),
-            pacing: keys.choice("pacing", &PACING).unwrap_or(default.pacing),
-        };
+    /// Reads `[engine]` for this machine.
+    pub fn read_section(keys: Keys<'_>, host: &Host) -> Self {
+        let mut engine = Self::default();
+        engine.read(&keys);
+        if keys.understood("cores") {
+            engine.cores = read_cores(&keys, host).unwrap_or_default();
+        }
         keys.finish();
         engine
     }
 }
 
+/// What messages expect of `cores`.
+const CORES: &str = "a list of CPU numbers like [1]";
+
+/// The form of `cores`. [`Engine::read_section`] checks that the machine has these CPUs.
+#[derive(Clone, Copy, Debug)]
+struct Cores;
+
+impl Form for Cores {
+    type Value = Vec<u32>;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&Vec<u32>>) -> Option<Vec<u32>> {
+        let numbers = keys.integers(key, CORES)?;
+        Some(numbers.into_iter().filter_map(|(number, _)| u32::try_from(number).ok()).collect())
+    }
+
+    fn write(&self, value: &Vec<u32>) -> Json {
+        value.clone().into()
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::text("[NUMBER,...]", CORES).class(Class::Numbers)
+    }
+}
+
 fn read_cores(keys: &Keys<'_>, host: &Host) -> Option<Vec<u32>> {
     let mut cores = Vec::new();
-    for (number, span) in keys.integers("cores", "a list of CPU numbers like [1]")? {
+    for (number, span) in keys.integers("cores", CORES)? {
         match u32::try_from(number).ok().filter(|n| host.cpus.contains(n)) {
             None => {
                 let cpus: Vec<String> = host.cpus.iter().map(u32::to_string).collect();

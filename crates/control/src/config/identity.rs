@@ -1,4 +1,5 @@
-//! Who a port is, and whom it may reach: the keys `ip`, `guard`, `uplink`, `uplinks`, `allow`, `vlan`, `trunk`, `native`.
+//! A port's identity and the ports that it may reach: the keys `ip`, `guard`, `uplink`, `uplinks`, `allow`, `vlan`, `trunk`,
+//! `native`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,11 +8,13 @@ use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 
 use ringway_switch::policy;
-use serde::{Serialize, Serializer};
+use serde_json::Value as Json;
 
+use super::form::{Class, Flag, Form, Maybe, Shape};
 use super::keys::Keys;
 use super::name::{Mac, Name};
 use super::node::{Node, Value};
+use super::table::keys;
 
 /// Most addresses and prefixes of one port.
 const IPS_MAX: usize = 1024;
@@ -20,12 +23,12 @@ const NAMES_MAX: usize = 4096;
 /// VLANs that there are (IEEE 802.1Q, table 9-2).
 const VLANS: RangeInclusive<u16> = 1..=4094;
 
-/// IP addresses that begin alike, or one address; written `10.0.0.0/24`, `10.0.0.5`, `fd00::/64`.
+/// An IP prefix, or one address; written `10.0.0.0/24`, `10.0.0.5`, `fd00::/64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Prefix(policy::Prefix);
 
 impl Prefix {
-    /// As the switch takes it.
+    /// The prefix as the switch takes it.
     pub fn get(self) -> policy::Prefix {
         self.0
     }
@@ -69,15 +72,8 @@ impl fmt::Display for Prefix {
     }
 }
 
-impl Serialize for Prefix {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-/// One thing that the source guard looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
+/// One thing that the source guard checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
     /// Ethernet addresses, against `mac`.
     Mac,
@@ -89,31 +85,27 @@ pub enum Check {
     Ra,
 }
 
-/// What the source guard looks at.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+/// What the source guard checks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Guarding {
-    /// What there are addresses for.
+    /// The addresses that are bound: `mac`, `ip`.
     #[default]
     Auto,
-    /// That, and that the port is neither DHCP server nor router.
+    /// Bound addresses, and that the port is neither a DHCP server nor a router.
     All,
     /// Nothing.
     Off,
     /// These.
-    #[serde(untagged)]
     These(BTreeSet<Check>),
 }
 
 /// Some of a switch's ports, by name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Ports {
     /// Every port.
     #[default]
     All,
     /// These.
-    #[serde(untagged)]
     These(BTreeSet<Name>),
 }
 
@@ -142,12 +134,12 @@ impl VlanSet {
         Self(merged)
     }
 
-    /// Whether there is none in it.
+    /// Returns true if the set has no VLAN.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// As they are written: `10`, `20-29`.
+    /// The set as texts of the configuration: `10`, `20-29`.
     pub fn ranges(&self) -> impl Iterator<Item = String> + '_ {
         let one = |&(first, last): &(u16, u16)| match first == last {
             true => first.to_string(),
@@ -197,21 +189,15 @@ fn range(text: &str) -> Result<(u16, u16), String> {
     if first > last { Err(how()) } else { Ok((first, last)) }
 }
 
-impl Serialize for VlanSet {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.ranges())
-    }
-}
-
 /// Which broadcast domains a port is in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Vlan {
-    /// Nothing is said: with other ports of its switch, VLAN 1.
+    /// None is set: VLAN 1 once another port of the switch has one.
     #[default]
     Unset,
     /// One, without tags.
     Access(u16),
-    /// Several, told apart by tags.
+    /// Several, which tags tell apart.
     Trunk {
         /// Which, but for the native one.
         tagged: VlanSet,
@@ -220,25 +206,33 @@ pub enum Vlan {
     },
 }
 
-/// Who a port is, and whom it may reach.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// Its IP addresses.
-    pub ip: BTreeSet<Prefix>,
-    /// What the source guard looks at.
-    pub guard: Guarding,
-    /// Whether it leads out: to the host, a physical network.
-    pub uplink: bool,
-    /// The uplinks it may use, of which the first in the order of names takes what is for nobody here in a map switch.
-    pub uplinks: Ports,
-    /// The other ports it may reach; both must allow it.
-    pub allow: Ports,
-    /// Its broadcast domains.
-    pub vlan: Vlan,
+keys! {
+    /// A port's identity, and the ports that it may reach. `vlan`, `trunk` and `native` are read together: see [`Identity::vlans`].
+    pub struct Identity {
+        ip: BTreeSet<Prefix> = BTreeSet::new(), Ips, Live, "Bound IP addresses and prefixes; none: any.";
+        guard: Guarding = Guarding::Auto, Guards, Live, "What the source guard checks: bound addresses (auto), also DHCP servers and routers (all), nothing (off), or a list.",
+            "auto checks Ethernet addresses where mac is set and IP addresses where ip is. all also drops what answers DHCP clients or \
+             advertises routers. A list of mac, ip, dhcp and ra checks exactly what it names.";
+        uplink: bool = false, Flag, Live, "Whether the port leads out: to the host, or to a physical network.";
+        uplinks: Ports = Ports::All, PortList, Live, "The uplinks that the port may use.";
+        allow: Ports = Ports::All, PortList, Live, "The other ports that the port may reach; both sides must allow it; an empty list is uplinks only.";
+        vlan: Option<u16> = None, Vid, Live, "The VLAN of a port without tags; none: VLAN 1, once another port of its switch has one.";
+        trunk: Option<VlanSet> = None, Maybe(Trunk), Live, "The VLANs of a port with tags.";
+        native: Option<u16> = None, Vid, Live, "The VLAN of a trunk's frames without tags; none: they are dropped.";
+    }
 }
 
 impl Identity {
-    /// What the guard of a port with these Ethernet addresses looks at.
+    /// Returns the broadcast domains of the port.
+    pub fn vlans(&self) -> Vlan {
+        match (self.vlan, &self.trunk) {
+            (Some(vlan), _) => Vlan::Access(vlan),
+            (None, Some(tagged)) => Vlan::Trunk { tagged: tagged.clone(), native: self.native },
+            (None, None) => Vlan::Unset,
+        }
+    }
+
+    /// Returns what the guard of a port with these Ethernet addresses checks.
     pub fn checks(&self, macs: &BTreeSet<Mac>) -> policy::Checks {
         let (mac, ip) = (!macs.is_empty(), !self.ip.is_empty());
         match &self.guard {
@@ -255,167 +249,196 @@ impl Identity {
     }
 }
 
-/// A VLAN, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MaybeVlan {
-    /// Nothing said.
-    None,
-    /// This one.
-    #[serde(untagged)]
-    This(u16),
-}
-
-/// The keys that were written.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[allow(missing_docs, reason = "each is a key of `Identity`, where it is described")]
-pub struct IdentityKeys {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ip: Option<BTreeSet<Prefix>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub guard: Option<Guarding>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub uplink: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub uplinks: Option<Ports>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub allow: Option<Ports>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub vlan: Option<MaybeVlan>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub trunk: Option<VlanSet>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub native: Option<MaybeVlan>,
-}
-
-impl IdentityKeys {
-    /// Reads the keys.
-    pub fn read(keys: &Keys<'_>) -> Self {
-        let read = Self {
-            ip: read_ips(keys),
-            guard: read_guard(keys),
-            uplink: keys.boolean("uplink"),
-            uplinks: read_ports(keys, "uplinks"),
-            allow: read_ports(keys, "allow"),
-            vlan: read_vlan(keys, "vlan"),
-            trunk: read_trunk(keys),
-            native: read_vlan(keys, "native"),
-        };
-        if read.vlan.is_some() && read.trunk.is_some() {
-            let span = keys.entry("trunk").and_then(|e| e.span.clone());
+impl Identity {
+    /// Takes what follows from the keys that were read, and notes keys that do not go together. `macs` are the port's Ethernet
+    /// addresses now.
+    pub fn agree(&mut self, macs: &BTreeSet<Mac>, keys: &Keys<'_>) {
+        let [vlan, trunk, native] = ["vlan", "trunk", "native"].map(|key| keys.understood(key));
+        if vlan && trunk {
             let right = "a port without tags has vlan, one with tags has trunk and perhaps native";
-            keys.wrong("trunk", span, "cannot be together with vlan", right);
+            keys.wrong("trunk", keys.span_of_key("trunk"), "cannot be together with vlan", right);
         }
-        read
-    }
-
-    /// Applies the keys to a port's identity, noting what does not go together. `macs` are its Ethernet addresses now.
-    pub fn apply(&self, to: &mut Identity, macs: &BTreeSet<Mac>, keys: &Keys<'_>) {
-        to.ip = self.ip.clone().unwrap_or(std::mem::take(&mut to.ip));
-        to.guard = self.guard.clone().unwrap_or(std::mem::take(&mut to.guard));
-        to.uplink = self.uplink.unwrap_or(to.uplink);
-        to.uplinks = self.uplinks.clone().unwrap_or(std::mem::take(&mut to.uplinks));
-        to.allow = self.allow.clone().unwrap_or(std::mem::take(&mut to.allow));
-        match (self.vlan, &self.trunk) {
-            (Some(MaybeVlan::This(vlan)), _) => to.vlan = Vlan::Access(vlan),
-            (Some(MaybeVlan::None), _) => to.vlan = Vlan::Unset,
-            (None, Some(trunk)) => {
-                let native = if let Vlan::Trunk { native, .. } = to.vlan { native } else { None };
-                to.vlan = Vlan::Trunk { tagged: trunk.clone(), native };
+        // The last said wins over what was there: an access VLAN, or none, ends a trunk, and a trunk ends an access VLAN.
+        if vlan {
+            self.trunk = None;
+        } else if trunk {
+            self.vlan = None;
+        }
+        if self.trunk.is_none() {
+            if native {
+                let (what, right) = ("only a trunk has a native VLAN", "write trunk = [...], too, or vlan");
+                keys.wrong("native", keys.span_of_key("native"), what, right);
             }
-            (None, None) => {}
+            self.native = None;
         }
-        if let Some(native) = self.native {
-            match &mut to.vlan {
-                Vlan::Trunk { native: now, .. } => {
-                    *now = if let MaybeVlan::This(vlan) = native { Some(vlan) } else { None }
-                }
-                _ => {
-                    let span = keys.entry("native").and_then(|e| e.span.clone());
-                    keys.wrong("native", span, "only a trunk has a native VLAN", "write trunk = [...], too, or vlan");
-                }
-            }
+        if self.trunk.as_ref().is_some_and(VlanSet::is_empty) && self.native.is_none() {
+            let key = if trunk { "trunk" } else { "native" };
+            let right = "write trunk = [10, \"20-29\"], native = 1, or vlan";
+            keys.wrong(key, keys.span_of_value(key), "the port is then in no VLAN", right);
         }
-        if let Vlan::Trunk { tagged, native: None } = &to.vlan
-            && tagged.is_empty()
-        {
-            let key = if self.trunk.is_some() { "trunk" } else { "native" };
-            let span = keys.entry(key).and_then(|e| e.node.span.clone());
-            keys.wrong(key, span, "the port is then in no VLAN", "write trunk = [10, \"20-29\"], native = 1, or vlan");
-        }
-        if let Guarding::These(checks) = &to.guard {
-            let span = || keys.entry("guard").and_then(|e| e.node.span.clone());
+        if let Guarding::These(checks) = &self.guard {
+            let span = || keys.span_of_value("guard");
             if checks.contains(&Check::Mac) && macs.is_empty() {
                 keys.wrong("guard", span(), "the port has no Ethernet addresses to guard", "write mac = [\"ADDRESS\"]");
             }
-            if checks.contains(&Check::Ip) && to.ip.is_empty() {
+            if checks.contains(&Check::Ip) && self.ip.is_empty() {
                 keys.wrong("guard", span(), "the port has no IP addresses to guard", "write ip = [\"ADDRESS\"]");
             }
         }
     }
 }
 
-fn read_ips(keys: &Keys<'_>) -> Option<BTreeSet<Prefix>> {
-    let mut ips = BTreeSet::new();
-    let list: Vec<(Prefix, Option<Range<usize>>)> =
-        keys.parsed_list("ip", "a list of IP addresses like [\"10.0.0.5\", \"fd00::5\"]", str::parse)?;
-    for (ip, span) in list {
-        if !ips.insert(ip) {
-            keys.wrong("ip", span, format!("{ip} is listed twice"), "list it once");
-        } else if ips.len() == IPS_MAX + 1 {
-            keys.wrong("ip", span, "too many addresses", format!("a port can have up to {IPS_MAX}"));
+/// The form of `ip`.
+#[derive(Clone, Copy, Debug)]
+struct Ips;
+
+impl Form for Ips {
+    type Value = BTreeSet<Prefix>;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&Self::Value>) -> Option<Self::Value> {
+        let wanted = "a list of IP addresses like [\"10.0.0.5\", \"fd00::5\"]";
+        keys.distinct(key, wanted, IPS_MAX, str::parse)
+    }
+
+    fn write(&self, value: &Self::Value) -> Json {
+        value.iter().map(ToString::to_string).collect()
+    }
+
+    fn shape(&self) -> Shape {
+        let text = format!("a list of up to {IPS_MAX} IP addresses and prefixes like [\"10.0.0.5\", \"fd00::/64\"]");
+        Shape::text("[\"ADDRESS\",...]", text).class(Class::Texts)
+    }
+}
+
+/// The words of [`Guarding`] that are no list.
+const GUARD_WORDS: [(&str, Guarding); 3] = [("auto", Guarding::Auto), ("all", Guarding::All), ("off", Guarding::Off)];
+
+/// The words of [`Check`].
+const CHECKS: [(&str, Check); 4] = [("mac", Check::Mac), ("ip", Check::Ip), ("dhcp", Check::Dhcp), ("ra", Check::Ra)];
+
+/// The form of `guard`.
+#[derive(Clone, Copy, Debug)]
+struct Guards;
+
+impl Form for Guards {
+    type Value = Guarding;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&Guarding>) -> Option<Guarding> {
+        let how = "\"auto\", \"all\", \"off\" or a list of \"mac\", \"ip\", \"dhcp\", \"ra\"";
+        if let Value::Text(text) = &keys.entry(key)?.node.value
+            && let Some((_, guard)) = GUARD_WORDS.into_iter().find(|(word, _)| word == text)
+        {
+            return Some(guard);
+        }
+        let check = |text: &str| {
+            let known = CHECKS.into_iter().find(|(word, _)| *word == text).map(|(_, check)| check);
+            known.ok_or_else(|| format!("unknown value {text:?}; write {how}"))
+        };
+        let checks = keys.parsed_list(key, how, check)?;
+        Some(Guarding::These(checks.into_iter().map(|(check, _)| check).collect()))
+    }
+
+    fn write(&self, value: &Guarding) -> Json {
+        if let Some((word, _)) = GUARD_WORDS.iter().find(|(_, known)| known == value) {
+            return (*word).into();
+        }
+        let Guarding::These(checks) = value else { return Json::Null };
+        CHECKS.iter().filter(|(_, check)| checks.contains(check)).map(|(word, _)| *word).collect()
+    }
+
+    fn shape(&self) -> Shape {
+        let text = "\"auto\", \"all\", \"off\", or a list of \"mac\", \"ip\", \"dhcp\", \"ra\"";
+        Shape::text("auto|all|off|[...]", text)
+            .class(Class::Texts)
+            .words(&["auto", "all", "off", "mac", "ip", "dhcp", "ra"])
+    }
+}
+
+/// The form of `uplinks` and `allow`.
+#[derive(Clone, Copy, Debug)]
+struct PortList;
+
+impl Form for PortList {
+    type Value = Ports;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&Ports>) -> Option<Ports> {
+        if let Value::Text(text) = &keys.entry(key)?.node.value
+            && text == "all"
+        {
+            return Some(Ports::All);
+        }
+        let names: Vec<(Name, _)> = keys.parsed_list(key, "\"all\" or a list of ports like [\"vm2\"]", str::parse)?;
+        if names.len() > NAMES_MAX {
+            let right = format!("write up to {NAMES_MAX}, or \"all\"");
+            keys.wrong(key, keys.span_of_value(key), "too many ports", right);
+        }
+        Some(Ports::These(names.into_iter().map(|(name, _)| name).collect()))
+    }
+
+    fn write(&self, value: &Ports) -> Json {
+        match value {
+            Ports::All => "all".into(),
+            Ports::These(names) => names.iter().map(ToString::to_string).collect(),
         }
     }
-    Some(ips)
-}
 
-fn read_guard(keys: &Keys<'_>) -> Option<Guarding> {
-    const WORDS: [(&str, Guarding); 3] = [("auto", Guarding::Auto), ("all", Guarding::All), ("off", Guarding::Off)];
-    const CHECKS: [(&str, Check); 4] =
-        [("mac", Check::Mac), ("ip", Check::Ip), ("dhcp", Check::Dhcp), ("ra", Check::Ra)];
-    let how = "\"auto\", \"all\", \"off\" or a list of \"mac\", \"ip\", \"dhcp\", \"ra\"";
-    if let Value::Text(text) = &keys.entry("guard")?.node.value
-        && let Some((_, guard)) = WORDS.into_iter().find(|(word, _)| word == text)
-    {
-        return Some(guard);
+    fn shape(&self) -> Shape {
+        let text = format!("\"all\", or a list of up to {NAMES_MAX} ports like [\"vm2\"]");
+        Shape::text("all|[\"NAME\",...]", text).class(Class::Texts).words(&["all"])
     }
-    let check = |text: &str| {
-        let known = CHECKS.into_iter().find(|(word, _)| *word == text).map(|(_, check)| check);
-        known.ok_or_else(|| format!("unknown value {text:?}; write {how}"))
-    };
-    let checks = keys.parsed_list("guard", how, check)?;
-    Some(Guarding::These(checks.into_iter().map(|(check, _)| check).collect()))
 }
 
-fn read_ports(keys: &Keys<'_>, key: &'static str) -> Option<Ports> {
-    if let Value::Text(text) = &keys.entry(key)?.node.value
-        && text == "all"
-    {
-        return Some(Ports::All);
+/// The form of `vlan` and `native`.
+#[derive(Clone, Copy, Debug)]
+struct Vid;
+
+impl Form for Vid {
+    type Value = Option<u16>;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&Option<u16>>) -> Option<Option<u16>> {
+        let node = &keys.entry(key)?.node;
+        let what = match &node.value {
+            Value::Text(text) if text == "none" => return Some(None),
+            Value::Integer(number) => match vlan(*number) {
+                Ok(vlan) => return Some(Some(vlan)),
+                Err(what) => what,
+            },
+            _ => format!("expected a VLAN, 1 to 4094, or \"none\", found {}", node.describe()),
+        };
+        keys.wrong(key, node.span.clone(), what, "");
+        None
     }
-    let names: Vec<(Name, _)> = keys.parsed_list(key, "\"all\" or a list of ports like [\"vm2\"]", str::parse)?;
-    if names.len() > NAMES_MAX {
-        let span = keys.entry(key).and_then(|e| e.node.span.clone());
-        keys.wrong(key, span, "too many ports", format!("write up to {NAMES_MAX}, or \"all\""));
+
+    fn write(&self, value: &Option<u16>) -> Json {
+        (*value).into()
     }
-    Some(Ports::These(names.into_iter().map(|(name, _)| name).collect()))
+
+    fn shape(&self) -> Shape {
+        let (low, high) = (*VLANS.start(), *VLANS.end());
+        Shape::text(&format!("{low}..{high}|none"), format!("a VLAN, {low} to {high}, or \"none\""))
+            .class(Class::WholeOrWord(low.into(), high.into()))
+            .words(&["none"])
+    }
 }
 
-fn read_vlan(keys: &Keys<'_>, key: &'static str) -> Option<MaybeVlan> {
-    let node = &keys.entry(key)?.node;
-    let what = match &node.value {
-        Value::Text(text) if text == "none" => return Some(MaybeVlan::None),
-        Value::Integer(number) => match vlan(*number) {
-            Ok(vlan) => return Some(MaybeVlan::This(vlan)),
-            Err(what) => what,
-        },
-        _ => format!("expected a VLAN, 1 to 4094, or \"none\", found {}", node.describe()),
-    };
-    keys.wrong(key, node.span.clone(), what, "");
-    None
-}
+/// The form of `trunk`.
+#[derive(Clone, Copy, Debug)]
+struct Trunk;
 
-fn read_trunk(keys: &Keys<'_>) -> Option<VlanSet> {
-    let node = &keys.entry("trunk")?.node;
-    VlanSet::read(node).map_err(|wrong| keys.wrong("trunk", wrong.span, wrong.what, "")).ok()
+impl Form for Trunk {
+    type Value = VlanSet;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&VlanSet>) -> Option<VlanSet> {
+        let node = &keys.entry(key)?.node;
+        VlanSet::read(node).map_err(|wrong| keys.wrong(key, wrong.span, wrong.what, "")).ok()
+    }
+
+    fn write(&self, value: &VlanSet) -> Json {
+        value.ranges().collect()
+    }
+
+    fn shape(&self) -> Shape {
+        let text = "a list of VLANs and ranges like [10, \"20-29\"], or \"all\"";
+        Shape::text("[10,\"20-29\"]|all", text).class(Class::NumbersOrWord).words(&["all"])
+    }
 }

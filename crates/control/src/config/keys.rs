@@ -1,30 +1,37 @@
 //! Reads a table by key and notes every mistake on the way.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
+use super::form::Form;
 use super::mistake::{Mistake, alternatives, nearest};
 use super::node::{Entry, Node, Value};
 use super::units;
 
 /// The keys of one table. Ask for each key that may be there, then call [`Keys::finish`], which reports the others.
 ///
-/// Every getter gives `None` when the key is absent or unusable; in the second case a mistake has been noted.
+/// Every getter returns `None` when the key is absent or unusable; in the second case a mistake has been noted.
 #[derive(Debug)]
 pub struct Keys<'a> {
     path: String,
     entries: &'a [Entry],
     span: Option<Range<usize>>,
     asked: RefCell<Vec<&'static str>>,
+    /// The keys that [`Keys::take`] has read, and whether their values could be used.
+    taken: RefCell<Vec<(&'static str, bool)>>,
+    /// False where the values that keys have now are elsewhere: in the daemon, for a command.
+    knows_present: bool,
     mistakes: &'a RefCell<Vec<Mistake>>,
 }
 
 impl<'a> Keys<'a> {
-    /// The keys of `node`, which is called `path` in messages. A node that is no table is a mistake and has no keys.
-    /// `span` is where to point when a key is missing.
+    /// The keys of `node`. Messages call the node `path`. A node that is no table is a mistake and has no keys.
+    /// `span` is the place to point to when a key is missing.
     pub fn new(path: &str, node: &'a Node, span: Option<Range<usize>>, mistakes: &'a RefCell<Vec<Mistake>>) -> Self {
-        let entries: &[Entry] = if let Value::Table(entries) = &node.value {
+        let entries: &[Entry] = if let Value::Table(entries) | Value::Part(entries) = &node.value {
             entries
         } else {
             let what = format!("expected a table of keys, found {}", node.describe());
@@ -32,13 +39,72 @@ impl<'a> Keys<'a> {
             mistakes.borrow_mut().push(Mistake { key: path.to_owned(), span: node.span.clone(), what, right });
             &[]
         };
-        Self { path: path.to_owned(), entries, span, asked: RefCell::default(), mistakes }
+        Self {
+            path: path.to_owned(),
+            entries,
+            span,
+            asked: RefCell::default(),
+            taken: RefCell::default(),
+            knows_present: true,
+            mistakes,
+        }
+    }
+
+    /// Returns the keys for a reader that does not know the present values: parts of tables are checked value by value only.
+    #[must_use]
+    pub fn without_present(self) -> Self {
+        Self { knows_present: false, ..self }
+    }
+
+    /// Returns true if the values that keys have now are known.
+    pub fn knows_present(&self) -> bool {
+        self.knows_present
     }
 
     /// The entry of `key`.
     pub fn entry(&self, key: &'static str) -> Option<&'a Entry> {
         self.asked.borrow_mut().push(key);
         self.entries.iter().find(|e| e.key == key)
+    }
+
+    /// Reads the value of a key of a table. Returns `None` when the key is absent, unusable, or was read before.
+    pub fn take<F: Form>(&self, key: &'static str, form: &F, now: &F::Value) -> Option<F::Value> {
+        if self.taken.borrow().iter().any(|(taken, _)| *taken == key) {
+            return None;
+        }
+        let node = self.entry(key).map(|entry| &entry.node);
+        let value = match node.map(|node| &node.value) {
+            Some(Value::Part(parts)) if !F::IS_TABLE => {
+                for part in parts {
+                    let what = format!("{key} is one value and has no keys");
+                    self.wrong(&format!("{key}.{}", part.key), part.span.clone(), what, format!("write {key}=VALUE"));
+                }
+                None
+            }
+            _ => form.read(self, key, Some(now)),
+        };
+        self.taken.borrow_mut().push((key, value.is_some()));
+        value
+    }
+
+    /// Returns true if the key was written, whether or not its value can be used.
+    pub fn has(&self, key: &'static str) -> bool {
+        self.entry(key).is_some()
+    }
+
+    /// Returns true if [`Keys::take`] has read a value of the key.
+    pub fn understood(&self, key: &str) -> bool {
+        self.taken.borrow().iter().any(|(taken, usable)| *taken == key && *usable)
+    }
+
+    /// The place of a key.
+    pub fn span_of_key(&self, key: &'static str) -> Option<Range<usize>> {
+        self.entry(key).and_then(|entry| entry.span.clone())
+    }
+
+    /// The place of a key's value.
+    pub fn span_of_value(&self, key: &'static str) -> Option<Range<usize>> {
+        self.entry(key).and_then(|entry| entry.node.span.clone())
     }
 
     /// All entries, for tables whose keys are names.
@@ -108,6 +174,25 @@ impl<'a> Keys<'a> {
         let item = |n: &Node| Some((self.parse_node(key, n, wanted, &read)?, n.span.clone()));
         let read: Vec<_> = nodes.iter().map(item).collect();
         read.into_iter().collect()
+    }
+
+    /// A list of up to `most` addresses, each listed once.
+    pub fn distinct<T: Ord + Copy + fmt::Display>(
+        &self,
+        key: &'static str,
+        wanted: &str,
+        most: usize,
+        read: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<BTreeSet<T>> {
+        let mut all = BTreeSet::new();
+        for (one, span) in self.parsed_list(key, wanted, read)? {
+            if !all.insert(one) {
+                self.wrong(key, span, format!("{one} is listed twice"), "list it once");
+            } else if all.len() == most + 1 {
+                self.wrong(key, span, "too many addresses", format!("a port can have up to {most}"));
+            }
+        }
+        Some(all)
     }
 
     /// A list of whole numbers, each with its place.
@@ -197,37 +282,46 @@ impl<'a> Keys<'a> {
         })
     }
 
-    /// The keys of a table; `wanted` is what it should be.
+    /// The keys of a table. `wanted` says what the value should be.
     pub fn table(&self, key: &'static str, wanted: &str) -> Option<Keys<'a>> {
         let entry = self.entry(key)?;
         match entry.node.value {
-            Value::Table(_) => Some(Keys::new(&self.path_of(key), &entry.node, entry.span.clone(), self.mistakes)),
+            Value::Table(_) | Value::Part(_) => {
+                let inner = Keys::new(&self.path_of(key), &entry.node, entry.span.clone(), self.mistakes);
+                Some(Keys { knows_present: self.knows_present, ..inner })
+            }
             _ => self.expected(key, &entry.node, wanted),
         }
     }
 
-    /// Reports a key of a later version, whose absence would surprise, as such.
-    pub fn later(&self, key: &'static str) {
-        self.asked.borrow_mut().retain(|k| *k != key);
-        if let Some(entry) = self.entries.iter().find(|e| e.key == key) {
-            self.wrong(key, entry.span.clone(), "not available in this version", "leave it out");
-            self.asked.borrow_mut().push(key);
-        }
-    }
-
-    /// Reports every key that nobody asked for.
+    /// Notes every key that nobody asked for, and keys that were given twice.
     pub fn finish(self) {
         let asked = self.asked.borrow();
-        for entry in self.entries.iter().filter(|e| !asked.iter().any(|k| *k == e.key)) {
-            let mut known: Vec<&str> = asked.clone();
-            known.sort_unstable();
-            known.dedup();
-            let right = match nearest(&entry.key, known.iter().copied()) {
-                Some(near) => format!("did you mean \"{near}\"?"),
+        let mut known: Vec<&str> = asked.clone();
+        known.sort_unstable();
+        known.dedup();
+        let is_known = |key: &str| known.binary_search(&key).is_ok();
+        let unknown = |entry: &Entry, key: &str, below: &str| {
+            let right = match nearest(key, known.iter().copied()) {
+                Some(near) => format!("did you mean \"{near}{below}\"?"),
                 None if known.is_empty() => String::new(),
                 None => format!("the keys here are {}", known.join(", ")),
             };
-            self.wrong(&entry.key, entry.span.clone(), "unknown key", right);
+            self.wrong(&format!("{key}{below}"), entry.span.clone(), "unknown key", right);
+        };
+        for (number, entry) in self.entries.iter().enumerate() {
+            match &entry.node.value {
+                Value::Part(parts) if !is_known(&entry.key) => {
+                    parts.iter().for_each(|part| unknown(part, &entry.key, &format!(".{}", part.key)));
+                }
+                _ if !is_known(&entry.key) => unknown(entry, &entry.key, ""),
+                // `ingress={...} ingress.rate=1Gbit`.
+                _ if self.entries[..number].iter().any(|before| before.key == entry.key) => {
+                    let right = "give it whole, or its keys with a dot";
+                    self.wrong(&entry.key, entry.span.clone(), "given twice", right);
+                }
+                _ => {}
+            }
         }
     }
 }

@@ -1,9 +1,11 @@
-//! Limits: how much a port may send and be given.
+//! Limits: how much a port may send and receive.
 
-use serde::{Serialize, Serializer};
+use serde_json::Value as Json;
 
+use super::form::{Bits, Choice, Form, Frames, Maybe, Shape, Size, Text, Whole};
 use super::keys::Keys;
 use super::name::Name;
+use super::table::{Section, Table, keys};
 use super::units;
 
 /// Rates in bits per second that can be set.
@@ -17,22 +19,21 @@ const FRAMES_BURST_MAX: u32 = 1_000_000_000;
 /// Least default bursts: bytes and frames.
 const LEAST_BURST: (u64, u64) = (16 << 10, 32);
 
-/// What happens to what is more than a limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+/// What happens to frames above a limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Excess {
-    /// It is dropped.
+    /// They are dropped.
     #[default]
     Drop,
-    /// It waits in its sender's ring.
+    /// They wait in their sender's ring.
     Wait,
 }
 
 impl Excess {
-    /// As they are written.
+    /// The words of the configuration.
     pub const WORDS: [(&'static str, Self); 2] = [("drop", Self::Drop), ("wait", Self::Wait)];
 
-    /// As it is written.
+    /// The word of the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Drop => "drop",
@@ -41,115 +42,111 @@ impl Excess {
     }
 }
 
-/// A limit as it is written; the default is none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Limit {
-    /// Bits of frames (without FCS, preamble and gap) per second. With a `bucket`: those that may pass in any case.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_bits")]
-    pub rate: Option<u64>,
-    /// With a `bucket`: bits per second that may pass with what it lends; none: all it has.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_bits")]
-    pub ceiling: Option<u64>,
-    /// Bytes that may pass at once.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_size")]
-    pub burst: Option<u64>,
-    /// Frames per second.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_frames")]
-    pub frames: Option<u64>,
-    /// Frames that may pass at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub frames_burst: Option<u32>,
-    /// The bucket that it is a part of.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bucket: Option<Name>,
-    /// What happens to what is more; none: it is dropped.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub on_excess: Option<Excess>,
+/// A bucket's name.
+const BUCKET: Text<Name> =
+    Text { word: "NAME", wanted: "a bucket's name", read: str::parse, write: ToString::to_string };
+
+keys! {
+    /// A limit as it is written; the default is none.
+    pub struct Limit {
+        rate: Option<u64> = None, Maybe(Bits(BITS)), Live, "Bits of frames per second, without FCS, preamble and gap; with a bucket, the rate that is guaranteed.";
+        ceiling: Option<u64> = None, Maybe(Bits(BITS)), Live, "With a bucket: the highest rate, with what the bucket lends; by default all that the bucket has.";
+        burst: Option<u64> = None, Maybe(Size(BURST)), Live, "Bytes that may pass at once; by default what passes in 10 ms, at least 16KiB.";
+        frames: Option<u64> = None, Maybe(Frames(FRAMES)), Live, "Frames per second.";
+        frames_burst: Option<u32> = None, Maybe(Whole(1..=FRAMES_BURST_MAX)), Live, "Frames that may pass at once; by default what passes in 10 ms, at least 32.";
+        bucket: Option<Name> = None, Maybe(BUCKET), Live, "The [bucket.NAME] that the limit shares with others.";
+        on_excess: Option<Excess> = None, Maybe(Choice(&Excess::WORDS)), Live, "What happens to frames above the limit: drop (default), or wait in the sender's ring.";
+    }
+}
+
+impl Section for Limit {
+    fn agree(&mut self, keys: &Keys<'_>) {
+        let has = |key| keys.has(key);
+        // A key that was written before and stays is no mistake of this change, but one that it needs counts.
+        let has_rate = has("rate") || self.rate.is_some();
+        let has_frames = has("frames") || self.frames.is_some();
+        let has_bucket = has("bucket") || self.bucket.is_some();
+        let has_ceiling = has("ceiling") || self.ceiling.is_some();
+        if has("ceiling") && !has_bucket {
+            let span = keys.span_of_value("ceiling");
+            keys.wrong("ceiling", span, "there is no bucket to lend it", "write rate, or name a bucket");
+        }
+        if let (Some(rate), Some(ceiling)) = (self.rate, self.ceiling)
+            && ceiling < rate
+            && (keys.understood("rate") || keys.understood("ceiling"))
+        {
+            let right = format!("write {} or more", units::show_bits(rate));
+            keys.wrong("ceiling", keys.span_of_value("ceiling"), "it is less than the rate", right);
+        }
+        if has("burst") && !has_rate && !has_ceiling {
+            let span = keys.span_of_value("burst");
+            keys.wrong("burst", span, "there is no rate that it belongs to", "write rate, or leave it out");
+        }
+        frames_burst_has_frames(keys, has_frames);
+        if has("on_excess") && !has_rate && !has_frames && !has_bucket {
+            let span = keys.span_of_value("on_excess");
+            keys.wrong("on_excess", span, "there is no limit", "write rate, frames or bucket");
+        }
+    }
 }
 
 impl Limit {
-    /// Reads `ingress` or `egress`. `{}` is no limit.
-    pub fn read(port: &Keys<'_>, key: &'static str) -> Option<Self> {
-        let keys = port.table(key, "a limit like { rate = \"1Gbit\" }")?;
-        let limit = Self {
-            rate: keys.bits("rate", BITS),
-            ceiling: keys.bits("ceiling", BITS),
-            burst: keys.size("burst", BURST),
-            frames: keys.rate("frames", FRAMES),
-            frames_burst: frames_burst(&keys),
-            bucket: keys.parsed("bucket", "a bucket's name", str::parse),
-            on_excess: keys.choice("on_excess", &Excess::WORDS),
-        };
-        let span = |key| keys.entry(key).and_then(|e| e.node.span.clone());
-        let has = |key| keys.entry(key).is_some();
-        if has("ceiling") && !has("bucket") {
-            keys.wrong("ceiling", span("ceiling"), "there is no bucket to lend it", "write rate, or name a bucket");
-        }
-        if let (Some(rate), Some(ceiling)) = (limit.rate, limit.ceiling)
-            && ceiling < rate
-        {
-            let right = format!("write {} or more", units::show_bits(rate));
-            keys.wrong("ceiling", span("ceiling"), "it is less than the rate", right);
-        }
-        if has("burst") && !has("rate") && !has("ceiling") {
-            keys.wrong("burst", span("burst"), "there is no rate that it belongs to", "write rate, or leave it out");
-        }
-        if has("on_excess") && !has("rate") && !has("frames") && !has("bucket") {
-            keys.wrong("on_excess", span("on_excess"), "there is no limit", "write rate, frames or bucket");
-        }
-        keys.finish();
-        Some(limit)
-    }
-
-    /// Whether there is one.
+    /// Returns true if the limit limits something.
     pub fn is_some(&self) -> bool {
         self.rate.is_some() || self.frames.is_some() || self.bucket.is_some()
     }
 
-    /// Bytes that may pass at once at this rate: what was written, or what passes in 10 ms.
+    /// Returns the bytes that may pass at once at this rate: those that are written, or those of 10 ms.
     pub fn burst_at(&self, rate: u64) -> u64 {
         self.burst.unwrap_or_else(|| default_burst(rate))
     }
 
-    /// Frames that may pass at once.
+    /// Returns the frames that may pass at once.
     pub fn frames_burst_at(&self, frames: u64) -> u64 {
         self.frames_burst.map_or_else(|| default_frames_burst(frames), u64::from)
     }
 }
 
-/// Reads how many frames may pass at once.
-fn frames_burst(keys: &Keys<'_>) -> Option<u32> {
-    let entry = keys.entry("frames_burst")?;
-    if keys.entry("frames").is_none() {
-        let right = "write frames, or leave it out";
-        let span = entry.node.span.clone();
+/// Notes a burst of frames without a rate of frames.
+fn frames_burst_has_frames(keys: &Keys<'_>, has_frames: bool) {
+    if keys.has("frames_burst") && !has_frames {
+        let (span, right) = (keys.span_of_value("frames_burst"), "write frames, or leave it out");
         keys.wrong("frames_burst", span, "there is no rate of frames that it belongs to", right);
     }
-    keys.integer("frames_burst", 1..=FRAMES_BURST_MAX)
 }
 
-/// `[bucket.NAME]`: a limit that several ports share.
+keys! {
+    /// `[bucket.NAME]`: a limit that several ports share.
+    pub struct BucketKeys {
+        rate: Option<u64> = None, Maybe(Bits(BITS)), Live, "Bits of frames per second, without FCS, that the ports have together; required.";
+        burst: Option<u64> = None, Maybe(Size(BURST)), Live, "Bytes that may pass at once; by default what passes in 10 ms, at least 16KiB.";
+        frames: Option<u64> = None, Maybe(Frames(FRAMES)), Live, "Frames per second; by default as many as there are.";
+        frames_burst: Option<u32> = None, Maybe(Whole(1..=FRAMES_BURST_MAX)), Live, "Frames that may pass at once; by default what passes in 10 ms, at least 32.";
+    }
+}
+
+/// A bucket with its defaults filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// Bits per second.
     pub rate: u64,
     /// Bytes that may pass at once.
     pub burst: u64,
-    /// Frames per second, and how many may pass at once.
+    /// Frames per second, and frames that may pass at once.
     pub frames: Option<(u64, u64)>,
 }
 
 impl Bucket {
     /// Reads `[bucket.NAME]`.
     pub fn read(keys: Keys<'_>) -> Option<Self> {
-        let rate = keys.bits("rate", BITS);
-        if keys.entry("rate").is_none() {
+        let mut read = BucketKeys::default();
+        read.read(&keys);
+        if !keys.has("rate") {
             keys.missing("rate", "write what its ports may have together: rate = \"1Gbit\"");
         }
-        let burst = keys.size("burst", BURST);
-        let frames = keys.rate("frames", FRAMES);
-        let frames_burst = frames_burst(&keys);
+        frames_burst_has_frames(&keys, keys.has("frames"));
         keys.finish();
+        let BucketKeys { rate, burst, frames, frames_burst } = read;
         let rate = rate?;
         let frames =
             frames.map(|frames| (frames, frames_burst.map_or_else(|| default_frames_burst(frames), u64::from)));
@@ -157,52 +154,58 @@ impl Bucket {
     }
 }
 
-/// Storm control as it is written; the default is none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Storm {
-    /// Frames to everybody.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub broadcast: Option<Rate>,
-    /// Frames to groups.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub multicast: Option<Rate>,
-    /// Frames to one station whose port is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub unknown_unicast: Option<Rate>,
-    /// Bytes of each class with a rate of bits that may pass at once.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "write_size")]
-    pub burst: Option<u64>,
-    /// Frames of each class with a rate of frames that may pass at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub frames_burst: Option<u32>,
+/// The form of a class's rate: frames or bits per second.
+#[derive(Clone, Copy, Debug)]
+struct EitherRate;
+
+impl Form for EitherRate {
+    type Value = Rate;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&Rate>) -> Option<Rate> {
+        keys.parsed(key, "a rate like \"1kpps\" or \"10Mbit\"", Rate::read)
+    }
+
+    fn write(&self, value: &Rate) -> Json {
+        value.to_string().into()
+    }
+
+    fn shape(&self) -> Shape {
+        let (low, high) = (units::show_bits(*BITS.start()), units::show_bits(*BITS.end()));
+        Shape::text(
+            "RATE",
+            format!("a rate in frames per second from 1pps to 1Gpps, or in bits per second from {low} to {high}"),
+        )
+    }
+}
+
+keys! {
+    /// Storm control as it is written; the default is none.
+    pub struct Storm {
+        broadcast: Option<Rate> = None, Maybe(EitherRate), Live, "Frames to everybody.";
+        multicast: Option<Rate> = None, Maybe(EitherRate), Live, "Frames to groups.";
+        unknown_unicast: Option<Rate> = None, Maybe(EitherRate), Live, "Frames to one station whose port is not known.";
+        burst: Option<u64> = None, Maybe(Size(BURST)), Live, "Bytes of each class with a rate of bits that may pass at once; by default what passes in 10 ms, at least 16KiB.";
+        frames_burst: Option<u32> = None, Maybe(Whole(1..=FRAMES_BURST_MAX)), Live, "Frames of each class with a rate of frames that may pass at once; by default what passes in 10 ms, at least 32.";
+    }
+}
+
+impl Section for Storm {
+    fn agree(&mut self, keys: &Keys<'_>) {
+        let classes = ["broadcast", "multicast", "unknown_unicast"];
+        // A class whose rate could not be read may be the one that a burst belongs to.
+        let is_whole = classes.iter().all(|class| !keys.has(class) || keys.understood(class));
+        for (key, of, is_bits) in [("burst", "bits", true), ("frames_burst", "frames", false)] {
+            let mut rates = classes.iter().filter_map(|class| self.rate_of(class));
+            let has_rate = rates.any(|rate| matches!(rate, Rate::Bits(_)) == is_bits);
+            if keys.has(key) && is_whole && !has_rate {
+                let what = format!("there is no rate of {of} that it belongs to");
+                keys.wrong(key, keys.span_of_value(key), what, format!("write a rate of {of}, or leave it out"));
+            }
+        }
+    }
 }
 
 impl Storm {
-    /// Reads `storm`. `{}` is none.
-    pub fn read(port: &Keys<'_>) -> Option<Self> {
-        let keys = port.table("storm", "limits like { broadcast = \"1kpps\" }")?;
-        let rate = |key| keys.parsed(key, "a rate like \"1kpps\" or \"10Mbit\"", Rate::read);
-        let storm = Self {
-            broadcast: rate("broadcast"),
-            multicast: rate("multicast"),
-            unknown_unicast: rate("unknown_unicast"),
-            burst: keys.size("burst", BURST),
-            frames_burst: keys.integer("frames_burst", 1..=FRAMES_BURST_MAX),
-        };
-        let classes = ["broadcast", "multicast", "unknown_unicast"];
-        let is_whole = classes.iter().all(|class| keys.entry(class).is_some() == storm.rate_of(class).is_some());
-        for (key, of, is_bits) in [("burst", "bits", true), ("frames_burst", "frames", false)] {
-            let mut rates = classes.iter().filter_map(|class| storm.rate_of(class));
-            let has_rate = rates.any(|rate| matches!(rate, Rate::Bits(_)) == is_bits);
-            if let Some(entry) = keys.entry(key).filter(|_| is_whole && !has_rate) {
-                let what = format!("there is no rate of {of} that it belongs to");
-                keys.wrong(key, entry.node.span.clone(), what, format!("write a rate of {of}, or leave it out"));
-            }
-        }
-        keys.finish();
-        Some(storm)
-    }
-
     fn rate_of(&self, class: &str) -> Option<Rate> {
         match class {
             "broadcast" => self.broadcast,
@@ -211,7 +214,7 @@ impl Storm {
         }
     }
 
-    /// How much of a class with this rate may pass at once: frames or bytes.
+    /// Returns how much of a class with this rate may pass at once: frames or bytes.
     pub fn burst_at(&self, rate: Rate) -> u64 {
         match rate {
             Rate::Frames(frames) => self.frames_burst.map_or_else(|| default_frames_burst(frames), u64::from),
@@ -219,7 +222,7 @@ impl Storm {
         }
     }
 
-    /// Whether there is any.
+    /// Returns true if a class is limited.
     pub fn is_some(&self) -> bool {
         *self != Self::default()
     }
@@ -258,28 +261,10 @@ impl std::fmt::Display for Rate {
     }
 }
 
-impl Serialize for Rate {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 fn default_burst(rate: u64) -> u64 {
     (rate / 8 / 100).max(LEAST_BURST.0)
 }
 
 fn default_frames_burst(frames: u64) -> u64 {
     (frames / 100).max(LEAST_BURST.1)
-}
-
-fn write_bits<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-    value.map(units::show_bits).serialize(serializer)
-}
-
-fn write_size<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-    value.map(units::show_size).serialize(serializer)
-}
-
-fn write_frames<S: Serializer>(value: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
-    value.map(units::show_rate).serialize(serializer)
 }

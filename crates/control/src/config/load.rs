@@ -12,7 +12,7 @@ use super::keys::Keys;
 use super::mistake::{Mistake, Rejected};
 use super::name::Name;
 use super::node::{Node, Value};
-use super::{Attach, Bucket, Config, Engine, Host, Memory, PortKeys, Switch};
+use super::{Attach, Bucket, Config, Engine, Host, Memory, Port, Switch};
 
 /// Largest configuration file in bytes.
 const FILE_MAX: u64 = 4 << 20;
@@ -74,13 +74,14 @@ fn read(root: &Node, host: &Host, mistakes: &RefCell<Vec<Mistake>>) -> Config {
         let entry = keys.entry(key);
         Keys::new(key, entry.map_or(&empty, |e| &e.node), entry.and_then(|e| e.span.clone()), mistakes)
     };
-    let engine = Engine::read(section("engine"), host);
-    let attach = Attach::read(section("attach"));
-    let memory = Memory::read(section("memory"));
-    let switches = read_named(&section("switch"), mistakes, |_, keys| Some(Switch::read(keys, &Switch::default())));
+    let engine = Engine::read_section(section("engine"), host);
+    let attach = Attach::read_section(section("attach"));
+    let memory = Memory::read_section(section("memory"));
+    let switches =
+        read_named(&section("switch"), mistakes, |_, keys| Some(Switch::read_section(keys, &Switch::default())));
     let buckets = read_named(&section("bucket"), mistakes, |_, keys| Bucket::read(keys));
     let ports = read_named(&section("port"), mistakes, |name, keys| {
-        let port = PortKeys::read(&keys).complete(name, &keys, &Made::new());
+        let port = Port::read_section(name, &keys, &Made::new());
         keys.finish();
         port
     });

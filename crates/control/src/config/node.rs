@@ -1,4 +1,4 @@
-//! Values and where they were written, whatever they were written in.
+//! Values and the places where they were written, in TOML, words or JSON.
 
 use std::ops::Range;
 
@@ -30,6 +30,8 @@ pub enum Value {
     List(Vec<Node>),
     /// A table, in the order of its keys.
     Table(Vec<Entry>),
+    /// Some keys of a table, written one by one with a dot (`ingress.rate`). The others stay as they are.
+    Part(Vec<Entry>),
     /// Something no key takes; the text names it for messages ("a date", "null").
     Other(&'static str),
 }
@@ -41,7 +43,7 @@ pub struct Entry {
     pub key: String,
     /// Where the key stands in the text.
     pub span: Option<Range<usize>>,
-    /// What it is set to.
+    /// The value.
     pub node: Node,
 }
 
@@ -80,7 +82,7 @@ impl Node {
         node
     }
 
-    /// Takes over JSON.
+    /// Reads JSON.
     pub fn from_json(json: &serde_json::Value) -> Self {
         use serde_json::Value as Json;
         let entry =
@@ -95,26 +97,50 @@ impl Node {
         })
     }
 
-    /// As JSON. What no key takes is the word itself, for the reader to say what it is not.
+    /// A table of texts, as a program writes keys.
+    pub fn of_texts(texts: &[(&str, &str)]) -> Self {
+        let entry = |(key, text): &(&str, &str)| Entry {
+            key: (*key).to_owned(),
+            span: None,
+            node: Self::new(Value::Text((*text).to_owned())),
+        };
+        Self::new(Value::Table(texts.iter().map(entry).collect()))
+    }
+
+    /// The table with its dotted keys (`ingress.rate`) as parts of tables. TOML text needs no such step: its parser does the same.
+    #[must_use]
+    pub fn with_dotted_keys(self) -> Self {
+        match self.value {
+            Value::Table(entries) => Self { value: Value::Table(split_dots(entries)), ..self },
+            _ => self,
+        }
+    }
+
+    /// The node as JSON, a part of a table with dotted keys. A value that no key takes is the word itself, for the reader to say
+    /// what it is not.
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
             Value::Text(text) => text.as_str().into(),
             Value::Integer(number) => (*number).into(),
             Value::Boolean(boolean) => (*boolean).into(),
             Value::List(list) => list.iter().map(Self::to_json).collect(),
-            Value::Table(table) => table.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect(),
+            Value::Table(table) | Value::Part(table) => {
+                let mut object = serde_json::Map::new();
+                write_entries(table, "", &mut object);
+                object.into()
+            }
             Value::Other(_) => self.word.as_deref().into(),
         }
     }
 
-    /// What it is, for "expected a string, found ...".
+    /// Describes the value, for "expected a string, found ...".
     pub fn describe(&self) -> String {
         match &self.value {
             Value::Text(t) => format!("{t:?}"),
             Value::Integer(n) => n.to_string(),
             Value::Boolean(b) => b.to_string(),
             Value::List(_) => "a list".to_owned(),
-            Value::Table(_) => "a table".to_owned(),
+            Value::Table(_) | Value::Part(_) => "a table".to_owned(),
             Value::Other(what) => (*what).to_owned(),
         }
     }
@@ -123,7 +149,7 @@ impl Node {
         self.span = None;
         match &mut self.value {
             Value::List(list) => list.iter_mut().for_each(Self::forget_places),
-            Value::Table(table) => {
+            Value::Table(table) | Value::Part(table) => {
                 for entry in table {
                     entry.span = None;
                     entry.node.forget_places();
@@ -132,6 +158,44 @@ impl Node {
             _ => {}
         }
     }
+}
+
+fn write_entries(entries: &[Entry], before: &str, object: &mut serde_json::Map<String, serde_json::Value>) {
+    for entry in entries {
+        let key = format!("{before}{}", entry.key);
+        match &entry.node.value {
+            Value::Part(parts) => write_entries(parts, &format!("{key}."), object),
+            _ => drop(object.insert(key, entry.node.to_json())),
+        }
+    }
+}
+
+fn split_dots(entries: Vec<Entry>) -> Vec<Entry> {
+    let mut split: Vec<Entry> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let (head, rest) = match entry.key.split_once('.') {
+            Some((head, rest)) if !head.is_empty() && !rest.is_empty() => (head.to_owned(), rest.to_owned()),
+            _ => {
+                split.push(entry);
+                continue;
+            }
+        };
+        let entry = Entry { key: rest, ..entry };
+        let parts = split.iter_mut().find_map(|before| match &mut before.node.value {
+            Value::Part(parts) if before.key == head => Some(parts),
+            _ => None,
+        });
+        match parts {
+            Some(parts) => parts.push(entry),
+            None => split.push(Entry { key: head, span: None, node: Node::new(Value::Part(vec![entry])) }),
+        }
+    }
+    for entry in &mut split {
+        if let Value::Part(parts) = &mut entry.node.value {
+            *parts = split_dots(std::mem::take(parts));
+        }
+    }
+    split
 }
 
 fn from_table(table: &DeTable<'_>, span: Option<Range<usize>>) -> Node {

@@ -3,89 +3,90 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde_json::Value as Json;
 
-use super::e1000::{E1000, Model};
+use super::check::Made;
+use super::form::{Choice, Class, Flag, Form, Frames, Shape, TableOf, Time, Whole};
 use super::identity::Identity;
+use super::keys::Keys;
 use super::limit::{Limit, Storm};
-use super::memory::Memory;
+use super::mistake::alternatives;
 use super::name::{Mac, Name};
-use super::socket::Socket;
-use super::vhost_user::VhostUser;
+use super::node::Value;
+use super::table::{Key, Table, When, keys};
+use crate::kinds::{Kind, LATER, Settings};
 
-/// What is at the other side of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// A program with shared memory, attached by name.
-    Process,
-    /// The host's network stack or a namespace's, by a TAP device.
-    Tap,
-    /// A virtual machine's virtio-net, by a hypervisor that speaks vhost-user.
-    VhostUser,
-    /// A virtual machine's emulated NIC, by a hypervisor that speaks vfio-user.
-    E1000,
-    /// Frames on a stream socket: any NIC of QEMU (`-netdev stream`), passt.
-    Stream,
+/// Most addresses bound to one port.
+const MACS_MAX: usize = 4096;
+
+/// Most ports mirrored to one.
+const MIRROR_MAX: usize = 4096;
+
+/// Bounds of `call_interval`.
+const CALL_INTERVALS: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(1);
+
+/// Bounds of `call_above`.
+const CALL_RATES: std::ops::RangeInclusive<u64> = 0..=1_000_000_000;
+
+/// The form of `ingress` and `egress`.
+const LIMIT: TableOf<Limit> = TableOf { wanted: "a limit like { rate = \"1Gbit\" }", empty: Limit::defaults };
+
+/// The form of `storm`.
+const STORM: TableOf<Storm> = TableOf { wanted: "limits like { broadcast = \"1kpps\" }", empty: Storm::defaults };
+
+keys! {
+    /// Settings of one port, complete. The keys of its kind are in `settings`.
+    pub struct Port {
+        mac: BTreeSet<Mac> = BTreeSet::new(), Macs, Live, "Bound Ethernet addresses; in a map switch also where frames go; none: any.";
+        isolated: bool = false, Flag, Live, "Isolated ports do not reach each other.";
+        weight: u32 = 1, Whole(1..=64), Live, "Share of a poller's attention, and of a port or bucket that several fill.";
+        ingress: Limit = Limit::default(), LIMIT, Live, "How much the port may send; {}: as much as it can.";
+        egress: Limit = Limit::default(), LIMIT, Live, "How much the port may receive; {}: as much as there is. Each sender has its share by weight.";
+        storm: Storm = Storm::default(), STORM, Live, "How much the port may send to many; {}: as much as it can.";
+        poller: Placement = Placement::Any, Poller, Live, "The poller that serves the port, from 0 in the order of [engine] cores.";
+        mirror: BTreeSet<Name> = BTreeSet::new(), Mirrored, Live, "Ports of its switch whose frames are copied to it; it is then a mirror, and nothing else.";
+        mirror_direction: Direction = Direction::Both, Choice(&Direction::WORDS), Live, "Which of their frames a mirror gets: from their clients (in), to them (out), or both.";
+    }
+    groups {
+        /// Its identity, and the ports that it may reach.
+        identity: Box<Identity>,
+        /// When its client is called.
+        calls: Calls,
+    }
+    fields {
+        /// The switch it is on.
+        switch: Name,
+        /// Its kind, and the settings that ports of this kind have.
+        settings: Settings,
+    }
 }
 
-impl Kind {
-    /// As they are written.
-    pub const WORDS: [(&'static str, Self); 5] = [
-        ("process", Self::Process),
-        ("tap", Self::Tap),
-        ("vhost-user", Self::VhostUser),
-        ("e1000", Self::E1000),
-        ("stream", Self::Stream),
-    ];
-
-    /// Those of later versions.
-    pub const LATER: [&'static str; 2] = ["xdp", "vxlan"];
-
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Process => "process",
-            Self::Tap => "tap",
-            Self::VhostUser => "vhost-user",
-            Self::E1000 => "e1000",
-            Self::Stream => "stream",
-        }
-    }
-
-    /// The word before it.
-    pub fn article(self) -> &'static str {
-        if self == Self::E1000 { "an" } else { "a" }
+keys! {
+    /// When a port's client is called (moderation; thesis 4.3.4).
+    #[derive(Copy)]
+    pub struct Calls {
+        interval as "call_interval": Duration = Duration::ZERO, Time(CALL_INTERVALS), Live, "Least time between two calls (interrupts, wake-ups) of the client; 0s: none.";
+        above as "call_above": u64 = 0, Frames(CALL_RATES), Live, "Rate of frames up to which calls have no least time between them, so that a quiet port keeps its latency.";
     }
 }
 
-/// When a port's client is called (moderation; thesis 4.3.4).
+/// The direction of the frames that a mirror gets copies of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Calls {
-    /// Least time between two calls, up to 1 s; zero: none.
-    pub interval: Duration,
-    /// Frames per second up to which there is no least time, so that a quiet port keeps its latency; zero: there always is.
-    pub above: u64,
-}
-
-/// Which way the frames go that a port is given copies of.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// From the mirrored port's client, and to it.
+    /// Both.
     #[default]
     Both,
-    /// From it.
+    /// From the mirrored port's client.
     In,
-    /// To it.
+    /// To the mirrored port's client.
     Out,
 }
 
 impl Direction {
-    /// As they are written.
+    /// The words of the configuration.
     pub const WORDS: [(&'static str, Self); 3] = [("both", Self::Both), ("in", Self::In), ("out", Self::Out)];
 
-    /// As it is written.
+    /// The word of the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Both => "both",
@@ -98,7 +99,7 @@ impl Direction {
 /// Which poller serves a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// The one with the fewest ports when it comes.
+    /// The poller with the fewest ports when the port comes.
     #[default]
     Any,
     /// This one, from 0, in the order of `[engine] cores`.
@@ -106,7 +107,7 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// The same where there are so many pollers: any in place of one that is not there.
+    /// Returns the placement where there are `pollers` pollers: any in place of one that is not there.
     pub fn within(self, pollers: usize) -> Self {
         match self {
             Self::Poller(number) if number as usize >= pollers => Self::Any,
@@ -115,98 +116,292 @@ impl Placement {
     }
 }
 
-impl Serialize for Placement {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Any => serializer.serialize_str("any"),
-            Self::Poller(number) => serializer.serialize_u32(*number),
-        }
-    }
-}
-
-/// Settings of one port, complete.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Port {
-    /// The switch it is on.
-    pub switch: Name,
-    /// What it connects.
-    pub kind: Kind,
-    /// Bound addresses; empty: any.
-    pub mac: BTreeSet<Mac>,
-    /// Isolated ports do not reach each other.
-    pub isolated: bool,
-    /// Who it is besides, and whom it may reach.
-    pub identity: Box<Identity>,
-    /// Share of a poller's attention, and of a port or bucket that several fill, 1 to 64.
-    pub weight: u32,
-    /// How much it may send.
-    pub ingress: Limit,
-    /// How much it may be given.
-    pub egress: Limit,
-    /// How much of what it sends may go to many.
-    pub storm: Storm,
-    /// When its client is called.
-    pub calls: Calls,
-    /// Which poller serves it.
-    pub poller: Placement,
-    /// The ports of its switch that it is given copies of the frames of: it is then a mirror, and nothing else.
-    pub mirror: BTreeSet<Name>,
-    /// Which of their frames.
-    pub mirror_direction: Direction,
-    /// For a TAP: the device's name.
-    pub device: Option<String>,
-    /// For a TAP: the network namespace the device is in, by name (`/run/netns/NAME`) or path; none: the daemon's.
-    pub netns: Option<String>,
-    /// For a vhost-user, e1000 or stream port: where its peer connects.
-    pub socket: Option<Socket>,
-    /// For a vhost-user or e1000 port: how much memory its front end may give.
-    pub memory: Memory,
-    /// What a vhost-user port has besides.
-    pub vhost_user: Option<VhostUser>,
-    /// What an e1000 port has besides.
-    pub e1000: Option<E1000>,
-}
-
 impl Port {
-    /// A port on `switch` with defaults for the rest. `name` is that of its device or socket where it has one.
+    /// A port on `switch` with defaults for the rest. A device or socket is called like the port, `name`.
     pub fn new(switch: Name, kind: Kind, name: &Name) -> Self {
-        Self {
-            switch,
-            kind,
-            mac: BTreeSet::new(),
-            isolated: false,
-            identity: Box::default(),
-            weight: 1,
-            ingress: Limit::default(),
-            egress: Limit::default(),
-            storm: Storm::default(),
-            calls: Calls::default(),
-            poller: Placement::default(),
-            mirror: BTreeSet::new(),
-            mirror_direction: Direction::default(),
-            device: (kind == Kind::Tap).then(|| name.to_string()),
-            netns: None,
-            socket: matches!(kind, Kind::VhostUser | Kind::E1000 | Kind::Stream).then(|| Socket::new(name)),
-            memory: Memory::PORT,
-            vhost_user: (kind == Kind::VhostUser).then(VhostUser::default),
-            e1000: (kind == Kind::E1000).then(|| E1000::new(Model::default())),
-        }
+        let mut settings = Settings::new(kind);
+        settings.own_mut().named(name);
+        Self::defaults(switch, settings)
     }
 
-    /// Whether one of its limits is part of this bucket.
+    /// The kind.
+    pub fn kind(&self) -> Kind {
+        self.settings.kind()
+    }
+
+    /// Returns true if one of the port's limits is part of this bucket.
     pub fn draws_on(&self, bucket: &Name) -> bool {
         [&self.ingress, &self.egress].iter().any(|limit| limit.bucket.as_ref() == Some(bucket))
     }
 
-    /// Whether `self` can become `other` while frames flow; otherwise it has to be removed and added.
+    /// Returns true if `self` can become `other` while frames flow; otherwise the port has to be removed and added.
     pub fn can_become(&self, other: &Self) -> bool {
         self.switch == other.switch && self.has_the_end_of(other)
     }
 
-    /// Whether both mean the same thing at the port's other side: the same device, or the same socket used in the same way.
+    /// Returns true if both are the same thing at the port's other side: of one kind, with the same value of every key that cannot
+    /// change while a port exists.
     pub fn has_the_end_of(&self, other: &Self) -> bool {
-        let end = |p: &Self| (p.kind, p.device.clone(), p.netns.clone(), p.socket.clone());
-        let nic = |p: &Self| (p.memory, p.vhost_user.clone(), p.e1000.as_ref().map(E1000::fixed));
-        end(self) == end(other) && nic(self) == nic(other)
+        let fixed = |port: &Self| {
+            let values = port.values().into_iter().chain(port.settings.own().values());
+            values.filter(|(_, when, _)| *when == When::Fixed).collect::<Vec<_>>()
+        };
+        self.kind() == other.kind() && fixed(self) == fixed(other)
+    }
+
+    /// Reads `[port.NAME]`, or the keys of a new port, and notes what is missing or does not go together. A port that a client
+    /// `made` keeps the values of keys that are not written.
+    pub fn read_section(name: &Name, keys: &Keys<'_>, made: &Made) -> Option<Self> {
+        let head = Head::read(keys);
+        if !keys.has("switch") {
+            keys.missing("switch", "name the switch this port is on: switch = \"NAME\"");
+        }
+        if !keys.has("kind") {
+            keys.missing("kind", format!("write kind = {}", alternatives(Kind::WORDS.map(|(w, _)| w))));
+        }
+        let (Some(switch), Some(kind)) = (head.switch, head.kind) else {
+            read_all(&mut scratch(), keys);
+            return None;
+        };
+        let made = made.get(&(switch.clone(), name.clone())).filter(|made| made.kind() == kind);
+        let mut port = made.cloned().unwrap_or_else(|| Self::new(switch, kind, name));
+        read_all(&mut port, keys);
+        refuse_other_kinds(kind, keys);
+        port.settings.own_mut().agree(name, keys);
+        port.agree(keys);
+        Some(port)
+    }
+
+    /// The port with the keys that are written, and notes those that cannot change while it exists.
+    #[must_use]
+    pub fn changed(&self, keys: &Keys<'_>) -> Self {
+        let mut new = self.clone();
+        let head = Head::read(keys);
+        read_all(&mut new, keys);
+        new.agree(keys);
+        let fixed = |key| {
+            let (what, right) = ("cannot change while the port exists", "use \"port del\" and \"port add\"");
+            keys.wrong(key, keys.span_of_key(key), what, right);
+        };
+        if head.switch.is_some_and(|switch| switch != self.switch) {
+            fixed("switch");
+        }
+        if head.kind.is_some_and(|kind| kind != self.kind()) {
+            fixed("kind");
+        }
+        refuse_other_kinds(self.kind(), keys);
+        let (before, after) = (self.settings.own().values(), new.settings.own().values());
+        for ((key, when, before), (_, _, after)) in before.into_iter().zip(after) {
+            if when == When::Fixed && before != after {
+                fixed(key);
+            }
+        }
+        new
+    }
+
+    /// Checks the values of keys one by one, where neither the port nor the kind need be known.
+    pub fn check_values(keys: &Keys<'_>) {
+        Head::read(keys);
+        read_all(&mut scratch(), keys);
+    }
+
+    /// Notes keys that do not go together, and takes what follows from those that were read.
+    fn agree(&mut self, keys: &Keys<'_>) {
+        self.identity.agree(&self.mac, keys);
+        let wrong = |key, what, right| keys.wrong(key, keys.span_of_key(key), what, right);
+        // An interval that could not be read is a mistake of its own.
+        let has_interval =
+            !self.calls.interval.is_zero() || keys.has("call_interval") && !keys.understood("call_interval");
+        if keys.understood("call_above") && self.calls.above > 0 && !has_interval {
+            let right = "write call_interval, or leave it out";
+            wrong("call_above", "there is no call_interval that it belongs to", right);
+        }
+        if self.mirror.is_empty() {
+            self.mirror_direction = Direction::default();
+            // So is a list.
+            if keys.understood("mirror_direction") && (keys.understood("mirror") || !keys.has("mirror")) {
+                let right = "write mirror = [\"PORT\"], or leave it out";
+                wrong("mirror_direction", "the port is no mirror", right);
+            }
+        }
+    }
+}
+
+/// The keys `switch` and `kind`, from which all else follows.
+struct Head {
+    switch: Option<Name>,
+    kind: Option<Kind>,
+}
+
+impl Head {
+    fn read(keys: &Keys<'_>) -> Self {
+        Self { switch: keys.parsed("switch", "a switch's name", str::parse), kind: read_kind(keys) }
+    }
+}
+
+fn read_kind(keys: &Keys<'_>) -> Option<Kind> {
+    let node = &keys.entry("kind")?.node;
+    if let Value::Text(text) = &node.value
+        && LATER.contains(&text.as_str())
+    {
+        let what = format!("\"{text}\" is not available in this version");
+        let right = format!("write {}", alternatives(Kind::WORDS.map(|(w, _)| w)));
+        keys.wrong("kind", node.span.clone(), what, right);
+        return None;
+    }
+    keys.choice("kind", &Kind::WORDS)
+}
+
+/// A port to read values into that nobody uses.
+fn scratch() -> Port {
+    let name: Name = "none".parse().expect("a name");
+    Port::new(name.clone(), Kind::WORDS[0].1, &name)
+}
+
+/// Reads the keys of all ports and of the port's kind, and checks the values of keys of other kinds.
+fn read_all(port: &mut Port, keys: &Keys<'_>) {
+    port.read(keys);
+    port.settings.own_mut().read(keys);
+    for (_, kind) in Kind::WORDS {
+        Settings::new(kind).own_mut().read(keys);
+    }
+}
+
+/// The kinds of ports that have a key; empty: all of them.
+fn kinds_of(key: &str) -> Vec<Kind> {
+    let has = |kind: &Kind| Settings::new(*kind).own().values().iter().any(|(name, ..)| *name == key);
+    Kind::WORDS.into_iter().map(|(_, kind)| kind).filter(has).collect()
+}
+
+fn refuse_other_kinds(kind: Kind, keys: &Keys<'_>) {
+    let mut refused: Vec<&str> = Vec::new();
+    for (key, ..) in Kind::WORDS.into_iter().flat_map(|(_, other)| Settings::new(other).own().values()) {
+        if !keys.has(key) || refused.contains(&key) {
+            continue;
+        }
+        let of = kinds_of(key);
+        if of.contains(&kind) {
+            continue;
+        }
+        refused.push(key);
+        let what = format!("{} {} port has no {key}", kind.article(), kind.as_str());
+        let right = format!("leave it out, or write kind = {}", alternatives(of.iter().map(|kind| kind.as_str())));
+        keys.wrong(key, keys.span_of_key(key), what, right);
+    }
+}
+
+/// A key of ports, and the kinds that have it; empty: all.
+#[derive(Clone, Debug)]
+pub struct PortKey {
+    /// The key.
+    pub key: Key,
+    /// The kinds.
+    pub kinds: Vec<Kind>,
+}
+
+/// All keys of ports, those of every kind first, with their defaults.
+pub fn port_keys() -> Vec<PortKey> {
+    let text = |name, about, word: &str, words: &[&str]| Key {
+        name,
+        about,
+        more: "",
+        when: When::Fixed,
+        shape: Shape::text(word, alternatives(words.iter().copied())).words(words),
+        value: Json::Null,
+    };
+    let words = Kind::WORDS.map(|(word, _)| word);
+    let mut switch = text("switch", "The switch that the port is on; required.", "NAME", &[]);
+    switch.shape.text = "a switch's name".to_owned();
+    let kind = text("kind", "What the port connects; required.", &words.join("|"), &words);
+    let of_all = [switch, kind].into_iter().chain(scratch().keys());
+    let mut all: Vec<PortKey> = of_all.map(|key| PortKey { key, kinds: Vec::new() }).collect();
+    for key in Kind::WORDS.into_iter().flat_map(|(_, kind)| Settings::new(kind).own().keys()) {
+        if all.iter().all(|known| known.key.name != key.name) {
+            all.push(PortKey { kinds: kinds_of(key.name), key });
+        }
+    }
+    all
+}
+
+/// The form of `mac`.
+#[derive(Clone, Copy, Debug)]
+struct Macs;
+
+impl Form for Macs {
+    type Value = BTreeSet<Mac>;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&Self::Value>) -> Option<Self::Value> {
+        keys.distinct(key, "a list of Ethernet addresses like [\"52:54:00:00:00:01\"]", MACS_MAX, str::parse)
+    }
+
+    fn write(&self, value: &Self::Value) -> Json {
+        value.iter().map(ToString::to_string).collect()
+    }
+
+    fn shape(&self) -> Shape {
+        let text = format!("a list of up to {MACS_MAX} Ethernet addresses like [\"52:54:00:00:00:01\"]");
+        Shape::text("[\"ADDRESS\",...]", text).class(Class::Texts)
+    }
+}
+
+/// The form of `mirror`.
+#[derive(Clone, Copy, Debug)]
+struct Mirrored;
+
+impl Form for Mirrored {
+    type Value = BTreeSet<Name>;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&Self::Value>) -> Option<Self::Value> {
+        let list = keys.parsed_list(key, "a list of ports of the same switch like [\"vm1\"]", str::parse::<Name>)?;
+        if let Some((_, span)) = list.get(MIRROR_MAX) {
+            keys.wrong(key, span.clone(), "too many ports", format!("a switch has up to {MIRROR_MAX}"));
+        }
+        Some(list.into_iter().map(|(name, _)| name).collect())
+    }
+
+    fn write(&self, value: &Self::Value) -> Json {
+        value.iter().map(ToString::to_string).collect()
+    }
+
+    fn shape(&self) -> Shape {
+        let text = "a list of ports of the same switch like [\"vm1\"]";
+        Shape::text("[\"PORT\",...]", text).class(Class::Texts)
+    }
+}
+
+/// The form of `poller`.
+#[derive(Clone, Copy, Debug)]
+struct Poller;
+
+impl Form for Poller {
+    type Value = Placement;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&Placement>) -> Option<Placement> {
+        let node = &keys.entry(key)?.node;
+        match &node.value {
+            Value::Text(text) if text == "any" => return Some(Placement::Any),
+            Value::Integer(number) => {
+                if let Ok(number) = u32::try_from(*number) {
+                    return Some(Placement::Poller(number));
+                }
+            }
+            _ => {}
+        }
+        let what = format!("expected a poller's number or \"any\", found {}", node.describe());
+        keys.wrong(key, node.span.clone(), what, "");
+        None
+    }
+
+    fn write(&self, value: &Placement) -> Json {
+        match value {
+            Placement::Any => "any".into(),
+            Placement::Poller(number) => (*number).into(),
+        }
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::text("NUMBER|any", "a poller's number, or \"any\"")
+            .class(Class::WholeOrWord(0, u32::MAX.into()))
+            .words(&["any"])
     }
 }

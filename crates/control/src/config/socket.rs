@@ -1,30 +1,51 @@
-//! Where a port's peer connects: a hypervisor, or whoever speaks the protocol of the port's kind.
+//! The sockets of ports: where a port's peer connects (a hypervisor, or a program that speaks the protocol of the port's kind).
 
 use std::path::{Component, Path, PathBuf};
 
-use serde::Serialize;
+use ringway_ports::vhost_user;
 
+use super::form::{Choice, Text};
 use super::name::Name;
+use super::table::keys;
 
-/// A port's socket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Socket {
-    /// Relative to the runtime directory.
-    pub path: PathBuf,
-    /// Which side listens.
-    pub role: Role,
+/// The form of a socket's path. An empty path stands for the default, which depends on the port's name.
+const PATH: Text<PathBuf> =
+    Text { word: "PATH", wanted: "a socket's path", read: path, write: |path| path.display().to_string() };
+
+keys! {
+    /// The path of a port's socket, relative to the runtime directory.
+    pub struct SocketPath {
+        path as "socket": PathBuf = PathBuf::new(), PATH, Fixed, "The socket, relative to the runtime directory; by default NAME.sock.";
+    }
+}
+
+keys! {
+    /// A port's socket, and which side listens on it.
+    pub struct Socket {
+        role: Role = Role::Server, Choice(&Role::WORDS), Fixed, "Which side listens on the socket: Ringway (server) or the peer (client).";
+    }
+    groups {
+        /// Where it is.
+        at: SocketPath,
+    }
+}
+
+impl SocketPath {
+    /// The default for the port `name`.
+    pub fn of_port(name: &Name) -> Self {
+        Self { path: PathBuf::from(format!("{name}.sock")) }
+    }
 }
 
 impl Socket {
-    /// The default for the port `name`.
-    pub fn new(name: &Name) -> Self {
-        Self { path: PathBuf::from(format!("{name}.sock")), role: Role::default() }
+    /// A socket at this path.
+    pub fn new(path: impl Into<PathBuf>, role: Role) -> Self {
+        Self { role, at: SocketPath { path: path.into() } }
     }
 }
 
 /// Which side listens on the socket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// The daemon; the hypervisor connects.
     #[default]
@@ -34,10 +55,18 @@ pub enum Role {
 }
 
 impl Role {
-    /// As it is written.
+    /// The word of the configuration.
     pub const WORDS: [(&'static str, Self); 2] = [("server", Self::Server), ("client", Self::Client)];
 
-    /// As it is written.
+    /// The role as ringway-ports takes it.
+    pub fn get(self) -> vhost_user::Role {
+        match self {
+            Self::Server => vhost_user::Role::Server,
+            Self::Client => vhost_user::Role::Client,
+        }
+    }
+
+    /// The word of the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Server => "server",
@@ -46,7 +75,7 @@ impl Role {
     }
 }
 
-/// Reads a socket's path, and makes it the one way to write it: without `.` and doubled slashes.
+/// Reads a socket's path, and normalises it: no `.`, no doubled slashes.
 ///
 /// # Errors
 /// What is wrong and what would be right.

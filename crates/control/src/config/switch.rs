@@ -4,9 +4,12 @@ use std::fmt;
 use std::time::Duration;
 
 use ringway_switch::policy::Rules;
+use serde_json::Value as Json;
 
+use super::form::{Choice, Form, Shape, Text, Time, Whole};
 use super::keys::Keys;
 use super::name::Name;
+use super::table::{Section, Table, keys};
 use super::units;
 
 /// How a switch finds a frame's destination.
@@ -15,15 +18,15 @@ pub enum Forwarding {
     /// Learns which addresses are behind which port.
     #[default]
     Learning,
-    /// Goes by the addresses bound to ports (`mac`), and by nothing else.
+    /// Uses the addresses bound to ports (`mac`), and nothing else.
     Map,
 }
 
 impl Forwarding {
-    /// As it is written.
+    /// The word of the configuration.
     pub const WORDS: [(&'static str, Self); 2] = [("learning", Self::Learning), ("map", Self::Map)];
 
-    /// As it is written.
+    /// The word of the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Learning => "learning",
@@ -32,10 +35,10 @@ impl Forwarding {
     }
 }
 
-/// What becomes of frames that are not for one known port (VALE §3.3.2).
+/// Where frames go that are not for one known port (VALE §3.3.2).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Flood {
-    /// They go to every port but the one they came from.
+    /// They go to every port except their source.
     #[default]
     Flood,
     /// They are dropped and counted.
@@ -67,111 +70,154 @@ impl fmt::Display for Flood {
     }
 }
 
-/// How `local`, `outbound`, `inbound` and `transit` are written.
+/// The words of `local`, `outbound`, `inbound` and `transit`.
 pub const RULES: [(&str, bool); 2] = [("allow", true), ("drop", false)];
 
-/// Settings of one switch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Switch {
-    /// How destinations are found.
-    pub forwarding: Forwarding,
-    /// Learned addresses are forgotten when nothing came from them for this long, in whole seconds; zero: never.
-    pub ageing: Duration,
-    /// Size of the MAC table: a power of two.
-    pub mac_entries: u32,
-    /// Most addresses learned behind one port.
-    pub mac_limit: u32,
-    /// Frames to everybody.
-    pub broadcast: Flood,
-    /// Frames to groups.
-    pub multicast: Flood,
-    /// Frames to one station whose port is not known.
-    pub unknown_unicast: Flood,
-    /// What may pass, by who is known.
-    pub rules: Rules,
+/// The form of [`Flood`].
+const FLOOD: Text<Flood> = Text {
+    word: "flood|drop|port:NAME",
+    wanted: "\"flood\", \"drop\" or \"port:NAME\"",
+    read: Flood::read,
+    write: ToString::to_string,
+};
+
+/// Bounds of `mac_entries`.
+const MAC_ENTRIES: std::ops::RangeInclusive<u32> = 64..=1 << 20;
+
+keys! {
+    /// Settings of one switch.
+    pub struct Switch {
+        forwarding: Forwarding = Forwarding::Learning, Choice(&Forwarding::WORDS), Live, "How destinations are found: by learned addresses, or by the addresses bound to ports (map).";
+        ageing: Duration = Duration::from_secs(300), Ageing, Live, "Learned addresses are forgotten after this time without a frame from them, in whole seconds; 0s: never.";
+        mac_entries: u32 = 16384, PowerOfTwo, Live, "Size of the MAC table, a power of two; with another size the switch learns anew.";
+        mac_limit: u32 = 4096, Whole(1..=*MAC_ENTRIES.end()), Live, "Most addresses learned behind one port, up to mac_entries.";
+        broadcast: Flood = Flood::Flood, FLOOD, Live, "Where frames to everybody go.";
+        multicast: Flood = Flood::Flood, FLOOD, Live, "Where frames to groups go.";
+        unknown_unicast: Flood = Flood::Flood, FLOOD, Live, "Where frames to a station without a known port go; a map switch drops them.";
+    }
+    groups {
+        /// What may pass, by which addresses are bound to ports.
+        rules: RuleKeys,
+    }
 }
 
-impl Default for Switch {
-    fn default() -> Self {
-        Self {
-            forwarding: Forwarding::default(),
-            ageing: Duration::from_secs(300),
-            mac_entries: 16384,
-            mac_limit: 4096,
-            broadcast: Flood::Flood,
-            multicast: Flood::Flood,
-            unknown_unicast: Flood::Flood,
-            rules: Rules::ALLOW,
-        }
+keys! {
+    /// The rules of a switch for frames to single stations: true for those that may pass.
+    #[derive(Copy)]
+    pub struct RuleKeys {
+        local: bool = true, Choice(&RULES), Live, "Frames between addresses that are bound to ports.";
+        outbound: bool = true, Choice(&RULES), Live, "Frames from a bound address to one that is not.";
+        inbound: bool = true, Choice(&RULES), Live, "Frames from an address that is not bound to one that is.";
+        transit: bool = true, Choice(&RULES), Live, "Frames between addresses that are not bound.";
+    }
+}
+
+impl RuleKeys {
+    /// The rules as the switch takes them.
+    pub fn get(self) -> Rules {
+        let Self { local, outbound, inbound, transit } = self;
+        Rules { local, outbound, inbound, transit }
     }
 }
 
 impl Switch {
-    /// Reads `[switch.NAME]`; what is not written is as in `default`. A `map` switch drops unknown unicast: its map is the
-    /// whole truth.
-    pub fn read(keys: Keys<'_>, default: &Self) -> Self {
-        let flood = |key| keys.parsed(key, "\"flood\", \"drop\" or \"port:NAME\"", Flood::read);
-        let rule = |key, default| keys.choice(key, &RULES).unwrap_or(default);
-        let forwarding = keys.choice("forwarding", &Forwarding::WORDS).unwrap_or(default.forwarding);
-        let unknown = match forwarding {
-            same if same == default.forwarding => default.unknown_unicast.clone(),
-            Forwarding::Map => Flood::Drop,
-            Forwarding::Learning => Flood::Flood,
-        };
-        let mac_entries = read_mac_entries(&keys).unwrap_or(default.mac_entries);
-        let switch = Self {
-            forwarding,
-            ageing: read_ageing(&keys).unwrap_or(default.ageing),
-            mac_entries,
-            mac_limit: read_mac_limit(&keys, mac_entries).unwrap_or(default.mac_limit.min(mac_entries)),
-            broadcast: flood("broadcast").unwrap_or_else(|| default.broadcast.clone()),
-            multicast: flood("multicast").unwrap_or_else(|| default.multicast.clone()),
-            unknown_unicast: flood("unknown_unicast").unwrap_or(unknown),
-            rules: Rules {
-                local: rule("local", default.rules.local),
-                outbound: rule("outbound", default.rules.outbound),
-                inbound: rule("inbound", default.rules.inbound),
-                transit: rule("transit", default.rules.transit),
-            },
-        };
-        if forwarding == Forwarding::Map && switch.unknown_unicast != Flood::Drop {
-            let span = keys.entry("unknown_unicast").and_then(|e| e.node.span.clone());
-            let what =
-                format!("\"{}\" cannot be in a map switch, whose map is the whole truth", switch.unknown_unicast);
-            keys.wrong("unknown_unicast", span, what, "write \"drop\" or leave it out");
+    /// Reads `[switch.NAME]`; keys that are not written have the values of `default`.
+    pub fn read_section(keys: Keys<'_>, default: &Self) -> Self {
+        let mut switch = default.clone();
+        switch.read(&keys);
+        if switch.forwarding != default.forwarding && !keys.understood("unknown_unicast") {
+            switch.unknown_unicast = match switch.forwarding {
+                Forwarding::Map => Flood::Drop,
+                Forwarding::Learning => Flood::Flood,
+            };
         }
+        switch.agree(&keys);
         keys.finish();
         switch
     }
 }
 
-/// The MAC table counts seconds.
-fn read_ageing(keys: &Keys<'_>) -> Option<Duration> {
-    let ageing = keys.duration("ageing", Duration::ZERO..=Duration::from_secs(1_000_000))?;
-    if ageing.subsec_nanos() != 0 {
-        let span = keys.entry("ageing").and_then(|e| e.node.span.clone());
+impl Section for Switch {
+    fn agree(&mut self, keys: &Keys<'_>) {
+        if self.mac_limit > self.mac_entries {
+            if keys.understood("mac_limit") {
+                let (what, right) = (
+                    format!("{} is out of range", self.mac_limit),
+                    format!("write a whole number from 1 to {}", self.mac_entries),
+                );
+                keys.wrong("mac_limit", keys.span_of_value("mac_limit"), what, right);
+            }
+            self.mac_limit = self.mac_entries;
+        }
+        // The map is the whole truth.
+        if self.forwarding == Forwarding::Map && self.unknown_unicast != Flood::Drop {
+            let span = keys.span_of_value("unknown_unicast");
+            let what = format!("\"{}\" cannot be in a map switch, whose map is the whole truth", self.unknown_unicast);
+            keys.wrong("unknown_unicast", span, what, "write \"drop\" or leave it out");
+        }
+    }
+}
+
+/// The form of `ageing`: the MAC table counts seconds.
+#[derive(Clone, Copy, Debug)]
+struct Ageing;
+
+impl Ageing {
+    fn time() -> Time {
+        Time(Duration::ZERO..=Duration::from_secs(1_000_000))
+    }
+}
+
+impl Form for Ageing {
+    type Value = Duration;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, now: Option<&Duration>) -> Option<Duration> {
+        let ageing = Self::time().read(keys, key, now)?;
+        if ageing.subsec_nanos() == 0 {
+            return Some(ageing);
+        }
         let what = format!("{} is not whole seconds", units::show_duration(ageing));
         let right = match ageing.as_secs() {
             0 => "write 1s or more, or 0s for never".to_owned(),
             below => format!("write {below}s or {}s", below + 1),
         };
-        keys.wrong("ageing", span, what, right);
-        return None;
+        keys.wrong(key, keys.span_of_value(key), what, right);
+        None
     }
-    Some(ageing)
+
+    fn write(&self, value: &Duration) -> Json {
+        Self::time().write(value)
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::text("TIME", "a duration in whole seconds, like \"300s\"")
+    }
 }
 
-fn read_mac_entries(keys: &Keys<'_>) -> Option<u32> {
-    let n = keys.integer("mac_entries", 64..=1 << 20)?;
-    if !n.is_power_of_two() {
-        let span = keys.entry("mac_entries").and_then(|e| e.node.span.clone());
+/// The form of `mac_entries`.
+#[derive(Clone, Copy, Debug)]
+struct PowerOfTwo;
+
+impl Form for PowerOfTwo {
+    type Value = u32;
+
+    fn read(&self, keys: &Keys<'_>, key: &'static str, _: Option<&u32>) -> Option<u32> {
+        let n = keys.integer(key, MAC_ENTRIES)?;
+        if n.is_power_of_two() {
+            return Some(n);
+        }
         let (below, above) = (n.next_power_of_two() / 2, n.next_power_of_two());
-        keys.wrong("mac_entries", span, format!("{n} is not a power of two"), format!("write {below} or {above}"));
-        return None;
+        let (what, right) = (format!("{n} is not a power of two"), format!("write {below} or {above}"));
+        keys.wrong(key, keys.span_of_value(key), what, right);
+        None
     }
-    Some(n)
-}
 
-fn read_mac_limit(keys: &Keys<'_>, mac_entries: u32) -> Option<u32> {
-    keys.integer("mac_limit", 1..=mac_entries)
+    fn write(&self, value: &u32) -> Json {
+        (*value).into()
+    }
+
+    fn shape(&self) -> Shape {
+        let whole = Whole(MAC_ENTRIES).shape();
+        Shape { text: format!("{} that is a power of two", whole.text), ..whole }
+    }
 }

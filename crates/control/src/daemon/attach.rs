@@ -162,8 +162,8 @@ impl Daemon {
         }
         let config = &self.running.config;
         match config.ports.get(name).filter(|port| port.switch == *switch) {
-            Some(port) if port.kind == Kind::Process => return Ok(port.clone()),
-            Some(port) => return Err(format!("{label} is a {} port: attach to another name", port.kind.as_str())),
+            Some(port) if port.kind() == Kind::Process => return Ok(port.clone()),
+            Some(port) => return Err(format!("{label} is a {} port: attach to another name", port.kind().as_str())),
             None => {}
         }
         let allowed = match config.attach.create {

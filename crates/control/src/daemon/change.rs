@@ -23,7 +23,6 @@ use super::limits::Buckets;
 use super::live::{LivePort, LiveSwitch, NewPort};
 use super::{Daemon, Refused, open, place, start_engine};
 use crate::config::diff::{Action, diff};
-use crate::config::e1000::Cable;
 use crate::config::{Config, Create, Kind, Name, Port, Switch};
 
 /// Longest wait for pollers to let go of a removed device. They do so between two batches.
@@ -85,7 +84,7 @@ impl Daemon {
         }
         self.bound_memory();
         self.forget_found();
-        self.set_nics();
+        self.set_front_ends();
         self.end_orphans(&before);
         let unused: Vec<Name> = self.switches.keys().cloned().collect();
         unused.iter().for_each(|switch| self.forget_if_unused(switch));
@@ -137,7 +136,7 @@ impl Daemon {
 
     fn take_port(&self, trial: &mut Trial, name: &Name, settings: &Port) -> Result<(), Refused> {
         let there = trial.switches.get_mut(&settings.switch).filter(|s| s.ports().contains_key(name));
-        match (there, settings.kind) {
+        match (there, settings.kind()) {
             // The client that made the port by attaching keeps it; it has the new settings now.
             (Some(switch), Kind::Process) => {
                 switch.set(name, settings.clone());
@@ -198,12 +197,12 @@ impl Daemon {
         Err(refused)
     }
 
-    /// Gives each NIC the cable and the delay that it is to have.
-    fn set_nics(&mut self) {
+    /// Gives each front end the settings that its port has now.
+    fn set_front_ends(&mut self) {
         let Self { switches, chores, .. } = self;
         for live in switches.values().flat_map(|switch| switch.ports().values()) {
-            if let (Some(e1000), Some(front_end)) = (&live.settings.e1000, &live.front_end) {
-                front_end.set_nic(e1000.link == Cable::Up, e1000.completion_delay, || chores.begin());
+            if let Some(front_end) = &live.front_end {
+                front_end.set(&live.settings.settings, || chores.begin());
             }
         }
     }
@@ -275,6 +274,6 @@ impl Trial {
 
 /// Whether both are ports with one socket, however it is written.
 fn same_socket(a: &Port, b: &Port, runtime_dir: &Path) -> bool {
-    let socket = |port: &Port| port.socket.as_ref().map(|socket| runtime_dir.join(&socket.path));
+    let socket = |port: &Port| port.settings.socket().map(|path| runtime_dir.join(path));
     socket(a).is_some_and(|a| Some(a) == socket(b))
 }

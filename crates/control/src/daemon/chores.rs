@@ -1,9 +1,6 @@
-//! Work that a client can make last: the end of a front end, the end of pollers, the settings of a NIC. A thread of its own
-//! does each piece, so that neither the daemon nor another client waits. The caller waits for the work without the daemon's
-//! lock and within bounds (`serve`'s `change`).
-//!
-//! A panic in a chore is reported to the caller of the chore: the port whose NIC was being set is retired. A panic while
-//! pollers are ended ends the process.
+//! What a client can make last: the end of a front end, the end of pollers, the settings of a front end. Each is done by a thread of its own,
+//! so that neither the daemon nor another client waits. Whoever asked for it waits for it, within bounds and without the daemon's
+//! lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -277,7 +277,7 @@ impl Daemon {
         tracing::info!("port {switch}:{name} is enabled");
         let mut changes = vec![format!("enabled port {name}")];
         let settings = self.running.config.ports.get(name).filter(|port| port.switch == *switch);
-        if settings.is_some_and(|port| port.kind != Kind::Process) {
+        if settings.is_some_and(|port| port.kind() != Kind::Process) {
             self.lose_for(switch, name, "it was disabled, or paused".to_owned(), Duration::ZERO);
             self.reopen();
             if let Some(lost) = self.lost.get(name) {

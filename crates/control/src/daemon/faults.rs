@@ -192,7 +192,7 @@ impl Daemon {
     pub fn end_faulty(&mut self) -> bool {
         let faulty = self.switches.iter().flat_map(|(switch, s)| {
             s.ports().iter().filter_map(move |(name, live)| {
-                Some(((switch.clone(), name.clone()), live.settings.kind, live.port.fault()?))
+                Some(((switch.clone(), name.clone()), live.settings.kind(), live.port.fault()?))
             })
         });
         let faulty: Vec<_> = faulty.collect();

@@ -1,4 +1,4 @@
-//! Events of the front ends of vhost-user, e1000 and stream ports.
+//! The front ends of ports whose peer comes and goes, and what happens to them.
 //!
 //! A port's own thread notes what happens and goes on. That thread never waits for the daemon, because the daemon may be
 //! waiting for the thread's end. A status shows a port whose locks a stuck thread holds as it was seen last.
@@ -7,70 +7,45 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use ringway_memory::Limits;
-use ringway_ports::e1000::{self, E1000};
-use ringway_ports::stream::Stream;
-use ringway_ports::vhost_user::{Observer, State, Status, VhostUser};
+use ringway_ports::vhost_user::Observer;
 use ringway_switch::{Defect, Role};
 use tokio::sync::Notify;
 
 use super::Daemon;
 use super::chores::{Chore, not_closed};
 use super::faults::Key;
+use crate::api::types::PortStatus;
+use crate::kinds::{Link, Settings, State};
 
 /// How many events of one port wait to be taken note of; when there are more, the oldest of that port are forgotten.
 const WAITING_MAX: usize = 16;
 
-/// The control side of a port whose peer comes and goes. Nothing here waits for the peer, nor for a thread that serves it, but
+/// The control side of a port whose peer comes and goes. Nothing here waits for the peer, nor for a thread that serves it, except
 /// [`FrontEnd::close`].
 pub struct FrontEnd {
     /// `SWITCH:PORT`.
     label: String,
-    /// Of its events.
+    /// The number of its events.
     id: u64,
     observer: Arc<dyn Observer>,
-    link: Mutex<Option<Link>>,
-    seen: Mutex<Seen>,
+    link: Mutex<Option<Box<dyn Link>>>,
     setting: Arc<Mutex<Setting>>,
 }
 
-/// The same by the port's kind.
-pub enum Link {
-    VhostUser(VhostUser),
-    E1000(E1000),
-    Stream(Stream),
-}
-
-/// A front end, as it was seen last.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
-    /// How far it has come; none when it was closed, or was never seen.
-    pub state: Option<State>,
-    /// That of a vhost-user port.
-    pub vhost_user: Option<Status>,
-    /// That of an e1000 port, and its NIC's address.
-    pub e1000: Option<(e1000::Status, [u8; 6])>,
-    /// The memory that it has given, where ports of its kind are given any.
-    pub memory: Option<Limits>,
-}
-
-/// What a NIC is to be set to: whether its cable is plugged in, and how long its guest may wait to hear of what was sent.
-type Nic = (bool, Duration);
-
-/// Settings on their way to a NIC, by a thread of this port's own: the guest can keep that thread waiting.
-#[derive(Debug, Default)]
+/// Settings on their way to a front end, by a thread of this port's own: the guest can keep that thread waiting.
+#[derive(Debug)]
 struct Setting {
-    wanted: Option<Nic>,
+    wanted: Settings,
     is_running: bool,
 }
 
 impl FrontEnd {
-    /// That of `link`, whose events have this id and are told to `observer`. `nic`: what an e1000 is set to.
-    pub fn new(label: String, id: u64, observer: Arc<dyn Observer>, link: Link, nic: Option<Nic>) -> Self {
-        let setting = Arc::new(Mutex::new(Setting { wanted: nic, is_running: false }));
-        Self { label, id, observer, link: Mutex::new(Some(link)), seen: Mutex::default(), setting }
+    /// The front end of `link`, which was opened with these settings. Its events have this number and go to `observer`.
+    pub fn new(label: String, id: u64, observer: Arc<dyn Observer>, link: Box<dyn Link>, settings: Settings) -> Self {
+        let setting = Arc::new(Mutex::new(Setting { wanted: settings, is_running: false }));
+        Self { label, id, observer, link: Mutex::new(Some(link)), setting }
     }
 
     /// `SWITCH:PORT` of the port that it was made for.
@@ -78,49 +53,19 @@ impl FrontEnd {
         &self.label
     }
 
-    /// How it is doing; as it was seen last, where that cannot be told until then.
-    pub fn look(&self, until: Instant) -> Seen {
-        let link = self.link();
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match link.as_ref() {
-            None => *seen = Seen::default(),
-            Some(Link::VhostUser(link)) => {
-                if let Some(status) = link.status_until(until) {
-                    *seen = Seen { state: Some(status.state), vhost_user: Some(status), ..Seen::default() };
-                }
-            }
-            Some(Link::E1000(link)) => {
-                if let Some(status) = link.status_until(until) {
-                    let state = match status.state {
-                        e1000::State::Waiting => State::Waiting,
-                        e1000::State::Connected => State::Connected,
-                        e1000::State::Up => State::Up,
-                    };
-                    let e1000 = Some((status, link.address()));
-                    *seen = Seen { state: Some(state), e1000, ..Seen::default() };
-                }
-            }
-            Some(Link::Stream(link)) => {
-                let state = if link.is_connected() { State::Up } else { State::Waiting };
-                *seen = Seen { state: Some(state), ..Seen::default() };
-            }
-        }
-        seen.memory = match link.as_ref() {
-            Some(Link::VhostUser(link)) => Some(link.memory()),
-            Some(Link::E1000(link)) => Some(link.memory()),
-            Some(Link::Stream(_)) | None => None,
-        };
-        *seen
+    /// Reports what is known of the peer: as of now, or as it was seen last where that cannot be told before `until`. Returns
+    /// `None` when it was closed, or was never seen.
+    pub fn report(&self, until: Instant, status: &mut PortStatus) -> Option<State> {
+        self.link().as_mut()?.report(until, status)
     }
 
-    /// Plugs the cable of an e1000 in, or out, and says how long its guest may wait to hear of what was sent. A thread does it,
-    /// which `chore` tells of.
-    pub fn set_nic(&self, on: bool, completion_delay: Duration, chore: impl FnOnce() -> Chore) {
+    /// Gives the running port these settings. A thread does it and uses `chore` to tell when it is done.
+    pub fn set(&self, settings: &Settings, chore: impl FnOnce() -> Chore) {
         let link = self.link();
-        let Some(Link::E1000(link)) = link.as_ref() else { return };
-        let nic = link.nic();
+        let Some(setter) = link.as_ref().and_then(|link| link.setter()) else { return };
         let mut setting = self.setting.lock().unwrap_or_else(PoisonError::into_inner);
-        if setting.wanted.replace((on, completion_delay)) == Some((on, completion_delay)) || setting.is_running {
+        let before = std::mem::replace(&mut setting.wanted, settings.clone());
+        if before == *settings || setting.is_running {
             return;
         }
         setting.is_running = true;
@@ -130,16 +75,15 @@ impl FrontEnd {
             loop {
                 let wanted = {
                     let mut setting = mine.lock().unwrap_or_else(PoisonError::into_inner);
-                    setting.is_running = setting.wanted != done;
-                    setting.wanted.filter(|_| setting.is_running)
+                    setting.is_running = done.as_ref() != Some(&setting.wanted);
+                    setting.is_running.then(|| setting.wanted.clone())
                 };
-                let Some((on, completion_delay)) = wanted else { return };
-                nic.set_link(on);
-                nic.set_completion_delay(completion_delay);
-                done = wanted;
+                let Some(wanted) = wanted else { return };
+                setter(wanted.own());
+                done = Some(wanted);
             }
         };
-        // The NIC may be half set: its port is made anew.
+        // The port may be half set: it is made anew.
         chore.spawn("set-nic", set, move |place| observer.failed(Defect { role: Role::Thread, place }));
     }
 
@@ -149,7 +93,7 @@ impl FrontEnd {
         drop(link);
     }
 
-    fn link(&self) -> MutexGuard<'_, Option<Link>> {
+    fn link(&self) -> MutexGuard<'_, Option<Box<dyn Link>>> {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

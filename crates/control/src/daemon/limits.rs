@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringway_memory::Limits;
 use ringway_switch::Policy;
 use ringway_switch::policy::{self as data, Egress, Rates, Shared, Tally, TallyReading};
 
@@ -11,7 +12,15 @@ use crate::api::limits::{BucketStatus, LimitStatus, LimitTally, Refused, StormBu
 use crate::api::types::Traffic;
 use crate::config::limit::Rate;
 use crate::config::units::{show_bits, show_rate, show_size};
-use crate::config::{Bucket, Excess, Limit, Name, Port, Storm};
+use crate::config::{Bucket, Excess, Limit, Memory, Name, Port, Storm};
+
+/// The bounds of the memory that all front ends give together.
+pub fn of_all_memory(memory: Memory) -> Limits {
+    let limits = memory.limits();
+    let system = rustix::system::sysinfo();
+    let half = system.totalram.saturating_mul(system.mem_unit.into()) / 2;
+    Limits { holes: if limits.holes == u64::MAX { half } else { limits.holes }, ..limits }
+}
 
 /// The buckets that ports share, as they run.
 #[derive(Clone, Debug, Default)]

@@ -29,7 +29,7 @@ pub struct LivePort {
     pub poller: usize,
     /// The client of a process port.
     pub client: Option<ClientId>,
-    /// The control side of a vhost-user, e1000 or stream port.
+    /// The control side of a port whose peer comes and goes.
     pub front_end: Option<Arc<FrontEnd>>,
     /// What its settings say of its frames, as of the last build.
     pub policy: Option<Policy>,
@@ -221,7 +221,7 @@ impl LiveSwitch {
         if let Placement::Poller(number) = settings.poller {
             live.poller = number as usize;
         }
-        let moved = live.settings.identity.vlan != settings.identity.vlan;
+        let moved = live.settings.identity.vlans() != settings.identity.vlans();
         live.settings = settings;
         self.built = None;
         if moved {

@@ -3,12 +3,10 @@
 //! - [`running`]: the wanted configuration, and the configuration that a request would make of it (pure).
 //! - [`live`]: switches and ports that run, as pollers take them.
 //! - [`change`]: from one to the other, whole or not at all.
-//! - [`chores`]: work that a client can make last, without the daemon's lock.
-//! - [`attach`]: clients of process ports come and go.
-//! - `front_end`: events of vhost-user, e1000 and stream ports.
-//! - `faults`, `defects`: faults of ports, and failures of Ringway itself.
-//! - `slow`: ports that take pollers too much time.
-//! - `open`, `netns`: devices and sockets of configured ports.
+//! - [`chores`]: what a client can make last, without the daemon's lock.
+//! - [`attach`]: clients come and go.
+//! - `front_end`: the front ends of ports whose peer comes and goes.
+//! - `faults`, `defects`: what ports did wrong, and where Ringway itself failed.
 //! - `limits`: rates, as pollers keep them.
 //! - `reopen`: devices and sockets that were lost.
 //! - `capture`: captures that run.
@@ -32,7 +30,6 @@ mod faults;
 mod front_end;
 mod limits;
 pub mod live;
-mod netns;
 mod open;
 mod port_ref;
 mod refused;
@@ -143,7 +140,7 @@ impl Daemon {
 
     /// Bounds what all front ends may give together.
     fn bound_memory(&self) {
-        Quota::total().set_limits(open::limits_of_all(self.running.config.memory));
+        Quota::total().set_limits(limits::of_all_memory(self.running.config.memory));
     }
 
     /// Lets the daemon end clients of this attach server.

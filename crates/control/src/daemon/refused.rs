@@ -6,6 +6,7 @@ use rustix::io::Errno;
 
 use crate::api::types::Refusal;
 use crate::config::{LoadError, Mistake};
+use crate::kinds::CannotOpen;
 
 /// Status code of an answer that says that what a request names cannot be had.
 pub const UNAVAILABLE: u16 = 422;
@@ -76,6 +77,12 @@ fn is_the_askers(error: &io::Error) -> bool {
         ErrorKind::Unsupported,
     ];
     kinds.contains(&error.kind()) || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+}
+
+impl From<CannotOpen> for Refused {
+    fn from(CannotOpen { what, why }: CannotOpen) -> Self {
+        Self::by_system(what, &why)
+    }
 }
 
 impl From<Refused> for Refusal {

@@ -27,7 +27,7 @@ impl Daemon {
 
     /// The same; it is tried again after this time.
     pub(super) fn lose_for(&mut self, switch: &Name, name: &Name, why: String, time: Duration) {
-        let mine = |port: &&Port| port.switch == *switch && port.kind != Kind::Process;
+        let mine = |port: &&Port| port.switch == *switch && port.kind() != Kind::Process;
         if self.running.config.ports.get(name).filter(mine).is_some() {
             self.lost.insert(name.clone(), Lost { why, again: Instant::now() + time });
         }

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use ringway_engine::PollerReading;
-use ringway_ports::vhost_user::State;
 use ringway_switch::policy::Egress;
 use ringway_switch::{CountersReading, Policy};
 
@@ -11,18 +10,14 @@ use super::defects::Pause;
 use super::live::LivePort;
 use super::slow::slow_status;
 use super::{Daemon, Refused, limits, unknown};
-use crate::api::features::feature_names;
 use crate::api::identity::IdentityStatus;
 use crate::api::limits::BucketStatus;
 use crate::api::switch::SwitchKeys;
-use crate::api::types::{
-    E1000Status, FdbEntry, MemoryStatus, MoveStatus, PollerStatus, PortStatus, Status, StreamStatus, SwitchStatus,
-    Traffic, VhostUserStatus,
-};
-use crate::config::e1000::address;
+use crate::api::types::{FdbEntry, MoveStatus, PollerStatus, PortStatus, Status, SwitchStatus, Traffic};
 use crate::config::units::{show_duration, show_rate};
-use crate::config::{E1000, Kind, Name, Port, Socket, VhostUser};
+use crate::config::{Kind, Name, Port};
 use crate::inject;
+use crate::kinds::State;
 
 /// How long a status may wait for what ports' threads have at the moment, all ports together.
 const LOOK_WITHIN: Duration = Duration::from_millis(20);
@@ -86,7 +81,7 @@ impl Daemon {
         let policy = left.and_then(|left| left.policy.as_ref());
         let disabled = self.defects.disabled(&port.switch, name);
         let pause = self.defects.pause_of(&port.switch, name, Instant::now());
-        let status = match port.kind {
+        let status = match port.kind() {
             _ if disabled.is_some() => {
                 let detail = disabled.map(|disabled| disabled_text(&port.switch, name, &disabled.why));
                 PortStatus { detail, ..settings_status(name, port, "disabled", policy) }
@@ -209,10 +204,10 @@ fn poller_status(reading: &PollerReading, age: Duration, free: &mut Duration) ->
 
 fn settings_status(name: &Name, port: &Port, state: &str, policy: Option<&Policy>) -> PortStatus {
     let now = ringway_engine::nanoseconds();
-    PortStatus {
+    let mut status = PortStatus {
         name: name.to_string(),
         switch: port.switch.to_string(),
-        kind: port.kind.as_str().to_owned(),
+        kind: port.kind().as_str().to_owned(),
         state: state.to_owned(),
         mac: port.mac.iter().map(ToString::to_string).collect(),
         weight: port.weight,
@@ -225,91 +220,22 @@ fn settings_status(name: &Name, port: &Port, state: &str, policy: Option<&Policy
         call_above: show_rate(port.calls.above),
         mirror: port.mirror.iter().map(ToString::to_string).collect(),
         mirror_direction: (!port.mirror.is_empty()).then(|| port.mirror_direction.as_str().to_owned()),
-        device: port.device.clone(),
-        memory: matches!(port.kind, Kind::VhostUser | Kind::E1000).then(|| MemoryStatus {
-            size: port.memory.size,
-            most_mappings: port.memory.mappings.into(),
-            holes: port.memory.holes,
-            ..MemoryStatus::default()
-        }),
-        vhost_user: port
-            .vhost_user
-            .as_ref()
-            .zip(port.socket.as_ref())
-            .map(|(v, socket)| vhost_user_settings(v, socket)),
-        e1000: port
-            .e1000
-            .as_ref()
-            .zip(port.socket.as_ref())
-            .map(|(nic, socket)| e1000_settings(name, port, nic, socket)),
-        stream: port.socket.as_ref().filter(|_| port.kind == Kind::Stream).map(|socket| StreamStatus {
-            socket: socket.path.display().to_string(),
-            role: socket.role.as_str().to_owned(),
-        }),
         ..PortStatus::default()
-    }
-}
-
-fn vhost_user_settings(settings: &VhostUser, socket: &Socket) -> VhostUserStatus {
-    VhostUserStatus {
-        socket: socket.path.display().to_string(),
-        role: socket.role.as_str().to_owned(),
-        most_queues: settings.queues,
-        mtu: settings.mtu,
-        offload: settings.offload,
-        ..VhostUserStatus::default()
-    }
-}
-
-fn e1000_settings(name: &Name, port: &Port, nic: &E1000, socket: &Socket) -> E1000Status {
-    E1000Status {
-        socket: socket.path.display().to_string(),
-        model: nic.model.as_str().to_owned(),
-        address: ringway_switch::Mac::new(address(name, &port.mac)).to_string(),
-        link: nic.link.as_str().to_owned(),
-        registers: nic.registers.as_str().to_owned(),
-        csb: nic.csb,
-        completion_delay: show_duration(nic.completion_delay),
-        ..E1000Status::default()
-    }
+    };
+    port.settings.own().report(name, &port.mac, &mut status);
+    status
 }
 
 fn live_status(name: &Name, live: &LivePort, until: Instant) -> PortStatus {
-    let seen = live.front_end.as_ref().map(|front_end| front_end.look(until)).unwrap_or_default();
-    let state = match (live.port.fault(), seen.state) {
-        (Some(_), _) => "failed",
-        (None, None | Some(State::Up)) => "up",
-        (None, Some(State::Waiting)) => "waiting",
-        (None, Some(State::Connected)) => "connected",
-    };
-    let settings = settings_status(name, &live.settings, state, live.policy.as_ref());
-    let vhost_user = settings.vhost_user.zip(seen.vhost_user).map(|(settings, now)| VhostUserStatus {
-        features: feature_names(now.features),
-        queues: now.queues,
-        ring_size: now.ring_size,
-        ..settings
-    });
-    let now = seen.e1000;
-    let e1000 = settings.e1000.zip(now).map(|(settings, (now, address))| E1000Status {
-        address: ringway_switch::Mac::new(address).to_string(),
-        interrupts: now.interrupts.to_owned(),
-        transmit_ring: now.transmit_ring,
-        receive_ring: now.receive_ring,
-        register_reads: now.accesses.reads,
-        register_writes: now.accesses.writes,
-        tail_writes: now.accesses.tails,
-        messages: now.accesses.reads + now.accesses.writes + now.accesses.unmasks,
-        interrupts_raised: now.accesses.interrupts,
-        ..settings
-    });
+    let mut status = settings_status(name, &live.settings, State::Up.as_str(), live.policy.as_ref());
+    let seen = live.front_end.as_ref().and_then(|front_end| front_end.report(until, &mut status));
+    if live.port.fault().is_some() {
+        status.state = "failed".to_owned();
+    } else if let Some(state) = seen {
+        status.state = state.as_str().to_owned();
+    }
     let slow = slow_status(&live.source.slow());
-    let memory = settings.memory.zip(seen.memory).map(|(settings, now)| MemoryStatus {
-        mapped: now.bytes,
-        mappings: now.mappings,
-        filled: now.holes,
-        ..settings
-    });
-    counted(PortStatus { poller: Some(live.poller), memory, vhost_user, e1000, slow, ..settings }, &live.counters())
+    counted(PortStatus { poller: Some(live.poller), slow, ..status }, &live.counters())
 }
 
 fn counted(status: PortStatus, counters: &CountersReading) -> PortStatus {

@@ -17,7 +17,7 @@ use super::refused::Refused;
 use crate::config::check::{Made, check};
 use crate::config::keys::Keys;
 use crate::config::node::{Entry, Node, Value};
-use crate::config::{Bucket, Config, Create, Host, Mistake, Name, Port, PortKeys, Switch, load};
+use crate::config::{Bucket, Config, Create, Host, Mistake, Name, Port, Switch, load};
 
 /// The configuration in force and where it comes from.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ impl Running {
         let mistakes = RefCell::default();
         let keys = with_switch_of(port, keys);
         let keys = Keys::new("", &keys, None, &mistakes);
-        let new = PortKeys::read(&keys).complete(&port.name, &keys, made);
+        let new = Port::read_section(&port.name, &keys, made);
         if let (Some(new), Some(given)) = (&new, &port.switch)
             && new.switch != *given
         {
@@ -130,7 +130,7 @@ impl Running {
     /// # Errors
     /// Keys are wrong.
     pub fn with_switch(&self, name: &Name, old: &Switch, keys: &Node) -> Result<Config, Refused> {
-        let new = read(keys, |keys| Switch::read(keys, old))?;
+        let new = read(keys, |keys| Switch::read_section(keys, old))?;
         let mut config = self.config.clone();
         config.switches.insert(name.clone(), new);
         Ok(config)
@@ -216,7 +216,7 @@ fn read<T>(keys: &Node, read: impl FnOnce(Keys<'_>) -> T) -> Result<T, Refused> 
 /// Keys are wrong or cannot change.
 pub fn changed(old: &Port, keys: &Node) -> Result<Port, Refused> {
     read(keys, |keys| {
-        let new = PortKeys::read(&keys).change(old, &keys);
+        let new = old.changed(&keys);
         keys.finish();
         new
     })

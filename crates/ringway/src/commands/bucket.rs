@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-
 use ringway_control::api::limits::BucketStatus;
+use ringway_control::config::Subject;
 
+use super::keys::{Given, KeyValue, help};
 use super::{Context, fail, words};
 use crate::out::{self, Table};
 
@@ -13,7 +14,7 @@ use crate::out::{self, Table};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ringway bucket set tenant rate=2Gbit
-  ringway port set vm1 'ingress={bucket=\"tenant\",rate=\"500Mbit\"}'
+  ringway port set vm1 ingress.bucket=tenant ingress.rate=500Mbit
   ringway bucket del tenant
   ringway bucket list")]
 pub struct Args {
@@ -24,19 +25,12 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Make a bucket, or give it other settings while its ports send
-    #[command(after_help = "Keys, as in [bucket.NAME] of the configuration; what is left out is the default again:
-  rate=RATE              bits of frames (without FCS) a second that its ports have together, 8kbit to 400Gbit
-  burst=SIZE             bytes that may pass at once, like 64KiB; by default what passes in 10 ms
-  frames=RATE            frames a second, like 1.5Mpps; by default as many as there are
-  frames_burst=NUMBER    how many frames may pass at once
-
-Example:
-  ringway bucket set tenant rate=2Gbit burst=1MiB")]
+    #[command(after_help = help(Subject::Bucket, Given::New, "ringway bucket set tenant rate=2Gbit burst=1MiB"))]
     Set {
         /// NAME
         name: String,
         /// All of the bucket's keys
-        #[arg(value_name = "KEY=VALUE", required = true)]
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(Subject::Bucket, Given::New), hide_possible_values = true)]
         keys: Vec<String>,
     },
     /// Remove a bucket that no port has
@@ -59,9 +53,11 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     let client = context.client();
     match args.what {
         What::Set { name, keys } => {
-            words::change("bucket set", &name, &keys, |name, keys| client.set_bucket(name, keys))
+            words::change("bucket set", Subject::Bucket, &name, &keys, |name, keys| client.set_bucket(name, keys))
         }
-        What::Del { name } => words::change("bucket del", &name, &[], |name, _| client.delete_bucket(name)),
+        What::Del { name } => {
+            words::change("bucket del", Subject::Bucket, &name, &[], |name, _| client.delete_bucket(name))
+        }
         What::List { json } => match client.status() {
             Err(error) => fail("bucket list", &error),
             Ok(status) if json => out::print_json(&status.buckets),

@@ -2,9 +2,11 @@
 
 pub mod bucket;
 pub mod capture;
+pub mod completions;
+pub mod demo;
 pub mod fdb;
 pub mod r#gen;
-pub mod lab;
+mod keys;
 pub mod port;
 pub mod run;
 pub mod status;

@@ -1,16 +1,13 @@
 //! `ringway port`: adds, changes, lists and removes ports while frames flow.
 
-use std::cell::RefCell;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use ringway_control::api::types::{Done, PortStatus};
-use ringway_control::client::ClientError;
-use ringway_control::config::keys::Keys;
-use ringway_control::config::{Mistake, PortKeys};
-use ringway_control::daemon::PortRef;
+use ringway_control::api::types::PortStatus;
+use ringway_control::config::Subject;
 
-use super::{Context, USAGE, complain, fail, words};
+use super::keys::{Given, KeyValue, help};
+use super::{Context, fail, words};
 use crate::out::{self, Table};
 
 /// Add, change, remove, enable or list ports
@@ -19,6 +16,7 @@ use crate::out::{self, Table};
   ringway port add tap0 switch=lan0 kind=tap
   ringway port add vm1 switch=lan0 kind=vhost-user mac=52:54:00:00:00:01 weight=4
   ringway port set vm1 isolated=true call_interval=20us
+  ringway port set vm1 ingress.rate=1Gbit ingress.burst=64KiB
   ringway port set vm1 'ingress={rate=\"1Gbit\",burst=\"64KiB\"}' 'egress={}'
   ringway port del lan0:vm1
   ringway port enable vm1
@@ -31,21 +29,21 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Add a port, or keep one that a client made by attaching
-    #[command(after_help = KEYS)]
+    #[command(after_help = help(Subject::Port, Given::New, "ringway port add tap0 switch=lan0 kind=tap weight=2"))]
     Add {
         /// NAME, or SWITCH:NAME
         name: String,
         /// The port's keys
-        #[arg(value_name = "KEY=VALUE", required = true)]
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(Subject::Port, Given::New), hide_possible_values = true)]
         keys: Vec<String>,
     },
     /// Change a port while frames flow
-    #[command(after_help = KEYS)]
+    #[command(after_help = help(Subject::Port, Given::Changed, "ringway port set vm1 ingress.rate=2Gbit weight=2"))]
     Set {
         /// NAME, or SWITCH:NAME where several switches have one
         name: String,
         /// The keys to change
-        #[arg(value_name = "KEY=VALUE", required = true)]
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(Subject::Port, Given::Changed), hide_possible_values = true)]
         keys: Vec<String>,
     },
     /// Remove a port; its client is told
@@ -69,97 +67,25 @@ enum What {
     },
 }
 
-const KEYS: &str = "Keys, as in [port.NAME] of the configuration:
-  switch=NAME            the switch it is on
-  kind=process|tap|vhost-user|e1000|stream   what it connects
-  mac=[\"ADDRESS\",...]    bound addresses; one may stand alone: mac=52:54:00:00:00:01
-  isolated=true|false    isolated ports do not reach each other
-  ip=[\"ADDRESS\",...]     bound IP addresses and prefixes, like ip=10.0.0.5
-  guard=auto|all|off     what may not be claimed: others' addresses (auto: where mac or ip are set), with all neither
-                         to be a DHCP server or router; or a list of mac, ip, dhcp, ra
-  uplink=true|false      whether the port leads out: to the host, a physical network
-  uplinks=[\"NAME\",...]  the uplinks it may use, by default all
-  allow=[\"NAME\",...]    the other ports it may reach, by default all; both sides must allow it; [] is uplinks only
-  vlan=1..4094           the VLAN it is in, without tags; none: VLAN 1, once another port of its switch has one
-  trunk=[10,\"20-29\"]    the VLANs it is in, with tags, or trunk=all
-  native=1..4094         the VLAN of a trunk's frames without tags; by default, and with none, they are dropped
-  weight=1..64           share of a poller's attention, and of a port or bucket that several fill
-  ingress={rate=\"RATE\",...}   how much it may send; {}: as much as it can. Keys of the limit:
-    rate      bits of frames (without FCS) a second, 8kbit to 400Gbit
-    burst     bytes that may pass at once, like 64KiB; by default what passes in 10 ms
-    frames    frames a second, like 1.5Mpps; frames_burst: how many may pass at once
-    bucket    the [bucket.NAME] it shares with others; rate is then guaranteed, ceiling the most with what is lent
-    on_excess drop (default), or wait: in the sender's ring
-  egress={...}           how much it may be given, the same; each sender has its share by weight
-  storm={broadcast=\"1kpps\",multicast=\"10Mbit\",unknown_unicast=\"1kpps\"}   how much it may send to many;
-                         burst and frames_burst as above, for each class whose rate is one of bits, or of frames
-  call_interval=TIME     least time between two calls, up to 1s, like 50us; by default none
-  call_above=RATE        the rate of frames up to which there is none all the same, like 10kpps
-  poller=NUMBER|any      the poller that serves it
-  mirror=[\"PORT\",...]     ports of the switch that it is given copies of the frames of: a mirror, and nothing else
-  mirror_direction=both|in|out   which of their frames: from their clients (in), to them (out), both (default)
-  device=NAME            for a TAP: the device, by default called like the port
-  netns=NAME|PATH        for a TAP: the network namespace the device is in
-  socket=PATH            for a vhost-user, e1000 or stream port: by default NAME.sock, in the runtime directory
-  role=server|client     for a vhost-user or stream port: who listens on the socket; server: the daemon (default)
-  memory={size=\"2TiB\",mappings=512,holes=\"4GiB\"}   for a vhost-user or e1000 port: how much memory its front end may
-                         give, in how many pieces, and how much of it that was never touched is made within an hour for
-                         frames to the guest (for frames from it 1/64 of that); these are the defaults
-  queues=1..8            for a vhost-user port: most queue pairs, by default 8
-  mtu=68..65513          for a vhost-user port: the MTU the guest is told, and held to
-  offload=true|false     for a vhost-user port: whether checksums and segmentation are offered (default)
-  model=e1000|e1000e     for an e1000 port: the NIC, an Intel 82540EM (default) or 82574L; its address is the lowest of mac,
-                         or else one made of the port's name
-  link=up|down           for an e1000 port: whether the NIC's cable is plugged in
-  registers=mapped|trapped   for an e1000 port: how the guest gets at its rings' registers (e1000e: mapped, e1000: trapped)
-  csb=true|false         for an e1000 port: whether a driver is offered to do without registers (by default not)
-  completion_delay=TIME  for an e1000 port: longest time until the guest is told that frames were sent, unless half its ring
-                         waits for that; by default 2ms, 0s: at once
-
-Example:
-  ringway port add tap0 switch=lan0 kind=tap weight=2";
-
 /// Runs the command.
 pub fn run(args: Args, context: &Context) -> ExitCode {
     let client = context.client();
+    let subject = Subject::Port;
     match args.what {
-        What::Add { name, keys } => change("port add", &name, &keys, |port, keys| client.add_port(port, keys)),
-        What::Set { name, keys } => change("port set", &name, &keys, |port, keys| client.set_port(port, keys)),
-        What::Del { name } => change("port del", &name, &[], |port, _| client.delete_port(port)),
-        What::Enable { name } => change("port enable", &name, &[], |port, _| client.enable_port(port)),
+        What::Add { name, keys } => {
+            words::change("port add", subject, &name, &keys, |port, keys| client.add_port(port, keys))
+        }
+        What::Set { name, keys } => {
+            words::change("port set", subject, &name, &keys, |port, keys| client.set_port(port, keys))
+        }
+        What::Del { name } => words::change("port del", subject, &name, &[], |port, _| client.delete_port(port)),
+        What::Enable { name } => words::change("port enable", subject, &name, &[], |port, _| client.enable_port(port)),
         What::List { json } => match client.ports() {
             Err(error) => fail("port list", &error),
             Ok(ports) if json => out::print_json(&ports),
             Ok(ports) => out::print(&list(&ports)),
         },
     }
-}
-
-fn change(
-    command: &str,
-    name: &str,
-    words: &[String],
-    ask: impl FnOnce(&PortRef, &PortKeys) -> Result<Done, ClientError>,
-) -> ExitCode {
-    let port: PortRef = match name.parse() {
-        Ok(port) => port,
-        Err(what) => {
-            complain(command, &what);
-            return ExitCode::from(USAGE);
-        }
-    };
-    words::end(command, read(words).map(|keys| ask(&port, &keys)))
-}
-
-/// Reads `KEY=VALUE` words, as far as that can be done without the daemon.
-fn read(words: &[String]) -> Result<PortKeys, Vec<Mistake>> {
-    let mistakes = RefCell::default();
-    let table = words::read(words, &mistakes);
-    let keys = Keys::new("", &table, None, &mistakes);
-    let read = PortKeys::read(&keys);
-    keys.finish();
-    let mistakes = mistakes.into_inner();
-    if mistakes.is_empty() { Ok(read) } else { Err(mistakes) }
 }
 
 fn list(ports: &[PortStatus]) -> String {
@@ -180,14 +106,14 @@ fn list(ports: &[PortStatus]) -> String {
     table.text()
 }
 
-/// The first two, and how many more there are: a port can have thousands.
+/// The first two addresses, and the number of others: a port can have thousands.
 fn first_of(addresses: &[String]) -> String {
     let (shown, more) = addresses.split_at(addresses.len().min(2));
     let shown = shown.join(" ");
     if more.is_empty() { shown } else { format!("{shown} and {} more", more.len()) }
 }
 
-/// What a port that has a device or socket is connected to.
+/// The device or socket of a port.
 fn end(port: &PortStatus) -> String {
     let of_nic = port.e1000.as_ref().map(|nic| format!("{} ({})", nic.socket, nic.model));
     let of_vhost_user =

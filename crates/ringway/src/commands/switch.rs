@@ -3,9 +3,10 @@
 use std::process::ExitCode;
 
 use clap::Subcommand;
-
 use ringway_control::api::types::SwitchStatus;
+use ringway_control::config::Subject;
 
+use super::keys::{Given, KeyValue, help};
 use super::{Context, fail, words};
 use crate::out::{self, Table};
 
@@ -23,25 +24,12 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum What {
     /// Change a switch while frames flow
-    #[command(after_help = "Keys, as in [switch.NAME] of the configuration; what is left out stays as it is:
-  local=allow|drop       frames between addresses that are bound to ports
-  outbound=allow|drop    frames from a bound address to one that is not
-  inbound=allow|drop     frames from an address that is not bound to one that is
-  transit=allow|drop     frames between addresses that are not bound
-  broadcast=flood|drop|port:NAME   where frames to everybody go; multicast: frames to groups;
-  unknown_unicast=...    frames to a station whose port is not known
-  ageing=TIME            addresses are forgotten when nothing came from them for so long, in whole seconds; 0s: never
-  forwarding=learning|map   how destinations are found; with another, the switch learns anew, as with
-  mac_entries=64..1048576   another size of the MAC table, a power of two
-  mac_limit=NUMBER       most addresses learned behind one port
-
-Example:
-  ringway switch set lan0 unknown_unicast=drop")]
+    #[command(after_help = help(Subject::Switch, Given::Changed, "ringway switch set lan0 unknown_unicast=drop"))]
     Set {
         /// NAME
         name: String,
         /// The keys to change
-        #[arg(value_name = "KEY=VALUE", required = true)]
+        #[arg(value_name = "KEY=VALUE", required = true, value_parser = KeyValue(Subject::Switch, Given::Changed), hide_possible_values = true)]
         keys: Vec<String>,
     },
     /// List switches and their settings
@@ -58,7 +46,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
     let client = context.client();
     match args.what {
         What::Set { name, keys } => {
-            words::change("switch set", &name, &keys, |name, keys| client.set_switch(name, keys))
+            words::change("switch set", Subject::Switch, &name, &keys, |name, keys| client.set_switch(name, keys))
         }
         What::List { json } => match client.status() {
             Err(error) => fail("switch list", &error),
@@ -74,24 +62,18 @@ fn list(switches: &[SwitchStatus]) -> String {
     let mut table = Table::new(&headings);
     for switch in switches {
         let keys = &switch.settings;
-        let said = |key: &Option<String>| key.clone().unwrap_or_default();
-        let rules = [
-            ("local", &keys.local),
-            ("outbound", &keys.outbound),
-            ("inbound", &keys.inbound),
-            ("transit", &keys.transit),
-        ];
-        let dropped: Vec<&str> =
-            rules.iter().filter(|(_, rule)| rule.as_deref() == Some("drop")).map(|(name, _)| *name).collect();
+        let said = |key: &str| keys.text(key).to_owned();
+        let rules = ["local", "outbound", "inbound", "transit"];
+        let dropped: Vec<&str> = rules.into_iter().filter(|rule| keys.text(rule) == "drop").collect();
         table.row(vec![
             switch.name.clone(),
-            said(&keys.forwarding),
+            said("forwarding"),
             switch.ports.to_string(),
-            said(&keys.ageing),
+            said("ageing"),
             switch.moved.to_string(),
-            said(&keys.broadcast),
-            said(&keys.multicast),
-            said(&keys.unknown_unicast),
+            said("broadcast"),
+            said("multicast"),
+            said("unknown_unicast"),
             if dropped.is_empty() { "-".to_owned() } else { dropped.join(" ") },
         ]);
     }

@@ -1,17 +1,18 @@
-//! `KEY=VALUE` words, and the result of a requested change.
+//! `KEY=VALUE` words, and the changes that they ask for.
 
 use std::cell::RefCell;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use ringway_control::api::types::Done;
 use ringway_control::client::ClientError;
 use ringway_control::config::node::{Entry, Node, Value};
-use ringway_control::config::{Mistake, Name};
+use ringway_control::config::{Mistake, Subject};
 
 use super::{USAGE, complain, fail};
 use crate::out;
 
-/// Reads `KEY=VALUE` words as a table, and notes those that are none.
+/// Reads `KEY=VALUE` words as a table, and notes words of another form.
 pub fn read(words: &[String], mistakes: &RefCell<Vec<Mistake>>) -> Node {
     let wrong = |key: &str, what: &str, right: &str| {
         let mistake = Mistake { key: key.to_owned(), span: None, what: what.to_owned(), right: right.to_owned() };
@@ -34,17 +35,25 @@ pub fn read(words: &[String], mistakes: &RefCell<Vec<Mistake>>) -> Node {
             _ => wrong("", &format!("{word:?} is not KEY=VALUE"), "write it like weight=2"),
         }
     }
-    Node::new(Value::Table(entries))
+    Node::new(Value::Table(entries)).with_dotted_keys()
 }
 
-/// Whether this begins as a table or a list and is none.
+/// Reads `KEY=VALUE` words for this subject, as far as that can be done without the daemon.
+fn checked(subject: Subject, words: &[String]) -> Result<Node, Vec<Mistake>> {
+    let mistakes = RefCell::default();
+    let table = subject.check(read(words, &mistakes), &mistakes);
+    let mistakes = mistakes.into_inner();
+    if mistakes.is_empty() { Ok(table) } else { Err(mistakes) }
+}
+
+/// Returns true if a word begins like a table or a list and is none.
 fn lost_quotes(value: &str) -> bool {
     value.starts_with(['{', '[']) && matches!(Node::from_word(value).value, Value::Text(_))
 }
 
-/// How a word comes through a shell whole.
+/// How to quote a word for the shell.
 fn quoting(key: &str) -> String {
-    let value = match key {
+    let value = match key.split('.').next().unwrap_or(key) {
         "ingress" | "egress" => "{rate=\"1Gbit\",burst=\"64KiB\"}",
         "storm" => "{broadcast=\"1kpps\"}",
         _ => "[\"...\",\"...\"]",
@@ -52,28 +61,25 @@ fn quoting(key: &str) -> String {
     format!("put all of it in single quotes, and texts in it in double ones: '{key}={value}'")
 }
 
-/// Asks for a change of what has this name, whose keys only the daemon can judge.
-pub fn change(
+/// Asks for a change of the port, bucket or switch that has this name, and says what was changed.
+pub fn change<N: FromStr<Err = String>>(
     command: &str,
+    subject: Subject,
     name: &str,
     words: &[String],
-    ask: impl FnOnce(&Name, &Node) -> Result<Done, ClientError>,
+    ask: impl FnOnce(&N, &Node) -> Result<Done, ClientError>,
 ) -> ExitCode {
-    let name: Name = match name.parse() {
-        Ok(name) => name,
+    match name.parse() {
+        Ok(name) => end(command, checked(subject, words).map(|keys| ask(&name, &keys))),
         Err(what) => {
             complain(command, &what);
-            return ExitCode::from(USAGE);
+            ExitCode::from(USAGE)
         }
-    };
-    let mistakes = RefCell::default();
-    let keys = read(words, &mistakes);
-    let mistakes = mistakes.into_inner();
-    end(command, if mistakes.is_empty() { Ok(ask(&name, &keys)) } else { Err(mistakes) })
+    }
 }
 
 /// Says what was changed, or why nothing was.
-pub fn end(command: &str, asked: Result<Result<Done, ClientError>, Vec<Mistake>>) -> ExitCode {
+fn end(command: &str, asked: Result<Result<Done, ClientError>, Vec<Mistake>>) -> ExitCode {
     match asked {
         Err(mistakes) => {
             mistakes.iter().for_each(|mistake| complain(command, &mistake.to_string()));

@@ -23,7 +23,7 @@ fn guard(settings: &Port) -> Option<Arc<Guard>> {
 
 /// In which broadcast domains a port is.
 fn vlans(settings: &Port) -> Membership {
-    match &settings.identity.vlan {
+    match &settings.identity.vlans() {
         Vlan::Unset => Membership::default(),
         Vlan::Access(vlan) => Membership::access(*vlan),
         Vlan::Trunk { tagged, native } => Membership::trunk(tagged.iter(), *native),
@@ -50,7 +50,7 @@ impl LiveSwitch {
 
     /// Whether any port says in which VLANs it is.
     fn has_vlans(&self) -> bool {
-        self.ports.values().any(|live| live.settings.identity.vlan != Vlan::Unset)
+        self.ports.values().any(|live| live.settings.identity.vlans() != Vlan::Unset)
     }
 
     /// Whom a port may exchange frames with. Names that nobody has are nobody.
@@ -122,7 +122,7 @@ impl LiveSwitch {
         let domain = Domain {
             // In a learning switch only guarded addresses stay where they are bound.
             bound: Bound::new(&members),
-            rules: self.settings.rules,
+            rules: self.settings.rules.get(),
             vlans: self.vlans,
         };
         let built = data::Switch::new(self.name.as_str(), members, table, forward, spreads).within(domain);

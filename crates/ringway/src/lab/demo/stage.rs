@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ringway_control::client::Client;
-use ringway_control::config::{Kind, PortKeys};
+use ringway_control::config::node::Node;
 
 use super::program::{Program, finish, installed};
 use super::{Miss, Outcome, Stop};
@@ -84,19 +84,18 @@ impl Stage {
     }
 
     fn add_tap(&self, name: &str, netns: &str) -> Outcome<()> {
-        let (device, netns) = (Some("eth0".to_owned()), Some(netns.to_owned()));
-        self.add_port(name, PortKeys { kind: Some(Kind::Tap), device, netns, ..PortKeys::default() })
+        self.add_port(name, &[("kind", "tap"), ("device", "eth0"), ("netns", netns)])
     }
 
     /// Adds a vhost-user port. Returns the path of its socket.
     pub fn add_seat(&self, name: &str) -> Outcome<PathBuf> {
-        self.add_port(name, PortKeys { kind: Some(Kind::VhostUser), ..PortKeys::default() })?;
+        self.add_port(name, &[("kind", "vhost-user")])?;
         Ok(self.dir.path().join(format!("{name}.sock")))
     }
 
-    fn add_port(&self, name: &str, keys: PortKeys) -> Outcome<()> {
+    fn add_port(&self, name: &str, keys: &[(&str, &str)]) -> Outcome<()> {
         let failed = |why: String| Miss::Failed(format!("cannot add port {name}: {why}"));
-        let keys = PortKeys { switch: Some("lan0".parse().map_err(failed)?), ..keys };
+        let keys = Node::of_texts(&[&[("switch", "lan0")], keys].concat());
         let added = self.client().add_port(&name.parse().map_err(failed)?, &keys);
         added.map(drop).map_err(|error| failed(error.to_string()))
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::Refused;
+use super::contract::CannotOpen;
 
 /// Where `ip netns` keeps its names.
 const NAMED: &str = "/run/netns";
@@ -16,21 +16,22 @@ const NAMED: &str = "/run/netns";
 /// namespace belongs to the thread and the way back could be barred.
 pub fn inside<T: Send + 'static>(
     namespace: Option<&str>,
-    work: impl FnOnce() -> Result<T, Refused> + Send + 'static,
-) -> Result<T, Refused> {
+    work: impl FnOnce() -> Result<T, CannotOpen> + Send + 'static,
+) -> Result<T, CannotOpen> {
     let Some(namespace) = namespace else { return work() };
     let path: PathBuf = Path::new(NAMED).join(namespace);
     let thread = std::thread::Builder::new().name("netns".to_owned()).spawn(move || {
-        let cannot = |verb: &str, why: &io::Error| {
-            Refused::by_system(format!("cannot {verb} network namespace {}: {why}", path.display()), why)
+        let cannot = |verb: &str, why: io::Error| CannotOpen {
+            what: format!("cannot {verb} network namespace {}: {why}", path.display()),
+            why,
         };
         // Without waiting for the other end of what is a pipe.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = rustix::fs::open(&path, flags, Mode::empty()).map_err(|why| cannot("open", &why.into()))?;
+        let file = rustix::fs::open(&path, flags, Mode::empty()).map_err(|why| cannot("open", why.into()))?;
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(|why| cannot("enter", &why.into()))?;
+            .map_err(|why| cannot("enter", why.into()))?;
         work()
     });
-    let thread = thread.map_err(|e| Refused::Failed(format!("cannot start a thread: {e}")))?;
+    let thread = thread.map_err(|why| CannotOpen { what: format!("cannot start a thread: {why}"), why })?;
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -1,0 +1,102 @@
+//! `kind = "vhost-user"`: the virtio-net of a virtual machine, by a hypervisor that speaks vhost-user.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use ringway_ports::vhost_user as port;
+
+use super::contract::{CannotOpen, End, Link, Named, Opened, Opening, PortKind, State};
+use crate::api::features::feature_names;
+use crate::api::types::{MemoryStatus, PortStatus, VhostUserStatus};
+use crate::config::form::{Flag, Maybe, Whole};
+use crate::config::memory::FrontEndMemory;
+use crate::config::name::{Mac, Name};
+use crate::config::socket::{Socket, SocketPath};
+use crate::config::table::keys;
+
+/// Smallest and largest MTU: virtio allows no less (1.3, 5.1.4.1), a frame with two VLAN tags holds no more.
+const MTU: std::ops::RangeInclusive<u16> = 68..=65_513;
+
+keys! {
+    /// Settings of a vhost-user port.
+    pub struct VhostUser {
+        queues: u16 = port::MOST_QUEUES, Whole(1..=port::MOST_QUEUES), Fixed, "Most queue pairs.";
+        mtu: Option<u16> = None, Maybe(Whole(MTU)), Fixed, "The MTU that the guest is told; longer frames are dropped; by default the guest chooses.";
+        offload: bool = true, Flag, Fixed, "Whether checksums and segmentation may be left to the other side.";
+    }
+    groups {
+        /// The socket on which the hypervisor connects, or to which the daemon does.
+        socket: Socket,
+        /// How much memory the front end may give.
+        memory: FrontEndMemory,
+    }
+}
+
+impl Named for VhostUser {
+    const NAME: &'static str = "vhost-user";
+    const ABOUT: &'static str = "A virtual machine's virtio-net, by a hypervisor that speaks vhost-user.";
+}
+
+impl PortKind for VhostUser {
+    fn named(&mut self, name: &Name) {
+        self.socket.at = SocketPath::of_port(name);
+    }
+
+    fn end(&self) -> End<'_> {
+        End::Socket(&self.socket.at.path)
+    }
+
+    fn open(&self, at: &Opening<'_>) -> Result<Opened, CannotOpen> {
+        let wanted = port::Settings {
+            label: at.label.to_owned(),
+            socket: at.runtime_dir.join(&self.socket.at.path),
+            role: self.socket.role.get(),
+            queues: self.queues,
+            mtu: self.mtu,
+            offload: self.offload,
+            record: Some(at.runtime_dir.join(format!(".inflight-{}", at.name))),
+            memory: self.memory.memory.limits(),
+        };
+        let opened = port::open(&wanted, at.observer.clone());
+        let (sides, port) = opened.map_err(|why| CannotOpen::socket(&self.socket.at.path, why))?;
+        Ok(Opened { sides, link: Some(Box::new(FrontEnd { port, seen: None })) })
+    }
+
+    fn report(&self, _: &Name, _: &BTreeSet<Mac>, status: &mut PortStatus) {
+        status.memory = Some(MemoryStatus::of(self.memory.memory));
+        status.vhost_user = Some(VhostUserStatus {
+            socket: self.socket.at.path.display().to_string(),
+            role: self.socket.role.as_str().to_owned(),
+            most_queues: self.queues,
+            mtu: self.mtu,
+            offload: self.offload,
+            ..VhostUserStatus::default()
+        });
+    }
+}
+
+/// The control side of a port, and how its front end was seen last.
+struct FrontEnd {
+    port: port::VhostUser,
+    seen: Option<port::Status>,
+}
+
+impl Link for FrontEnd {
+    fn report(&mut self, until: Instant, status: &mut PortStatus) -> Option<State> {
+        if let Some(memory) = &mut status.memory {
+            memory.see(self.port.memory());
+        }
+        self.seen = self.port.status_until(until).or(self.seen);
+        let seen = self.seen?;
+        if let Some(status) = &mut status.vhost_user {
+            status.features = feature_names(seen.features);
+            status.queues = seen.queues;
+            status.ring_size = seen.ring_size;
+        }
+        Some(match seen.state {
+            port::State::Waiting => State::Waiting,
+            port::State::Connected => State::Connected,
+            port::State::Up => State::Up,
+        })
+    }
+}
