@@ -22,28 +22,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     ("ringway", &["commands"]),
     (
-        "switch",
-        &[
-            "batch",
-            "calls",
-            "crate",
-            "deliver",
-            "detour",
-            "examine",
-            "forward",
-            "hold_down",
-            "mac_table",
-            "moderation",
-            "moves",
-            "offload",
-            "pass",
-            "policy",
-            "port",
-            "switch",
-            "watch",
-        ],
-    ),
-    (
         "traffic",
         &[
             "check", "crate", "e1000", "frame", "latency", "memory", "pace", "pcap", "process", "pump", "run", "rx",
