@@ -3,14 +3,12 @@
 //! any further.
 //!
 //! They would be refused one by one: where a frame goes depends on its addresses alone, and what the port may be given does not
-//! grow within a pass. A guard that let all of those pass that were looked at is not asked about the others: none of them goes
-//! anywhere. Where more than these decides (VLANs, limits of the sender), somebody watches or the limit has its senders wait,
-//! nothing is done.
+//! grow within a pass. Every policy is asked whether that is so for it (`policy/rule.rs`). Where somebody watches, nothing is done.
 
 use super::passed::Passed;
 use crate::egress::Exhausted;
 use crate::frame::DropReason;
-use crate::policy::Policy;
+use crate::policy::Rule;
 use crate::port::Input;
 use crate::topology::{Member, Switch};
 
@@ -31,10 +29,11 @@ pub(super) fn drop_alike(
 ) -> Passed {
     let (taken, probed) = (passed.frames as usize, from.port.probe() > 0);
     from.port.set_probe(0);
-    let free = |policy: &Policy| policy.ingress.is_none() && policy.storm.is_none();
-    let plain = from.policy.as_ref().is_none_or(free) && !switch.has_vlans() && !switch.is_watched();
-    let plain = plain && passed.fault.is_none() && passed.until.is_none() && input.discards_like();
-    let Some(to) = switch.member(exhausted.port).filter(|_| plain && exhausted.alike) else { return passed };
+    let domain_allows = switch.domain().is_none_or(Rule::may_drop_unread);
+    let allowed = from.sent_may_drop_unread() && domain_allows && !switch.is_watched();
+    let may_drop = allowed && passed.fault.is_none() && passed.until.is_none() && input.discards_like();
+    let to = switch.member(exhausted.port).filter(|to| may_drop && exhausted.alike && to.given_may_drop_unread());
+    let Some(to) = to else { return passed };
     match input.discard_like(&exhausted.addresses, limit.saturating_sub(taken)) {
         Ok(discarded) => {
             from.port.counters().add_in(discarded.frames, discarded.bytes);

@@ -44,8 +44,8 @@ pub fn pass(switch: &Switch, from: &Member, input: &mut dyn Input, work: &mut Wo
     }
     let (mut taken, more) = (collected as u64 + refused, batch.may_be_more());
     let watch = switch.watch(from.owner.index());
-    if let Some(guard) = from.policy.as_ref().and_then(|policy| policy.guard.as_ref()) {
-        guard.admit(&mut batch);
+    if let Some(policy) = &from.policy {
+        policy.admit(&mut batch);
     }
     if let Some(kept) = turn.as_ref().and_then(|turn| turn.cut(&batch)) {
         from.port.counters().drop_in(DropReason::RateLimited, (batch.len() - kept) as u64);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::frame::{Mac, Owner, Sender};
-use crate::policy::{Bound, Egress, Excess, Membership, Policy, Reach};
+use crate::policy::{Bound, Egress, Excess, Membership, Policy, Reach, Rule};
 use crate::port::Port;
 
 /// A port's place in its switch and what the configuration says of it.
@@ -50,6 +50,21 @@ impl Member {
     /// The limit on what the port is given, if its senders wait for it.
     pub(crate) fn egress_that_waits(&self) -> Option<&Egress> {
         self.egress().filter(|egress| egress.limit().excess == Excess::Wait)
+    }
+
+    /// Whether every policy allows that frames from the port are dropped unread ([`Rule::may_drop_unread`]).
+    pub(crate) fn sent_may_drop_unread(&self) -> bool {
+        // All fields by name. The VLANs of a port matter where the switch has any, which is for the domain to say.
+        let Member { owner: _, port: _, isolated: _, macs: _, weight: _, policy, reach, vlans: _ } = self;
+        policy.as_ref().is_none_or(Policy::sent_may_drop_unread) && reach.may_drop_unread()
+    }
+
+    /// Whether every policy allows that frames for the port are dropped unread ([`Rule::may_drop_unread`]).
+    pub(crate) fn given_may_drop_unread(&self) -> bool {
+        let Member { owner: _, port, isolated: _, macs: _, weight: _, policy, reach, vlans: _ } = self;
+        policy.as_ref().is_none_or(Policy::given_may_drop_unread)
+            && reach.may_drop_unread()
+            && port.congestion().may_drop_unread()
     }
 }
 

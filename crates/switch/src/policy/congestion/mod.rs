@@ -23,6 +23,7 @@ mod tests;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::rule::Rule;
 use crate::frame::{Owner, Sender};
 
 /// For so long (nanoseconds) after a loss a receiver counts as too slow: longer than a poller waits for its processor, in which
@@ -233,6 +234,13 @@ impl Congestion {
         // Pollers are late at times; who waits long may have gone.
         let wait = until.saturating_sub(now).min(MEMORY);
         queue_of(&mut queues, queue).sender(from.owner, 0, now).back = now.saturating_add(2 * wait);
+    }
+}
+
+impl Rule for Congestion {
+    /// Shares are of what a receiver takes; frames that its limit refuses take nothing.
+    fn may_drop_unread(&self) -> bool {
+        true
     }
 }
 

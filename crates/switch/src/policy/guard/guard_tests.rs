@@ -10,7 +10,7 @@ use ringway_memory::Mapping;
 use super::{Checks, Claims, Guard, Prefix};
 use crate::batch::Judge;
 use crate::frame::Class;
-use crate::policy::Policy;
+use crate::policy::{Policy, Rule};
 use crate::testing::{Lan, Mac, Plan, frame, mac};
 use crate::{BatchStorage, Destination, DropReason, Member};
 

@@ -11,6 +11,7 @@ use super::pattern::{Addresses, Pattern};
 use super::ranges::Ranges;
 use crate::batch::{Batch, Judge};
 use crate::frame::{DropReason, Mac};
+use crate::policy::rule::Rule;
 
 /// What one port may claim. Judges private copies only, which are what is delivered.
 #[derive(Clone, Debug)]
@@ -65,12 +66,6 @@ impl Guard {
             [one] => *one == mac,
             many => many.binary_search(&mac).is_ok(),
         }
-    }
-
-    /// Rejects the frames of a batch that claim what is not the port's.
-    #[inline]
-    pub(crate) fn admit(&self, batch: &mut Batch<'_>) {
-        batch.judge(&mut self.judging());
     }
 
     /// Judges a frame by the `len` first bytes of `head`, 14 or more: all of it, or 128.
@@ -138,6 +133,20 @@ impl Guard {
             return Err(spoofed);
         }
         Ok(())
+    }
+}
+
+impl Rule for Guard {
+    /// Where a guard let all of the frames pass that were looked at, others with the same addresses need no look: none of them goes
+    /// anywhere.
+    fn may_drop_unread(&self) -> bool {
+        true
+    }
+
+    /// Rejects the frames of a batch that claim what is not the port's.
+    #[inline]
+    fn admit(&self, batch: &mut Batch<'_>) {
+        batch.judge(&mut self.judging());
     }
 }
 

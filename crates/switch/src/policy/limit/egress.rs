@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::bucket::Bucket;
-use super::limiter::{Grant, Limit};
+use super::limiter::{Excess, Grant, Limit};
 use super::shares::Share;
 use super::tally::Cause;
 use super::units::{BYTE, PARTS};
 use super::waiting::Waiting;
 use crate::frame::{Cost, Sender};
 use crate::policy::congestion::{Congestion, Room};
+use crate::policy::rule::Rule;
 
 /// A loan has no queues.
 const LENT: u8 = 0;
@@ -172,6 +173,13 @@ impl Egress {
             None => self.limit.own.bits.as_ref(),
             Some(_) => self.limit.ceiling.as_ref(),
         }
+    }
+}
+
+impl Rule for Egress {
+    /// What a port may be given does not grow within a pass. Where senders wait, what was refused is no sign of what may follow.
+    fn may_drop_unread(&self) -> bool {
+        self.limit.excess == Excess::Drop
     }
 }
 

@@ -9,6 +9,7 @@ use super::tally::{Cause, Tally};
 use super::units::{BYTE, PARTS};
 use super::waiting::Waiting;
 use crate::frame::Cost;
+use crate::policy::rule::Rule;
 
 /// Frames that are worth a visit, and bytes: what takes longer to be copied keeps the poller's other ports waiting.
 const BATCH: i64 = 256;
@@ -337,5 +338,12 @@ impl Limit {
             _ => at.unwrap_or(now),
         };
         at.max(now + lent.map_or(0, |lent| lent.pause(batch)))
+    }
+}
+
+impl Rule for Limit {
+    /// Each frame that a port sends is charged, and each that is beyond the limit is counted with its cause.
+    fn may_drop_unread(&self) -> bool {
+        false
     }
 }

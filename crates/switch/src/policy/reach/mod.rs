@@ -1,5 +1,6 @@
 //! Between which ports frames may pass (fairness paper, §4.2 and §4.3).
 
+use super::rule::Rule;
 use crate::frame::DropReason;
 
 /// Whom a port may exchange frames with. Both sides must allow it.
@@ -30,5 +31,12 @@ impl Reach {
             Some(list) if list.binary_search(&index).is_err() => Err(denied),
             _ => Ok(()),
         }
+    }
+}
+
+impl Rule for Reach {
+    /// Decides by the ports.
+    fn may_drop_unread(&self) -> bool {
+        true
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::batch::{Batch, Destination};
 use crate::frame::{Cost, DropReason, Mac};
 use crate::policy::limit::{Grant, Rates, Tally};
+use crate::policy::rule::Rule;
 use crate::time::Time;
 
 /// Limits on frames to many, by class; none: as many as there are.
@@ -88,4 +89,11 @@ struct Class {
     grant: Grant,
     cost: Cost,
     refused: u64,
+}
+
+impl Rule for Storm {
+    /// Each frame to many is charged.
+    fn may_drop_unread(&self) -> bool {
+        false
+    }
 }
