@@ -6,8 +6,8 @@ use super::capture::Watchers;
 use super::offload::{Finisher, finish, hand_over};
 use super::tag::{self, Retagger};
 use crate::batch::{Batch, BatchStorage, Destination, Frames, Lists};
-use crate::forward::{may_flood, reach};
-use crate::frame::{Cost, DropReason, MAX_PORTS};
+use crate::forward::{may_hear, receiver};
+use crate::frame::{Class, Cost, DropReason, MAX_PORTS};
 use crate::policy::{self, Cause, Excess, Room};
 use crate::port::{Counters, Given, Output, PortFault, Spent, Taken, Watch};
 use crate::time::Time;
@@ -75,7 +75,7 @@ impl Delivery {
         let mut first = 0;
         while let Some((destination, end)) = batch.run(first) {
             match destination {
-                Destination::Port(port) => match reach(port, from, switch) {
+                Destination::Port(port) => match receiver(port, from, switch) {
                     Ok(_) => self.lists.link(port, first, end),
                     Err(reason) => from.port.counters().drop_in(reason, (end - first) as u64),
                 },
@@ -95,7 +95,7 @@ impl Delivery {
         let fault = if let Some((Destination::Port(port), end)) = batch.run(0)
             && end == batch.len()
             && !switch.is_watched()
-            && let Some(retag) = keep_all(batch, switch, port)
+            && let Some(retag) = keep_all(batch, from, switch, port)
         {
             self.deliver_all(batch, from, switch, port, retag, now)
         } else {
@@ -160,7 +160,7 @@ impl Delivery {
         retag: bool,
         now: &Time,
     ) -> bool {
-        let member = match reach(port, from, switch) {
+        let member = match receiver(port, from, switch) {
             Ok(member) => member,
             Err(reason) => {
                 from.port.counters().drop_in(reason, batch.len() as u64);
@@ -181,8 +181,7 @@ impl Delivery {
         // The VLAN of the flood, where it has one; none: each port finds its own frames in it.
         let vlan = if floods && switch.has_vlans() { self.flooded_vlan(batch) } else { None };
         let hears_flood = |port: u16| {
-            let hears = |to: &Member| vlan.is_none_or(|vlan| to.vlans.contains(vlan));
-            floods && switch.member(port).is_some_and(|to| hears(to) && may_flood(to, from))
+            floods && switch.member(port).is_some_and(|to| may_hear(to, from, vlan.map(Class::untagged)).is_ok())
         };
         for place in 0..self.lists.used().len() {
             let port = self.lists.used()[place];
@@ -271,9 +270,7 @@ impl Delivery {
             let turn = egress.admit(from.sender(), costs, sum, sure, now.nanoseconds);
             if turn.refused > 0 {
                 refuse(&frames, turn.given, DropReason::EgressLimited, member, switch.watch(port));
-                // Where senders wait, what could not is no sign of what may follow.
-                let drops = egress.limit().excess == Excess::Drop;
-                if drops && order.len() == batch.len() && !self.lists.has_flood() {
+                if order.len() == batch.len() && !self.lists.has_flood() {
                     self.exhausted = Some(exhausted(batch, port, turn.given, turn.cause));
                 }
                 if turn.given == 0 {
@@ -482,7 +479,7 @@ impl Delivery {
             let vlan = batch.class(index).vlan();
             if vlan != last.0 {
                 let mut ports = switch.flooded().iter().filter_map(|&port| switch.member(port));
-                last = (vlan, ports.any(|to| to.vlans.contains(vlan) && may_flood(to, from)));
+                last = (vlan, ports.any(|to| may_hear(to, from, Some(Class::untagged(vlan))).is_ok()));
             }
             if !last.1 {
                 from.port.counters().drop_in(DropReason::NoDestination, 1);
@@ -514,11 +511,11 @@ pub(crate) struct Exhausted {
 
 /// Whether `port` wants tags put on or taken off, where it may be given the whole batch; `None`: each frame has to be looked at.
 #[inline]
-fn keep_all(batch: &Batch<'_>, switch: &Switch, port: u16) -> Option<bool> {
+fn keep_all(batch: &Batch<'_>, from: &Member, switch: &Switch, port: u16) -> Option<bool> {
     if !switch.has_vlans() {
         return Some(false);
     }
-    tag::keep_all(batch, switch.member(port)?)
+    tag::keep_all(batch, from, switch.member(port)?)
 }
 
 /// How many of these frames a port gets in any case: all up to the last that waited for room there, or would have.

@@ -3,6 +3,7 @@
 use ringway_memory::{HEAD_BYTES, View};
 
 use crate::batch::{Batch, BatchStorage, Frame, Frames};
+use crate::forward::may_hear;
 use crate::frame::{Class, DropReason, Gso, Offload};
 use crate::topology::Member;
 
@@ -35,14 +36,14 @@ fn is_wrong(class: Class, to: &Member) -> bool {
 pub(crate) fn keep_own(order: &mut Vec<u16>, batch: &Batch<'_>, from: &Member, to: &Member) -> bool {
     let mut stacked = 0;
     let retag = if let Some(class) = batch.only_class() {
-        if let Err(reason) = to.vlans.take(class) {
+        if let Err(reason) = may_hear(to, from, Some(class)) {
             stacked = if reason == DropReason::VlanStacked { order.len() } else { 0 };
             order.clear();
         }
         is_wrong(class, to)
     } else {
         order.retain(|&index| {
-            let taken = to.vlans.take(batch.class(index.into()));
+            let taken = may_hear(to, from, Some(batch.class(index.into())));
             stacked += usize::from(taken == Err(DropReason::VlanStacked));
             taken.is_ok()
         });
@@ -54,11 +55,11 @@ pub(crate) fn keep_own(order: &mut Vec<u16>, batch: &Batch<'_>, from: &Member, t
     retag
 }
 
-/// The same for a batch of one class, all for a port that takes it; `None`: it is not.
+/// [`keep_own`] for a batch of one class, all for a port that takes it; `None`: it is not such a batch.
 #[inline]
-pub(crate) fn keep_all(batch: &Batch<'_>, to: &Member) -> Option<bool> {
+pub(crate) fn keep_all(batch: &Batch<'_>, from: &Member, to: &Member) -> Option<bool> {
     let class = batch.only_class()?;
-    to.vlans.take(class).is_ok().then(|| is_wrong(class, to))
+    may_hear(to, from, Some(class)).is_ok().then(|| is_wrong(class, to))
 }
 
 impl Retagger {

@@ -1,7 +1,8 @@
 //! What both forwarding functions decide by a frame's addresses.
 
+use super::hear::may_hear;
 use crate::batch::Destination;
-use crate::frame::{DropReason, Mac};
+use crate::frame::{Class, DropReason, Mac};
 use crate::policy::{Domain, Heard};
 use crate::topology::{Member, Switch};
 
@@ -29,27 +30,35 @@ pub(super) fn admit(domain: &Domain, from: &Member, source: Mac, destination: Ma
     Ok(heard)
 }
 
-/// To a port, if it is in the frame's VLAN.
+/// Where a frame for an address on `port` goes: there, if the port is in the frame's VLAN.
 #[inline]
 pub(super) fn to_port(domain: &Domain, vlan: u16, port: u16, from: &Member, switch: &Switch) -> Destination {
     if port == from.owner.index() {
         return Destination::Drop(DropReason::SamePort);
     }
-    spread_in(domain, vlan, Destination::Port(port), switch)
+    within(domain, vlan, Destination::Port(port), from, switch)
 }
 
+/// Where a frame for a group goes.
 #[inline]
-pub(super) fn group_in(domain: &Domain, vlan: u16, mac: Mac, switch: &Switch) -> Destination {
-    spread_in(domain, vlan, group(mac, switch), switch)
+pub(super) fn group_in(domain: &Domain, vlan: u16, mac: Mac, from: &Member, switch: &Switch) -> Destination {
+    within(domain, vlan, group(mac, switch), from, switch)
 }
 
-/// A single port must be in the frame's VLAN; a flood goes to no others.
+/// A destination within the frame's VLAN. A flood goes to no others in any case. Where two ports may not exchange frames, delivery
+/// finds that.
 #[inline]
-pub(super) fn spread_in(domain: &Domain, vlan: u16, destination: Destination, switch: &Switch) -> Destination {
-    match destination {
-        Destination::Port(port) if domain.vlans && switch.member(port).is_some_and(|to| !to.vlans.contains(vlan)) => {
-            Destination::Drop(DropReason::VlanDenied)
-        }
-        other => other,
+pub(super) fn within(
+    domain: &Domain,
+    vlan: u16,
+    destination: Destination,
+    from: &Member,
+    switch: &Switch,
+) -> Destination {
+    let Destination::Port(port) = destination else { return destination };
+    let Some(to) = switch.member(port).filter(|_| domain.vlans) else { return destination };
+    match may_hear(to, from, Some(Class::untagged(vlan))) {
+        Err(reason @ DropReason::VlanDenied) => Destination::Drop(reason),
+        _ => destination,
     }
 }

@@ -1,34 +1,36 @@
-//! Whether a port may hear a frame.
+//! Whether a port may hear a frame. Unicast, floods, holding, watching and forwarding ask here; nothing else decides it.
 
-use crate::frame::DropReason;
+use crate::frame::{Class, DropReason};
 use crate::topology::{Member, Switch};
 
-/// Whether frames may pass from one port to another.
+/// Whether `to` may hear a frame of this class from `from`. No class: the frame's VLAN does not matter, because the switch has no
+/// VLANs or because the caller asks for each class by itself.
 ///
 /// # Errors
-/// Why not.
+/// Why not. A frame of another VLAN is none of the port's business: that comes before what the two ports are to each other. A tag
+/// behind a tag matters only where the frame would be delivered otherwise.
 #[inline]
-fn may_pass(from: &Member, to: &Member) -> Result<(), DropReason> {
+pub(crate) fn may_hear(to: &Member, from: &Member, class: Option<Class>) -> Result<(), DropReason> {
+    if to.owner == from.owner {
+        return Err(DropReason::SamePort);
+    }
+    if class.is_some_and(|class| !to.vlans.contains(class.vlan())) {
+        return Err(DropReason::VlanDenied);
+    }
     if from.isolated && to.isolated {
         return Err(DropReason::Isolated);
     }
     from.reach.permits(to.owner.index(), &to.reach)?;
-    to.reach.permits(from.owner.index(), &from.reach)
+    to.reach.permits(from.owner.index(), &from.reach)?;
+    class.map_or(Ok(()), |class| to.vlans.take(class))
 }
 
-/// Whether frames from `from` may go to `port`.
+/// The port of this index, if it may hear frames from `from` as far as that does not depend on their VLANs.
+///
+/// # Errors
+/// Why not.
 #[inline]
-pub(crate) fn reach<'s>(port: u16, from: &Member, switch: &'s Switch) -> Result<&'s Member, DropReason> {
-    let member = switch.member(port).ok_or(DropReason::NoDestination)?;
-    if member.owner == from.owner {
-        return Err(DropReason::SamePort);
-    }
-    may_pass(from, member)?;
-    Ok(member)
-}
-
-/// Whether `to` hears what `from` floods, where both are in its VLAN.
-#[inline]
-pub(crate) fn may_flood(to: &Member, from: &Member) -> bool {
-    to.owner != from.owner && may_pass(from, to).is_ok()
+pub(crate) fn receiver<'s>(port: u16, from: &Member, switch: &'s Switch) -> Result<&'s Member, DropReason> {
+    let to = switch.member(port).ok_or(DropReason::NoDestination)?;
+    may_hear(to, from, None).map(|()| to)
 }

@@ -1,6 +1,6 @@
 //! Holding back: frames for a port whose limit has its senders wait stay in their sender's ring.
 
-use super::hear::may_flood;
+use super::hear::may_hear;
 use crate::batch::{Batch, Destination};
 use crate::frame::Cost;
 use crate::policy::{Egress, Grant};
@@ -29,13 +29,12 @@ impl Room<'_> {
     /// Counts what it is given of the frames before `end` that are flooded.
     #[cold]
     fn take_flooded(&mut self, batch: &Batch<'_>, end: usize, from: &Member, switch: &Switch) {
-        let is_heard = may_flood(self.member, from);
         while self.seen < end
             && let Some((destination, run_end)) = batch.run(self.seen)
         {
             for index in self.seen..run_end {
-                let hears = || !switch.has_vlans() || self.member.vlans.contains(batch.class(index).vlan());
-                if destination == Destination::Flood && is_heard && hears() {
+                let class = || switch.has_vlans().then(|| batch.class(index));
+                if destination == Destination::Flood && may_hear(self.member, from, class()).is_ok() {
                     self.cost += batch.cost_of(index);
                 }
             }

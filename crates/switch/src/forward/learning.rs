@@ -1,6 +1,6 @@
 //! The learning bridge (VALE §3.2).
 
-use super::addresses::{admit, group, group_in, spread_in, to_port};
+use super::addresses::{admit, group, group_in, to_port, within};
 use crate::batch::{Batch, Destination};
 use crate::frame::{DropReason, Mac};
 use crate::policy::{Domain, Heard};
@@ -51,17 +51,15 @@ impl Learning {
                 learned = (vlan, source);
             }
             if destination.is_group() {
-                return group_in(domain, vlan, destination, switch);
+                return group_in(domain, vlan, destination, from, switch);
             }
             let known = || table.lookup_in(vlan, destination).filter(|&owner| switch.is_alive(owner));
             match domain.home(destination).or_else(|| known().map(|owner| owner.index())) {
                 Some(port) => to_port(domain, vlan, port, from, switch),
-                None => spread_in(
-                    domain,
-                    vlan,
-                    switch.spreads().unknown_unicast.destination(DropReason::NoDestination),
-                    switch,
-                ),
+                None => {
+                    let spread = switch.spreads().unknown_unicast.destination(DropReason::NoDestination);
+                    within(domain, vlan, spread, from, switch)
+                }
             }
         });
     }

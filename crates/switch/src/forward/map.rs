@@ -49,7 +49,7 @@ impl MacMap {
                 return Destination::Drop(reason);
             }
             if destination.is_group() {
-                return group_in(domain, vlan, destination, switch);
+                return group_in(domain, vlan, destination, from, switch);
             }
             match self.bound.port(destination).or(from.reach.outlet) {
                 Some(port) => to_port(domain, vlan, port, from, switch),

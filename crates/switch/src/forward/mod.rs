@@ -15,7 +15,7 @@ mod show;
 #[cfg(test)]
 mod hold_tests;
 
-pub(crate) use hear::{may_flood, reach};
+pub(crate) use hear::{may_hear, receiver};
 pub(crate) use hold::hold;
 pub use learning::Learning;
 pub use map::MacMap;

@@ -1,6 +1,6 @@
 //! Showing a source's frames to those that watch it.
 
-use super::hear::reach;
+use super::hear::may_hear;
 use crate::batch::{Batch, Destination};
 use crate::frame::DropReason;
 use crate::port::{Seen, Watch, Way};
@@ -36,14 +36,17 @@ pub(crate) fn show(watch: &Watch, batch: &Batch<'_>, from: &Member, switch: &Swi
 
 /// Why a frame from `from` will not reach any port, as [`crate::egress`] will find.
 fn lost_on_the_way(batch: &Batch<'_>, index: usize, from: &Member, switch: &Switch) -> Option<DropReason> {
-    let take = |to: &Member| if switch.has_vlans() { to.vlans.take(batch.class(index)) } else { Ok(()) };
+    let class = switch.has_vlans().then(|| batch.class(index));
     match batch.destination(index) {
         Destination::Drop(reason) => Some(reason),
-        Destination::Port(port) => reach(port, from, switch).and_then(|to| take(to).map(|()| to)).err(),
+        Destination::Port(port) => match switch.member(port) {
+            Some(to) => may_hear(to, from, class).err(),
+            None => Some(DropReason::NoDestination),
+        },
         Destination::Flood => {
             let mut reason = DropReason::NoDestination;
-            for to in switch.flooded().iter().filter_map(|&port| reach(port, from, switch).ok()) {
-                match take(to) {
+            for to in switch.flooded().iter().filter_map(|&port| switch.member(port)) {
+                match may_hear(to, from, class) {
                     Ok(()) => return None,
                     Err(DropReason::VlanStacked) => reason = DropReason::VlanStacked,
                     Err(_) => {}
