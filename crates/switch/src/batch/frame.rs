@@ -5,81 +5,10 @@ use std::slice;
 
 use ringway_memory::{Head, View};
 
-use super::Batch;
-use super::place::{Destination, Packed};
-use crate::counters::DropReason;
-use crate::offload::{self, Offload};
-use crate::policy::Class;
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub(super) len: u32,
-    /// The first of its rests, if it has any.
-    pub(super) first_rest: u32,
-    pub(super) destination: Packed,
-    pub(super) more: More,
-}
-
-/// What most frames do not have, in one word: from the lowest bits up the place of the offload and one, pieces behind the
-/// head, and bytes of the head. Zero: the head is all there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct More(u32);
-
-impl More {
-    pub(super) const NOTHING: More = More(0);
-
-    pub(super) fn new(head_len: usize, rests: usize, offload: Option<usize>) -> More {
-        let offload = offload.map_or(0, |place| place as u32 + 1);
-        match (rests, offload) {
-            (0, 0) => More::NOTHING,
-            _ => More(offload | (rests as u32) << 16 | (head_len as u32) << 24),
-        }
-    }
-
-    #[inline(always)]
-    pub(super) fn head_len(self, len: u32) -> usize {
-        if self == More::NOTHING { len as usize } else { (self.0 >> 24) as usize }
-    }
-
-    #[inline(always)]
-    pub(super) fn rests(self) -> usize {
-        (self.0 >> 16 & 0xff) as usize
-    }
-
-    #[inline(always)]
-    pub(super) fn offload(self) -> Option<usize> {
-        (self.0 & 0xffff).checked_sub(1).map(|place| place as usize)
-    }
-}
-
-/// How many rows of frames have heads of `least` bytes or more, from the first row on.
-#[inline(never)]
-pub(super) fn leading_long<const N: usize>(rows: &[[Entry; N]], least: u32) -> usize {
-    rows.iter().take_while(|row| are_long(row, least)).count()
-}
-
-#[inline(always)]
-fn are_long<const N: usize>(row: &[Entry; N], least: u32) -> bool {
-    // Of frames with one length the bits of all are that.
-    let (mut more, mut bits) = (0, u32::MAX);
-    for entry in row {
-        more |= entry.more.0;
-        bits &= entry.len;
-    }
-    more == 0 && bits >= least || is_each_long(row, least)
-}
-
-#[inline(never)]
-fn is_each_long(row: &[Entry], least: u32) -> bool {
-    row.iter().all(|entry| entry.more.head_len(entry.len) >= least as usize)
-}
-
-pub(super) const EMPTY: Entry = Entry {
-    len: 0,
-    first_rest: 0,
-    destination: Packed::new(Destination::Drop(DropReason::NoDestination)),
-    more: More::NOTHING,
-};
+use super::cursor::Cursor;
+use super::entry::{Entry, More};
+use super::storage::Batch;
+use crate::frame::{Class, DropReason, Offload, Sum};
 
 /// All frames of a batch, by number.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +20,7 @@ pub(crate) struct AllFrames<'b, 'm> {
 
 impl<'b, 'm> AllFrames<'b, 'm> {
     #[inline(always)]
-    pub(super) fn of(batch: &'b Batch<'m>) -> Self {
+    fn of(batch: &'b Batch<'m>) -> Self {
         let count = batch.parts.count;
         Self { batch, entries: &batch.parts.entries[..count], heads: &batch.parts.heads[..count] }
     }
@@ -153,9 +82,9 @@ impl<'b, 'm> Iterator for InTurn<'b, 'm> {
 /// A frame to deliver: `head_len` bytes of `head` and then each of `rest`, together `len` bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'b, 'm> {
-    pub(super) batch: &'b Batch<'m>,
-    pub(super) entry: &'b Entry,
-    pub(super) head: &'b Head,
+    batch: &'b Batch<'m>,
+    entry: &'b Entry,
+    head: &'b Head,
 }
 
 impl<'b, 'm> Frame<'b, 'm> {
@@ -217,10 +146,21 @@ impl<'b, 'm> Frame<'b, 'm> {
         &self.batch.rests[first..first + self.entry.more.rests()]
     }
 
+    /// The sum of the bytes from `start` on.
+    pub(crate) fn sum_from(&self, start: usize) -> Sum {
+        let mut sum = Sum::default();
+        let head = self.first_bytes();
+        sum.add(head.get(start..).unwrap_or(&[]));
+        let mut cursor = Cursor::default();
+        cursor.take(self.rest(), start.saturating_sub(head.len()), drop);
+        cursor.take(self.rest(), self.len(), |view| sum.add_view(view));
+        sum
+    }
+
     /// The internet checksum of the bytes from `start` on, never zero (RFC 768).
     #[must_use]
     pub fn checksum_from(&self, start: usize) -> [u8; 2] {
-        offload::sum_from(self, start).checksum()
+        self.sum_from(start).checksum()
     }
 
     /// What is left to do: only what the output [accepts](crate::Output::accepts).
@@ -235,5 +175,20 @@ impl<'b, 'm> Frame<'b, 'm> {
     #[must_use]
     pub fn is_short(&self) -> bool {
         self.entry.more == More::NOTHING
+    }
+}
+
+impl<'m> Batch<'m> {
+    /// All of them, to deliver them.
+    #[inline(always)]
+    pub(crate) fn frames(&self) -> AllFrames<'_, 'm> {
+        AllFrames::of(self)
+    }
+
+    /// Frame `index`, to deliver it.
+    #[inline(always)]
+    #[must_use]
+    pub fn frame(&self, index: usize) -> Frame<'_, 'm> {
+        Frame { batch: self, entry: &self.parts.entries[index], head: &self.parts.heads[index] }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use ringway_memory::Head;
 
-use crate::counters::DropReason;
+use crate::frame::DropReason;
 
 /// Noted while somebody wants to know, of one receiver at a time.
 #[derive(Debug)]

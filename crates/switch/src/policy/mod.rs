@@ -1,89 +1,41 @@
 //! Policy: what a port may send, and how much (DESIGN §6). Judged on the private copies only.
 //!
-//! - `guard`, `claims`: in whose name.
-//! - `rules`, `reach`: who is known where, and who may reach whom.
-//! - `vlan`, `retag`: broadcast domains and the tags that show them.
-//! - `bucket`: token buckets, exact.
-//! - `shares`: who may have how much of one that several draw on.
-//! - `limit`: what a port makes of them in one direction; `turn`: how a pass keeps to it.
-//! - `egress`: the same where frames come from several senders.
-//! - `exhausted`: what floods a port that may be given no more.
-//! - `congestion`: shares of a receiver that is too slow.
-//! - `hold`: frames wait in their sender's ring for room at their receiver.
-//! - `waiting`: for how long they do.
+//! - `guard`: the source guard. A port's frames speak in its own name only.
+//! - `rules`: which addresses are bound to ports, and which known stations may reach each other.
+//! - `reach`: which ports may exchange frames.
+//! - `vlan`: broadcast domains.
+//! - `limit`: token buckets, shares of them, and limits on what a port sends and is given.
 //! - `storm`: limits on what goes to many.
-//! - `tally`: what all these came to.
+//! - `congestion`: shares of a receiver that is too slow.
+//!
+//! `rule` is what every policy answers. [`Policy`] and [`Domain`] are where policies are registered.
 
-mod bucket;
-mod claims;
-mod congestion;
-mod egress;
-pub(crate) mod exhausted;
+pub(crate) mod congestion;
 mod guard;
-pub(crate) mod hold;
-mod limit;
+pub(crate) mod limit;
 mod reach;
-mod retag;
+mod rule;
 mod rules;
-mod shares;
 mod storm;
-mod tally;
-mod turn;
 mod vlan;
-mod waiting;
 
-#[cfg(test)]
-mod bucket_tests;
-#[cfg(test)]
-mod claims_tests;
-#[cfg(test)]
-mod congestion_tests;
-#[cfg(test)]
-mod cost_tests;
-#[cfg(test)]
-mod exhausted_tests;
-#[cfg(test)]
-mod guard_tests;
-#[cfg(test)]
-mod hold_tests;
-#[cfg(test)]
-mod limit_tests;
 #[cfg(test)]
 mod pass_tests;
-#[cfg(test)]
-mod tally_tests;
-#[cfg(test)]
-mod vlan_tests;
 
 use std::sync::Arc;
 
 use crate::batch::Batch;
-use crate::switch::Member;
-use crate::watch::Watch;
 
-pub use bucket::{Bucket, MAX_BURST};
-pub use claims::{Claims, Protocol, Role, Unreadable};
-pub use egress::Egress;
-pub use guard::{Checks, Guard, Prefix};
-pub use limit::{Excess, Limit, Rates, Shared};
+pub(crate) use congestion::Room;
+pub use guard::{Checks, Claims, Guard, Prefix, Protocol, Role, Unreadable};
+pub(crate) use limit::{Beyond, Cause, Grant, Turn, first};
+pub use limit::{Bucket, Egress, Excess, Limit, MAX_BURST, Rates, Shared, Tally, TallyReading};
 pub use reach::Reach;
+pub(crate) use rule::Rule;
+pub(crate) use rules::Heard;
 pub use rules::{Bound, Domain, Rules};
 pub use storm::Storm;
-pub use tally::{Tally, TallyReading};
 pub use vlan::Membership;
-
-pub(crate) use claims::is_tag;
-pub(crate) use congestion::{Congestion, Room};
-pub(crate) use egress::first;
-pub(crate) use exhausted::Exhausted;
-pub(crate) use guard::Judging;
-pub(crate) use limit::{Cost, Grant};
-pub(crate) use reach::may_pass;
-pub(crate) use retag::{Retagger, keep_all, keep_own};
-pub(crate) use rules::Heard;
-pub(crate) use tally::Cause;
-pub(crate) use turn::Turn;
-pub(crate) use vlan::{Class, classify};
 
 /// What the configuration says of one port's frames. A clone shares what must last over changes of the topology: buckets,
 /// counters.
@@ -103,16 +55,35 @@ impl Policy {
     /// `None` where it asks for nothing.
     #[must_use]
     pub fn in_use(self) -> Option<Policy> {
-        let Policy { guard, ingress, egress, storm } = &self;
-        (guard.is_some() || ingress.is_some() || egress.is_some() || storm.is_some()).then_some(self)
+        let (sender, receiver) = self.rules();
+        let is_some = sender.iter().chain(&receiver).any(Option::is_some);
+        is_some.then_some(self)
     }
 
-    /// Stage "admit": rejects or takes out frames that `from` may not send, and counts those that leave the batch here and
-    /// shows them to `watch`.
-    pub(crate) fn admit(&self, batch: &mut Batch<'_>, from: &Member, turn: &Turn, watch: Option<&Watch>) {
-        if let Some(guard) = &self.guard {
-            guard.admit(batch);
+    /// Every policy of the port: those that judge what it sends, in this order, and those that judge what it is given.
+    #[inline(always)]
+    fn rules(&self) -> ([Option<&dyn Rule>; 3], [Option<&dyn Rule>; 1]) {
+        fn rule<R: Rule>(policy: &Option<Arc<R>>) -> Option<&dyn Rule> {
+            policy.as_deref().map(|policy| policy as &dyn Rule)
         }
-        self.keep_to(turn, batch, from, watch);
+        // All fields by name: a policy that is added does not compile until it stands here.
+        let Policy { guard, ingress, egress, storm } = self;
+        ([rule(guard), rule(ingress), rule(storm)], [rule(egress)])
+    }
+
+    /// Rejects what the port may not send.
+    #[inline]
+    pub(crate) fn admit(&self, batch: &mut Batch<'_>) {
+        self.rules().0.into_iter().flatten().for_each(|rule| rule.admit(batch));
+    }
+
+    /// Whether frames that the port sends may be dropped unread, as [`Rule::may_drop_unread`].
+    pub(crate) fn sent_may_drop_unread(&self) -> bool {
+        self.rules().0.into_iter().flatten().all(Rule::may_drop_unread)
+    }
+
+    /// Whether frames for the port may be dropped unread, as [`Rule::may_drop_unread`].
+    pub(crate) fn given_may_drop_unread(&self) -> bool {
+        self.rules().1.into_iter().flatten().all(Rule::may_drop_unread)
     }
 }

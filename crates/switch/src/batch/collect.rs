@@ -1,0 +1,212 @@
+//! Adding frames to a batch.
+
+use ringway_memory::{HEAD_BYTES, Head, View, read_heads};
+
+use super::entry::{EMPTY, Entry, More};
+use super::storage::{Batch, MIN_FRAME};
+use crate::frame::{Accepts, DropReason, Offload, headers};
+
+/// Most pieces of a frame behind its first 128 bytes. Finishing it may take a few more.
+const MAX_RESTS: usize = 250;
+/// What a segment to be cut counts towards the bytes of a batch.
+const SEGMENT_COST: u64 = 512;
+
+impl<'m> Batch<'m> {
+    /// Adds a frame that lies in one piece: the first `len` bytes of `buffer`. The caller has checked `room`.
+    /// A frame that cannot be forwarded is counted instead.
+    #[inline]
+    pub fn push(&mut self, buffer: View<'m>, len: usize) {
+        if len < MIN_FRAME {
+            self.refuse(DropReason::Runt);
+            return;
+        }
+        let (Some(head), Some(entry)) =
+            (self.parts.heads.get_mut(self.parts.count), self.parts.entries.get_mut(self.parts.count))
+        else {
+            return;
+        };
+        let first_rest = self.rests.len() as u32;
+        let mut more = More::NOTHING;
+        if len > HEAD_BYTES {
+            let Some(rest) = buffer.sub(HEAD_BYTES, len - HEAD_BYTES) else {
+                self.refuse(DropReason::BadLength);
+                return;
+            };
+            self.rests.push(rest);
+            more = More::new(HEAD_BYTES, 1, None);
+        }
+        buffer.read_head(len, head);
+        *entry = Entry { len: len as u32, first_rest, more, ..EMPTY };
+        self.parts.count += 1;
+        self.parts.bytes += len as u64;
+    }
+
+    /// Adds frames that lie in one piece each, one after the other, as long as there is room. They have 14 bytes or more: a
+    /// shorter one ends the row as if there were no more. Returns how many were added.
+    #[inline(always)]
+    pub fn fill(&mut self, frames: &[View<'m>]) -> usize {
+        let (first, count) = (self.parts.count, frames.len().min(self.room()));
+        let (mut others, mut bytes) = (false, 0);
+        for (entry, frame) in self.parts.entries[first..][..count].iter_mut().zip(frames) {
+            others |= !(MIN_FRAME..=HEAD_BYTES).contains(&frame.len());
+            bytes += frame.len() as u64;
+            *entry = Entry { len: frame.len() as u32, ..EMPTY };
+        }
+        if others {
+            return self.fill_from_buffers(frames.iter().map(|frame| (*frame, frame.len())));
+        }
+        read_heads(&frames[..count], &mut self.parts.heads[first..]);
+        self.parts.count += count;
+        self.parts.bytes += bytes;
+        count
+    }
+
+    /// As [`Batch::fill`], for frames that are the first bytes of a buffer: so many of them.
+    #[inline(always)]
+    pub fn fill_from_buffers(&mut self, frames: impl Iterator<Item = (View<'m>, usize)>) -> usize {
+        let (first, end) = (self.parts.count, self.parts.count + self.room());
+        let budget = self.parts.max_bytes.saturating_sub(self.parts.bytes);
+        let (mut count, mut bytes) = (0, 0);
+        let places = self.parts.heads[first..end].iter_mut().zip(&mut self.parts.entries[first..end]);
+        for ((head, entry), (buffer, len)) in places.zip(frames) {
+            if len < MIN_FRAME || len > buffer.len() {
+                break;
+            }
+            *entry = Entry { len: len as u32, ..EMPTY };
+            if len > HEAD_BYTES {
+                let Some(rest) = buffer.sub(HEAD_BYTES, len - HEAD_BYTES).filter(|_| bytes + len as u64 <= budget)
+                else {
+                    break;
+                };
+                (entry.first_rest, entry.more) = (self.rests.len() as u32, More::new(HEAD_BYTES, 1, None));
+                self.rests.push(rest);
+            }
+            buffer.read_head(len, head);
+            bytes += len as u64;
+            count += 1;
+        }
+        self.parts.count += count;
+        self.parts.bytes += bytes;
+        count
+    }
+
+    /// Adds a frame that lies in several pieces, in order. The caller has checked `room`. More than 250 pieces behind the
+    /// first 128 bytes are refused.
+    pub fn push_pieces(&mut self, pieces: impl IntoIterator<Item = View<'m>, IntoIter: Clone>) {
+        let pieces = pieces.into_iter();
+        let len: usize = pieces.clone().map(|piece| piece.len()).sum();
+        if len < MIN_FRAME {
+            self.refuse(DropReason::Runt);
+            return;
+        }
+        let (Some(head), Some(entry)) =
+            (self.parts.heads.get_mut(self.parts.count), self.parts.entries.get_mut(self.parts.count))
+        else {
+            return;
+        };
+        let first_rest = self.rests.len();
+        let mut head_len = 0;
+        for piece in pieces {
+            let part = piece.len().min(HEAD_BYTES - head_len);
+            if part > 0 && !piece.read(&mut head.0[head_len..head_len + part]) {
+                continue;
+            }
+            head_len += part;
+            if let Some(rest) = piece.sub(part, piece.len() - part).filter(|rest| rest.len() > 0) {
+                self.rests.push(rest);
+            }
+        }
+        let rests = self.rests.len() - first_rest;
+        if rests > MAX_RESTS {
+            self.rests.truncate(first_rest);
+            self.refuse(DropReason::Oversize);
+            return;
+        }
+        let more = More::new(head_len, rests, None);
+        *entry = Entry { len: len as u32, first_rest: first_rest as u32, more, ..EMPTY };
+        self.parts.count += 1;
+        self.parts.bytes += len as u64;
+    }
+
+    /// As [`Batch::push`], for a frame with work left to do. One that is not what its offload says is refused.
+    pub fn push_offloaded(&mut self, buffer: View<'m>, len: usize, offload: Offload) {
+        let index = self.parts.count;
+        self.push(buffer, len);
+        self.attach(index, offload);
+    }
+
+    /// As [`Batch::push_pieces`], for a frame with work left to do.
+    pub fn push_pieces_offloaded(
+        &mut self,
+        pieces: impl IntoIterator<Item = View<'m>, IntoIter: Clone>,
+        offload: Offload,
+    ) {
+        let index = self.parts.count;
+        self.push_pieces(pieces);
+        self.attach(index, offload);
+    }
+
+    /// Where the next frame that is made rather than collected is drafted: its first bytes, and the others behind those of
+    /// the frames before it. The caller has checked `room`.
+    #[inline]
+    pub fn draft(&mut self) -> (&mut Head, &mut Vec<View<'m>>) {
+        self.parts.drafted = self.rests.len();
+        (&mut self.parts.heads[self.parts.count], &mut self.rests)
+    }
+
+    /// Adds what was drafted: `head_len` bytes of the head and all views since the frame before. What its offload says is
+    /// taken to be right.
+    #[inline]
+    pub fn seal(&mut self, head_len: usize, offload: Option<Offload>) {
+        let rests = &self.rests[self.parts.drafted..];
+        let len = head_len + rests.iter().map(View::len).sum::<usize>();
+        let more = More::new(head_len, rests.len(), offload.map(|_| self.parts.offloads.len()));
+        if let Some(offload) = offload {
+            self.parts.needs |= Accepts::needed_by(&offload);
+            self.parts.offloads.push(offload);
+        }
+        self.parts.entries[self.parts.count] =
+            Entry { len: len as u32, first_rest: self.parts.drafted as u32, more, ..EMPTY };
+        self.parts.count += 1;
+        self.parts.bytes += len as u64;
+    }
+
+    /// As [`Batch::seal`], for a frame whose source may be wrong about its offload: one that is not what it says is refused.
+    pub fn seal_offloaded(&mut self, head_len: usize, offload: Offload) {
+        let index = self.parts.count;
+        self.seal(head_len, None);
+        self.attach(index, offload);
+    }
+
+    /// Gives frame `index`, the last one, its offload, or takes it back out. It is not there when it was refused.
+    fn attach(&mut self, index: usize, offload: Offload) {
+        let Some(entry) = self.parts.entries[..self.parts.count].get_mut(index) else { return };
+        let len = entry.len as usize;
+        let head = &self.parts.heads[index].0;
+        match headers::admit(head.get(..entry.more.head_len(entry.len)).unwrap_or(head), len, offload) {
+            Ok((offload, segments)) => {
+                let more = entry.more;
+                entry.more = More::new(more.head_len(entry.len), more.rests(), Some(self.parts.offloads.len()));
+                self.parts.offloads.push(offload);
+                self.parts.needs |= Accepts::needed_by(&offload);
+                self.parts.extra += segments as u64 * SEGMENT_COST;
+                self.parts.segments += segments - 1;
+            }
+            Err(reason) => {
+                if entry.more.rests() > 0 {
+                    self.rests.truncate(entry.first_rest as usize);
+                }
+                self.parts.count = index;
+                self.parts.bytes -= len as u64;
+                self.refuse(reason);
+            }
+        }
+    }
+
+    /// Counts a frame that the source's port could not offer.
+    #[cold]
+    pub fn refuse(&mut self, reason: DropReason) {
+        self.parts.refused.counts[reason as usize] += 1;
+        self.parts.refused.total += 1;
+    }
+}

@@ -1,0 +1,228 @@
+//! One frame, cut into segments or fragments.
+
+use std::hash::{BuildHasher, RandomState};
+
+use ringway_memory::{HEAD_BYTES, View};
+
+use crate::batch::{Batch, Cursor, Frame};
+use crate::frame::headers::{self, Cuttable, FRAGMENT_BYTES, IPV4_BYTES, IPV6_BYTES};
+use crate::frame::{Accepts, Gso, Offload, Sum};
+
+const FIN: u8 = 1;
+const PSH: u8 = 8;
+const CWR: u8 = 0x80;
+const MORE_FRAGMENTS: usize = 0x2000;
+const FRAGMENT: u8 = 44;
+/// What may not fit behind the headers of the first IPv6 fragment, which are longer than the frame's.
+pub(super) const TAIL_BYTES: usize = FRAGMENT_BYTES;
+
+/// Private memory for a few bytes of a frame.
+pub(super) type Tail = [u8; TAIL_BYTES];
+
+/// Numbers for IPv6 fragments, the same for all of a datagram (RFC 8200, 4.5).
+#[derive(Debug)]
+pub(super) struct FragmentNumbers(u32);
+
+impl FragmentNumbers {
+    pub(super) fn new() -> Self {
+        Self(RandomState::new().hash_one(0) as u32)
+    }
+
+    fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_add(1);
+        self.0
+    }
+}
+
+/// How far a frame has been cut.
+#[derive(Debug)]
+pub(super) struct Cut<'b, 'm> {
+    frame: Frame<'b, 'm>,
+    offload: Offload,
+    headers: Cuttable,
+    /// Where the first segment's own bytes begin in the frame.
+    first: usize,
+    /// Where those of the next one do.
+    at: usize,
+    size: usize,
+    number: u16,
+    rest: Cursor,
+    /// Of a datagram to be fragmented: its checksum and its number.
+    checksum: [u8; 2],
+    fragment: u32,
+}
+
+impl<'b, 'm> Cut<'b, 'm> {
+    /// Of a frame that was admitted with this offload, a segmentation. `None`: it cannot be cut, which admission rules out.
+    pub(super) fn new(frame: Frame<'b, 'm>, offload: Offload, numbers: &mut FragmentNumbers) -> Option<Self> {
+        let headers = Cuttable::find(frame.first_bytes())?;
+        let (first, size) = headers::cut(&headers, &offload);
+        if size == 0 || first > frame.len() {
+            return None;
+        }
+        let (mut checksum, mut fragment) = ([0; 2], 0);
+        if offload.gso == Gso::Udp4Frag {
+            (checksum, fragment) = (frame.sum_from(headers.transport).checksum(), numbers.next());
+        }
+        let rest = Cursor::default();
+        Some(Self { frame, offload, headers, first, at: first, size, number: 0, rest, checksum, fragment })
+    }
+
+    /// Adds the next segment to `chunk`, without checksum for a receiver that accepts that. True after the last. `None`: its
+    /// headers do not fit into a head, and nothing was added; admission rules that out.
+    ///
+    /// Every access to a head is checked, as what is written depends on the frame.
+    pub(super) fn segment<'x>(&mut self, chunk: &mut Batch<'x>, tail: &'x mut Tail, accepts: Accepts) -> Option<bool>
+    where
+        'm: 'x,
+    {
+        let (frame, is_fragment) = (self.frame, self.offload.gso == Gso::Udp4Frag);
+        let bytes = self.size.min(frame.len().checked_sub(self.at)?);
+        let (head, rests) = chunk.draft();
+        let head = &mut head.0;
+        head.get_mut(..self.first)?.copy_from_slice(frame.first_bytes().get(..self.first)?);
+        let base = self.first + if is_fragment && self.headers.v6 { FRAGMENT_BYTES } else { 0 };
+
+        // Bytes that were judged come from the private copy, the others are where they were.
+        let judged = frame.first_bytes().get(self.at..).unwrap_or(&[]);
+        let judged = judged.get(..bytes).unwrap_or(judged);
+        let (near, far) = judged.split_at(judged.len().min(HEAD_BYTES.checked_sub(base)?));
+        let head_len = base + near.len();
+        write(head, base, near)?;
+        let mark = rests.len();
+        if !far.is_empty() {
+            let far_bytes = tail.get_mut(..far.len())?;
+            far_bytes.copy_from_slice(far);
+            rests.push(View::private(far_bytes));
+        }
+        self.rest.take(frame.rest(), bytes - judged.len(), |view| rests.push(view));
+
+        let last = self.at + bytes == frame.len();
+        let mut offload = None;
+        if is_fragment {
+            self.patch_fragment(head, base, last)?;
+        } else {
+            self.patch_transport(head, bytes, last)?;
+            let partial = accepts.contains(Accepts::CSUM);
+            let len = self.headers.end.checked_sub(self.headers.transport)? + bytes;
+            self.patch_sum(head.get_mut(..head_len)?, rests.get(mark..)?, len, partial)?;
+            offload =
+                partial.then_some(Offload { gso: Gso::None, ecn: false, hdr_len: 0, gso_size: 0, ..self.offload });
+        }
+        self.patch_ip(head, (base + bytes).checked_sub(self.headers.ip)?)?;
+        chunk.seal(head_len, offload);
+        self.at += bytes;
+        self.number = self.number.wrapping_add(1);
+        Some(last)
+    }
+
+    /// The IP header of a segment of `len` bytes from there on.
+    fn patch_ip(&self, head: &mut [u8], len: usize) -> Option<()> {
+        let ip = self.headers.ip;
+        if self.headers.v6 {
+            return put(head, ip + 4, len.checked_sub(IPV6_BYTES)?);
+        }
+        put(head, ip + 2, len)?;
+        if self.offload.gso != Gso::Udp4Frag {
+            let number: [u8; 2] = read(head, ip + 4)?;
+            put(head, ip + 4, u16::from_be_bytes(number).wrapping_add(self.number).into())?;
+        }
+        put(head, ip + 10, 0)?;
+        let mut sum = Sum::default();
+        sum.add(head.get(ip..self.headers.transport)?);
+        write(head, ip + 10, &sum.checksum())
+    }
+
+    /// The TCP or UDP header of a segment with `bytes` bytes after it.
+    fn patch_transport(&self, head: &mut [u8], bytes: usize, last: bool) -> Option<()> {
+        let Cuttable { transport, end, .. } = self.headers;
+        if self.offload.gso == Gso::UdpL4 {
+            return put(head, transport + 4, end.checked_sub(transport)? + bytes);
+        }
+        let number = u32::from_be_bytes(read(head, transport + 4)?);
+        let sent = self.at.checked_sub(self.first)? as u32;
+        write(head, transport + 4, &number.wrapping_add(sent).to_be_bytes())?;
+        let flags = head.get_mut(transport + 13)?;
+        if !last {
+            *flags &= !(FIN | PSH);
+        }
+        if self.number > 0 {
+            *flags &= !CWR;
+        }
+        Some(())
+    }
+
+    /// The checksum of a segment whose transport header and payload have `len` bytes. The frame's field holds the sum of its
+    /// pseudo header (virtio 1.3, 5.1.6.2), in which only the length is another.
+    fn patch_sum(&self, head: &mut [u8], rests: &[View<'_>], len: usize, partial: bool) -> Option<()> {
+        let transport = self.headers.transport;
+        let field = transport + usize::from(self.offload.csum_offset);
+        let mut sum = Sum::default();
+        sum.add(&read::<2>(head, field)?);
+        sum.replace(self.frame.len().checked_sub(transport)?, len);
+        write(head, field, &sum.field())?;
+        if !partial {
+            let mut sum = Sum::default();
+            sum.add(head.get(transport..)?);
+            rests.iter().for_each(|&view| sum.add_view(view));
+            write(head, field, &sum.checksum())?;
+        }
+        Some(())
+    }
+
+    /// What makes a fragment of it (RFC 791, 3.2; RFC 8200, 4.5).
+    fn patch_fragment(&self, head: &mut [u8], base: usize, last: bool) -> Option<()> {
+        let Cuttable { ip, v6, transport, protocol, next_header, .. } = self.headers;
+        let offset = self.at.checked_sub(self.first)?;
+        if v6 {
+            *head.get_mut(next_header)? = FRAGMENT;
+            let [a, b] = (offset as u16 | u16::from(!last)).to_be_bytes();
+            let [c, d, e, f] = self.fragment.to_be_bytes();
+            write(head, transport, &[protocol, 0, a, b, c, d, e, f])?;
+        } else {
+            put(head, ip + 6, (offset / 8) | if last { 0 } else { MORE_FRAGMENTS })?;
+            if offset > 0 {
+                blank_options(head.get_mut(ip + IPV4_BYTES..transport)?);
+            }
+        }
+        if offset == 0 {
+            write(head, base + usize::from(self.offload.csum_offset), &self.checksum)?;
+        }
+        Some(())
+    }
+}
+
+/// Reads bytes of a head, if it has them.
+fn read<const N: usize>(head: &[u8], at: usize) -> Option<[u8; N]> {
+    head.get(at..)?.first_chunk().copied()
+}
+
+/// Writes bytes of a head, if it has them.
+fn write(head: &mut [u8], at: usize, bytes: &[u8]) -> Option<()> {
+    head.get_mut(at..at.checked_add(bytes.len())?)?.copy_from_slice(bytes);
+    Some(())
+}
+
+/// Puts a number of 16 bits.
+fn put(head: &mut [u8], at: usize, number: usize) -> Option<()> {
+    write(head, at, &(number as u16).to_be_bytes())
+}
+
+/// Options that belong to the first fragment only become no-operations (RFC 791, 3.1).
+fn blank_options(mut options: &mut [u8]) {
+    const NO_OPERATION: u8 = 1;
+    const COPIED: u8 = 0x80;
+    loop {
+        let len = match options {
+            [] | [0, ..] => return,
+            [NO_OPERATION, ..] => 1,
+            [_, len, ..] if *len >= 2 => usize::from(*len),
+            _ => return,
+        };
+        let Some((option, others)) = options.split_at_mut_checked(len) else { return };
+        if option.first().is_some_and(|kind| kind & COPIED == 0) {
+            option.fill(NO_OPERATION);
+        }
+        options = others;
+    }
+}

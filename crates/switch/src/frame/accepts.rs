@@ -1,0 +1,90 @@
+//! What a receiver finishes by itself.
+
+use std::ops::{BitOr, BitOrAssign};
+
+use ringway_abi::offload::{Gso, Offload};
+
+/// The offloads that a receiver takes frames with, as a set. USO and UFO mean both IPv4 and IPv6.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accepts(u8);
+
+impl Accepts {
+    /// Complete frames only.
+    pub const NOTHING: Accepts = Accepts(0);
+    /// Frames without checksum. The others are of no use without it.
+    pub const CSUM: Accepts = Accepts(1);
+    /// Unsegmented TCP over IPv4.
+    pub const TSO4: Accepts = Accepts(2);
+    /// Unsegmented TCP over IPv6.
+    pub const TSO6: Accepts = Accepts(4);
+    /// Unsegmented TCP that reports congestion.
+    pub const ECN: Accepts = Accepts(8);
+    /// Unfragmented UDP.
+    pub const UFO: Accepts = Accepts(16);
+    /// Unsegmented UDP.
+    pub const USO: Accepts = Accepts(32);
+    /// Whatever there is.
+    pub const EVERYTHING: Accepts = Accepts(63);
+
+    /// The set but for `other`.
+    #[must_use]
+    pub const fn without(self, other: Accepts) -> Accepts {
+        Accepts(self.0 & !other.0)
+    }
+
+    /// All that is to be segmented.
+    pub(crate) const SEGMENTED: Accepts = Accepts(Self::TSO4.0 | Self::TSO6.0 | Self::UFO.0 | Self::USO.0);
+
+    /// Whether any of `other` is in the set.
+    #[inline]
+    #[must_use]
+    pub(crate) const fn meets(self, other: Accepts) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether all of `other` is in the set.
+    #[inline]
+    #[must_use]
+    pub const fn contains(self, other: Accepts) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// What a receiver must accept to be given a frame with this offload as it is.
+    #[inline]
+    #[must_use]
+    pub fn needed_by(offload: &Offload) -> Accepts {
+        let csum = if offload.needs_csum { Accepts::CSUM } else { Accepts::NOTHING };
+        let ecn = if offload.ecn { Accepts::ECN } else { Accepts::NOTHING };
+        csum | ecn
+            | match offload.gso {
+                Gso::None => Accepts::NOTHING,
+                Gso::Tcp4 => Accepts::TSO4,
+                Gso::Tcp6 => Accepts::TSO6,
+                Gso::Udp4Frag => Accepts::UFO,
+                Gso::UdpL4 => Accepts::USO,
+            }
+    }
+
+    /// Whether a frame with this offload may be given as it is.
+    #[inline]
+    #[must_use]
+    pub fn covers(self, offload: &Offload) -> bool {
+        self.contains(Accepts::needed_by(offload))
+    }
+}
+
+impl BitOr for Accepts {
+    type Output = Accepts;
+
+    #[inline]
+    fn bitor(self, other: Accepts) -> Accepts {
+        Accepts(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Accepts {
+    #[inline]
+    fn bitor_assign(&mut self, other: Accepts) {
+        *self = *self | other;
+    }
+}

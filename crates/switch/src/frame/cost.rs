@@ -1,0 +1,38 @@
+//! What frames cost.
+
+use std::iter::Sum;
+use std::ops::AddAssign;
+
+/// What frames take of a limit: as many and as long as they are on a wire, where one that is to be segmented is several, each
+/// with headers of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    pub(crate) bytes: u64,
+    pub(crate) frames: u64,
+}
+
+impl Cost {
+    /// Of a frame of `len` bytes as it is.
+    #[inline]
+    pub(crate) fn of_one(len: usize) -> Cost {
+        Cost { bytes: len as u64, frames: 1 }
+    }
+}
+
+impl AddAssign for Cost {
+    #[inline]
+    fn add_assign(&mut self, other: Cost) {
+        self.bytes += other.bytes;
+        self.frames += other.frames;
+    }
+}
+
+impl Sum for Cost {
+    #[inline]
+    fn sum<I: Iterator<Item = Cost>>(costs: I) -> Cost {
+        costs.fold(Cost::default(), |mut sum, cost| {
+            sum += cost;
+            sum
+        })
+    }
+}

@@ -1,0 +1,21 @@
+//! Plain values: what a frame is, what is read from its first bytes, and who sends it.
+
+mod accepts;
+mod class;
+mod cost;
+mod drop_reason;
+pub(crate) mod headers;
+mod mac;
+mod owner;
+mod sum;
+
+pub use accepts::Accepts;
+pub(crate) use class::{Class, VLANS, is_tag};
+pub(crate) use cost::Cost;
+pub use drop_reason::DropReason;
+pub use headers::{Headers, MAX_FRAME};
+pub use mac::Mac;
+pub(crate) use owner::Sender;
+pub use owner::{MAX_PORTS, Owner};
+pub use ringway_abi::offload::{BadOffload, Gso, Offload};
+pub(crate) use sum::Sum;

@@ -1,0 +1,50 @@
+//! Who a port is, as the tables and the policies know it.
+
+/// Most ports of one switch.
+pub const MAX_PORTS: usize = 4096;
+
+/// Bits of a port index.
+const INDEX_BITS: u32 = 12;
+
+/// A port index (12 bits) and its generation (4 bits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Owner(u16);
+
+impl Owner {
+    /// Owner `index` (below [`MAX_PORTS`]; higher bits are dropped) in `generation` (modulo 16).
+    #[must_use]
+    pub const fn new(index: u16, generation: u8) -> Owner {
+        Owner((generation as u16) << INDEX_BITS | (index & (MAX_PORTS as u16 - 1)))
+    }
+
+    /// The port's index in its switch.
+    #[inline]
+    #[must_use]
+    pub const fn index(self) -> u16 {
+        self.0 & (MAX_PORTS as u16 - 1)
+    }
+
+    /// The generation.
+    #[must_use]
+    pub const fn generation(self) -> u8 {
+        (self.0 >> INDEX_BITS) as u8
+    }
+
+    /// Generation and index, as they stand in an entry.
+    pub(crate) const fn bits(self) -> u16 {
+        self.0
+    }
+
+    pub(crate) const fn from_bits(bits: u16) -> Owner {
+        Owner(bits)
+    }
+}
+
+/// A port that sends to another, and its weight among others that do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sender {
+    /// The port.
+    pub(crate) owner: Owner,
+    /// Its share of what several senders draw on, relative to theirs; at least 1.
+    pub(crate) weight: u32,
+}

@@ -1,0 +1,52 @@
+//! Checksums put together from pieces.
+
+use ringway_memory::{View, ones_sum};
+
+/// A ones' complement sum that grows; numbers in this machine's order (RFC 1071).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sum {
+    total: u64,
+    /// An odd number of bytes was added.
+    odd: bool,
+}
+
+impl Sum {
+    fn piece(&mut self, sum: u16, len: usize) {
+        self.total += u64::from(if self.odd { sum.swap_bytes() } else { sum });
+        self.odd ^= len % 2 == 1;
+    }
+
+    pub(crate) fn add(&mut self, bytes: &[u8]) {
+        self.piece(ones_sum(bytes), bytes.len());
+    }
+
+    pub(crate) fn add_view(&mut self, view: View<'_>) {
+        self.piece(view.ones_sum(), view.len());
+    }
+
+    /// Puts `new` in the place of `old` in what was summed, both as numbers on the wire.
+    pub(crate) fn replace(&mut self, old: usize, new: usize) {
+        let halves = |number: usize| [(number >> 16) as u16, number as u16];
+        let negative = halves(old).map(|half| !half);
+        for half in negative.into_iter().chain(halves(new)) {
+            self.total += u64::from(half.to_be());
+        }
+    }
+
+    /// The sum so far, as it stands in a checksum field that is still to be finished.
+    pub(crate) fn field(self) -> [u8; 2] {
+        let mut sum = self.total;
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        (sum as u16).to_ne_bytes()
+    }
+
+    /// The checksum of what was summed. Never zero, which in UDP means that there is none (RFC 768).
+    pub(crate) fn checksum(self) -> [u8; 2] {
+        match self.field().map(|byte| !byte) {
+            [0, 0] => [0xff, 0xff],
+            sum => sum,
+        }
+    }
+}

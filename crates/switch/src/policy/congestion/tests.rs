@@ -1,0 +1,332 @@
+//! Senders of a receiver that is too slow, by a clock that the tests drive.
+
+use crate::Member;
+use crate::testing::{Lan, Plan, frame, mac};
+use crate::{DropReason, Time, pass};
+
+/// From one look at a sender to the next.
+const STEP: u64 = 10_000;
+
+/// One who sends: frames of these lengths in turn, a batch of so many every so many steps.
+struct Sender {
+    weight: u32,
+    lens: &'static [usize],
+    batch: usize,
+    every: u64,
+}
+
+const fn sender(weight: u32, lens: &'static [usize], batch: usize, every: u64) -> Sender {
+    Sender { weight, lens, batch, every }
+}
+
+const ROOM: usize = 256;
+
+/// Sends to port 0, which takes `frames` frames every so many steps and has room for 256, for so many steps; gives the bytes
+/// that came of each, of the second half, and how often it had less to take.
+fn contend(senders: &'static [Sender], takes: (usize, u64), steps: u64) -> (Vec<u64>, u64) {
+    contend_standing_still(senders, takes, ROOM, 0, steps)
+}
+
+/// The same where it has room for so many, and the poller stands still for so many nanoseconds whenever it takes something.
+fn contend_standing_still(
+    senders: &'static [Sender],
+    (frames, every): (usize, u64),
+    room: usize,
+    still: u64,
+    steps: u64,
+) -> (Vec<u64>, u64) {
+    let weigh = |member: Member| {
+        let weight = usize::from(member.owner.index()).checked_sub(1).map_or(1, |sender| senders[sender].weight);
+        Member { weight, ..member }
+    };
+    let plan = Plan { bytes: 32 << 20, change: Box::new(weigh), ..Plan::new(1 + senders.len() as u16) };
+    let mut lan = plan.learning();
+    lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
+    lan.sink(0, |kept| kept.room = room);
+    let (mut bytes, mut idle) = (vec![0; senders.len()], 0);
+    for step in 0..steps {
+        let nanoseconds = 1_000_000_000 + step * STEP + step.div_ceil(every) * still;
+        let now = Time { nanoseconds, ..Time::at_second(1) };
+        for number in 0..senders.len() {
+            // Another is first each time.
+            let number = (number + step as usize) % senders.len();
+            let sender = &senders[number];
+            if !step.is_multiple_of(sender.every) {
+                continue;
+            }
+            for len in sender.lens.iter().cycle().take(sender.batch) {
+                lan.offers[1 + number].put(&frame(mac(0), mac(1 + number as u32), *len, 0), &[]);
+            }
+            let from = lan.switch.member(1 + number as u16).expect("a port");
+            pass(&lan.switch, from, &mut lan.offers[1 + number], &mut lan.work, &now);
+        }
+        let counts = step > steps / 2;
+        if !step.is_multiple_of(every) {
+            continue;
+        }
+        let taken = take(&lan, frames);
+        idle += u64::from(counts && taken.len() < frames);
+        for frame in taken {
+            bytes[usize::from(frame[11]) - 1] += if counts { frame.len() as u64 } else { 0 };
+        }
+    }
+    assert!(lan.dropped(0, DropReason::ReceiverFull) > 0, "the receiver is too slow");
+    (bytes, idle)
+}
+
+/// Up to so many of the frames that port 0 was given.
+fn take(lan: &Lan, most: usize) -> Vec<Vec<u8>> {
+    lan.sink(0, |kept| {
+        let count = most.min(kept.frames.len());
+        kept.offloads.drain(..count);
+        kept.deliveries.clear();
+        kept.frames.drain(..count).collect()
+    })
+}
+
+/// Bytes for each unit of weight, as a ratio to their mean.
+fn per_weight(senders: &[Sender], bytes: &[u64]) -> Vec<f64> {
+    let each: Vec<f64> = senders.iter().zip(bytes).map(|(s, &bytes)| bytes as f64 / f64::from(s.weight)).collect();
+    let mean = each.iter().sum::<f64>() / each.len() as f64;
+    each.iter().map(|bytes| bytes / mean).collect()
+}
+
+#[test]
+fn senders_share_a_slow_receiver_by_weight_and_bytes_whatever_their_frames_and_batches() {
+    const SENDERS: &[Sender] = &[
+        sender(1, &[60], 256, 1),
+        sender(1, &[1514], 32, 1),
+        sender(2, &[60, 590, 1514], 64, 1),
+        sender(4, &[1514], 256, 2),
+    ];
+    for frames in [16, 64] {
+        let (bytes, idle) = contend(SENDERS, (frames, 1), 10_000);
+        let shares = per_weight(SENDERS, &bytes);
+        assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.01), "{frames} a step: {shares:?}");
+        assert_eq!(idle, 0, "{frames} a step");
+    }
+}
+
+#[test]
+fn a_receiver_that_takes_much_at_once_and_seldom_is_shared_alike() {
+    const SENDERS: &[Sender] = &[sender(1, &[60], 8, 1), sender(3, &[1514], 8, 1)];
+    for every in [20, 50, 400] {
+        let (bytes, idle) = contend(SENDERS, (64, every), 2_000 * every);
+        let shares = per_weight(SENDERS, &bytes);
+        assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.01), "every {every} steps: {shares:?}");
+        assert_eq!(idle, 0, "every {every} steps");
+    }
+}
+
+#[test]
+fn a_poller_that_stands_still_now_and_then_keeps_the_shares() {
+    const SENDERS: &[Sender] = &[sender(1, &[60], 64, 1), sender(3, &[1514], 64, 1)];
+    for still in [200_000, 1_000_000, 5_000_000, 20_000_000] {
+        let (bytes, idle) = contend_standing_still(SENDERS, (256, 20), ROOM, still, 4_000);
+        let shares = per_weight(SENDERS, &bytes);
+        assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.01), "{still} ns: {shares:?}");
+        assert_eq!(idle, 0, "{still} ns");
+    }
+}
+
+#[test]
+fn a_long_ring_that_is_emptied_at_once_is_filled_in_shares() {
+    // 32 steps, in which nobody loses anything.
+    const SENDERS: &[Sender] = &[sender(1, &[60], 64, 1), sender(1, &[1514], 64, 1)];
+    for still in [0, 5_000_000] {
+        let (bytes, _) = contend_standing_still(SENDERS, (4096, 200), 4096, still, 8_000);
+        let shares = per_weight(SENDERS, &bytes);
+        assert!(shares.iter().all(|share| (share - 1.0).abs() < 0.01), "{still} ns: {shares:?}");
+    }
+}
+
+#[test]
+fn who_wants_less_than_a_share_gets_it_and_the_others_the_rest() {
+    // The receiver takes 16 frames a step; the first wants one.
+    const SENDERS: &[Sender] = &[sender(1, &[1514], 1, 1), sender(1, &[1514], 256, 1), sender(1, &[1514], 256, 1)];
+    let (bytes, idle) = contend(SENDERS, (16, 1), 10_000);
+    let frames: Vec<f64> = bytes.iter().map(|&bytes| bytes as f64 / 1514.0 / 5_000.0).collect();
+    assert!(frames[0] > 0.99, "{frames:?}");
+    assert!((frames[1] - 7.5).abs() < 0.1 && (frames[2] - 7.5).abs() < 0.1, "{frames:?}");
+    assert_eq!(idle, 0);
+}
+
+#[test]
+fn one_that_sends_now_and_then_holds_up_nobody() {
+    // As much as there is room for, every 10 ms.
+    const SENDERS: &[Sender] = &[sender(1, &[1514], 256, 1000), sender(1, &[60], 256, 1)];
+    let (bytes, idle) = contend(SENDERS, (16, 1), 10_000);
+    assert!(bytes[0] > 0);
+    assert!(idle < 100, "{idle} of 5,000 steps without a frame to take: {bytes:?}");
+}
+
+#[test]
+fn a_receiver_that_stands_still_is_not_given_anything_until_it_has_room() {
+    let mut lan = Plan::new(2).learning();
+    lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
+    lan.sink(0, |kept| kept.room = 4);
+    for (batch, deliveries, lost) in [(0, vec![4], 4), (1, vec![4], 12), (2, vec![4, 4], 16)] {
+        if batch == 2 {
+            lan.sink(0, |kept| kept.frames.clear());
+        }
+        lan.send(1, &[(); 8].map(|()| frame(mac(0), mac(1), 60, 0)));
+        assert_eq!(lan.sink(0, |kept| kept.deliveries.clone()), deliveries, "batch {batch}");
+        assert_eq!(lan.dropped(0, DropReason::ReceiverFull), lost);
+    }
+}
+
+/// Three send to the two queues of port 0: 1 and 2 as they are, each frame to the queue that is named with it, and 3 what queue
+/// 0 takes of its. Of queue 0 the receiver takes all, of queue 1 one frame every so many steps. Gives the frames that were taken of
+/// each sender from each queue, in the second half of so many steps.
+fn contend_for_queues(senders: [&[(usize, u32)]; 2], taken_every: u64, steps: u64) -> [[u64; 2]; 4] {
+    let weigh = |member: Member| Member { weight: 1 + 2 * u32::from(member.owner.index() == 2), ..member };
+    let mut lan = Plan { bytes: 4 << 20, change: Box::new(weigh), ..Plan::new(4) }.learning();
+    lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
+    lan.sink(0, |kept| (kept.room, kept.queues) = (64, 2));
+    let mut taken = [[0; 2]; 4];
+    for step in 0..steps {
+        let now = Time { nanoseconds: 1_000_000_000 + step * STEP, ..Time::at_second(1) };
+        for (port, frames) in [(1, senders[0]), (2, senders[1]), (3, &[(1514, 0); 16])] {
+            for &(len, queue) in frames {
+                lan.offers[port].put(&frame(mac(0), mac(port as u32), len, queue), &[]);
+            }
+            let from = lan.switch.member(port as u16).expect("a port");
+            pass(&lan.switch, from, &mut lan.offers[port], &mut lan.work, &now);
+        }
+        lan.sink(0, |kept| {
+            let mut left = u32::from(step.is_multiple_of(taken_every));
+            for frame in std::mem::take(&mut kept.frames) {
+                let queue = kept.queue(&frame);
+                if queue == 1 && left == 0 {
+                    kept.frames.push(frame);
+                    continue;
+                }
+                left -= queue;
+                taken[usize::from(frame[11])][queue as usize] += u64::from(step >= steps / 2);
+            }
+            kept.offloads.clear();
+            kept.deliveries.clear();
+        });
+    }
+    assert!(lan.dropped(0, DropReason::ReceiverFull) > 0, "a queue is too slow");
+    taken
+}
+
+#[test]
+fn a_queue_that_stands_still_or_is_slow_holds_up_nobody_who_sends_to_another() {
+    for taken_every in [u64::MAX, 100] {
+        for other in [&[(60, 1)][..], &[(60, 1); 64]] {
+            let taken = contend_for_queues([other, &[]], taken_every, 4_000);
+            assert_eq!(taken[3], [2_000 * 16, 0], "{} of the others, one taken every {taken_every}", other.len());
+        }
+    }
+}
+
+#[test]
+fn each_queue_is_shared_by_itself_among_those_whose_frames_go_there() {
+    // A quarter of what port 1 sends is for the slow queue, and all that port 2 does.
+    let mixed = [(1514, 0), (590, 0), (60, 1), (60, 0)];
+    let taken = contend_for_queues([&mixed, &[(60, 1); 8]], 2, 20_000);
+    assert_eq!((taken[1][0], taken[2][0], taken[3][0]), (3 * 10_000, 0, 16 * 10_000), "what there was room for");
+    let (one, three) = (taken[1][1], taken[2][1]);
+    assert_eq!(one + three, 5_000);
+    assert!((three as f64 / one as f64 - 3.0).abs() < 0.05, "{one} and {three}");
+}
+
+#[test]
+fn one_that_sends_now_and_then_finds_room_beside_a_flood() {
+    const EVERY_20_MS: &[Sender] = &[sender(1, &[60], 256, 1), sender(1, &[1514], 1, 2_000)];
+    const EVERY_100_MS: &[Sender] = &[sender(1, &[60], 256, 1), sender(1, &[1514], 1, 10_000)];
+    for (senders, frames) in [(EVERY_20_MS, 50), (EVERY_100_MS, 10)] {
+        let (bytes, _) = contend(senders, (16, 1), 200_000);
+        assert_eq!(bytes[1], frames * 1514);
+    }
+}
+
+/// Frames a second of a flood, and how many of 50 of one who sends one every 5 ms, to a ring of 256 in which no more than so many
+/// buffers are ever free, and from which 32 are taken every 100 us.
+fn with_so_many_posted(posted: usize) -> [u64; 2] {
+    let mut lan = Plan { bytes: 8 << 20, ..Plan::new(3) }.learning();
+    lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
+    lan.sink(0, |kept| (kept.room, kept.size) = (posted, Some(256)));
+    let mut got = [0; 2];
+    for step in 0..50_000u64 {
+        let now = Time { nanoseconds: 1_000_000_000 + step * STEP, ..Time::at_second(1) };
+        for (port, batch, every) in [(1usize, 64, 1), (2, 1, 500)] {
+            if step % every == 0 {
+                let frame = frame(mac(0), mac(port as u32), 60, 0);
+                (0..batch).for_each(|_| lan.offers[port].put(&frame, &[]));
+                let from = lan.switch.member(port as u16).expect("a port");
+                pass(&lan.switch, from, &mut lan.offers[port], &mut lan.work, &now);
+            }
+        }
+        if step % 10 == 0 {
+            for frame in take(&lan, 32) {
+                got[usize::from(frame[11]) - 1] += u64::from(step > 25_000);
+            }
+        }
+    }
+    [got[0] * 4, got[1]]
+}
+
+#[test]
+fn a_flood_has_what_room_there_is_beside_one_that_sends_now_and_then_however_few_buffers_are_posted() {
+    for (posted, rate) in [(256, 319_000), (64, 319_000), (32, 270_000), (8, 65_000), (2, 9_000)] {
+        let [flood, other] = with_so_many_posted(posted);
+        assert!(flood >= rate && other >= 49, "{posted} posted: {flood} frames a second, and {other} of 50");
+    }
+}
+
+#[test]
+fn a_driver_that_posts_buffers_when_all_are_used_gets_frames_of_one_sender_also_after_another_was_there() {
+    let mut lan = Plan::new(3).learning();
+    lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
+    lan.sink(0, |kept| kept.room = ROOM);
+    let mut received = 0;
+    for step in 0..60_000 {
+        let now = Time { nanoseconds: 1_000_000_000 + step * STEP, ..Time::at_second(1) };
+        // At first it is too slow for two; then one goes on, slowly.
+        let (senders, batch) = if step < 10 { (1..3, 50) } else { (1..2, 1) };
+        for sender in senders {
+            for _ in 0..batch {
+                lan.offers[usize::from(sender)].put(&frame(mac(0), mac(sender.into()), 60, 0), &[]);
+            }
+            let from = lan.switch.member(sender).expect("a port");
+            pass(&lan.switch, from, &mut lan.offers[usize::from(sender)], &mut lan.work, &now);
+        }
+        if step >= 10 && lan.sink(0, |kept| kept.frames.len() == kept.room) {
+            received += take(&lan, ROOM).len();
+        }
+    }
+    // Once in each round of 256 frames the last ones are late.
+    assert!(received > 40_000, "{received} of 60,000");
+}
+
+#[test]
+fn frames_that_a_receiver_can_never_take_hold_up_nobody() {
+    // After a burst that makes the receiver count as slow, frames longer than its buffers, besides one that keeps within its pace.
+    for (batch, every) in [(3, 1), (16, 1), (16, 10)] {
+        let mut lan = Plan { bytes: 8 << 20, ..Plan::new(3) }.learning();
+        lan.send(0, &[frame(mac(99), mac(0), 60, 0)]);
+        lan.sink(0, |kept| (kept.room, kept.longest) = (256, 1514));
+        let mut got = 0;
+        for step in 0..20_000u64 {
+            let now = Time { nanoseconds: 1_000_000_000 + step * STEP, ..Time::at_second(1) };
+            let others = match step {
+                100 => (400, 60),
+                101.. if step % every == 0 => (batch, 1600),
+                _ => (0, 60),
+            };
+            for (port, (batch, len)) in [(1usize, (1, 1000)), (2, others)] {
+                let frame = frame(mac(0), mac(port as u32), len, 0);
+                (0..batch).for_each(|_| lan.offers[port].put(&frame, &[]));
+                let from = lan.switch.member(port as u16).expect("a port");
+                while !lan.offers[port].is_empty() {
+                    pass(&lan.switch, from, &mut lan.offers[port], &mut lan.work, &now);
+                }
+            }
+            got += take(&lan, 16).len() as u64 * u64::from(step >= 10_000);
+        }
+        assert!(got >= 9_999, "{batch} every {every} steps: {got} of 10,000");
+    }
+}

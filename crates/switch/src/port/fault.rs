@@ -1,0 +1,54 @@
+//! Why a port must end.
+
+use crate::defect::Defect;
+
+/// A client broke the rules in a way that ends its port, or Ringway itself failed. Its display text is for the client and the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortFault {
+    /// `head` is not a slot of the transmit ring.
+    TxHeadOutOfRange(u32),
+    /// `head` of the receive ring is not between its last value and `tail`.
+    RxHeadOutOfRange(u32),
+    /// A frame spans more slots than are allowed and has no end.
+    EndlessFrame,
+    /// The memory file was truncated, or its pages cannot be had.
+    MemoryLost,
+    /// The device behind the port failed or was removed.
+    DeviceLost,
+    /// Waking the client takes too long.
+    CallBlocked,
+    /// Not the client: Ringway panicked while it served the port.
+    InternalError(Defect),
+}
+
+impl PortFault {
+    /// The name in `status --json` and in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TxHeadOutOfRange(_) => "tx_head_out_of_range",
+            Self::RxHeadOutOfRange(_) => "rx_head_out_of_range",
+            Self::EndlessFrame => "endless_frame",
+            Self::MemoryLost => "memory_lost",
+            Self::DeviceLost => "device_lost",
+            Self::CallBlocked => "call_blocked",
+            Self::InternalError(_) => "internal_error",
+        }
+    }
+}
+
+impl std::fmt::Display for PortFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TxHeadOutOfRange(head) => write!(f, "transmit ring: head {head} is not a slot of the ring"),
+            Self::RxHeadOutOfRange(head) => {
+                write!(f, "receive ring: head {head} is not between its last value and tail")
+            }
+            Self::EndlessFrame => write!(f, "transmit ring: a frame spans 64 slots and still has NS_MOREFRAG set"),
+            Self::MemoryLost => write!(f, "the shared memory was truncated or its pages cannot be had"),
+            Self::DeviceLost => write!(f, "the device behind the port failed or was removed"),
+            Self::CallBlocked => write!(f, "signalling the call eventfd took too long"),
+            Self::InternalError(defect) => defect.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,367 @@
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use crate::testing::{Plan, frame, mac};
+use crate::{Asked, Bell, Counters, Frames, Moderation, News, Output, PendingCalls, Port, PortFault, Time};
+
+const START: u64 = 1_000_000_000;
+const INTERVAL: u64 = 1_000_000;
+
+thread_local! {
+    static CLOCK: Cell<u64> = const { Cell::new(START) };
+}
+
+/// The test's clock as a poller reads it.
+fn now() -> Time {
+    let nanoseconds = CLOCK.get();
+    Time { nanoseconds, seconds: (nanoseconds / 1_000_000_000) as u32, read: || CLOCK.get() }
+}
+
+fn pass_time(nanoseconds: u64) {
+    CLOCK.set(CLOCK.get() + nanoseconds);
+}
+
+/// What a client wants, and when it was called.
+#[derive(Clone, Default)]
+struct Client(Arc<ClientState>);
+
+#[derive(Default)]
+struct ClientState {
+    awake: AtomicU32,
+    busy: AtomicU32,
+    calls: Mutex<Vec<(News, u64)>>,
+}
+
+impl Bell for Client {
+    fn ring(&self, news: News) -> Asked {
+        if self.0.busy.load(Ordering::Relaxed) > 0 {
+            self.0.busy.fetch_sub(1, Ordering::Relaxed);
+            return Asked::Busy;
+        }
+        if self.0.awake.load(Ordering::Relaxed) > 0 {
+            return Asked::Unwanted;
+        }
+        self.0.calls.lock().expect("no panics").push((news, CLOCK.get()));
+        Asked::Called
+    }
+}
+
+impl Output for Client {
+    fn deliver(&mut self, _: Frames<'_, '_>, _: &Counters) -> Result<(), PortFault> {
+        Ok(())
+    }
+}
+
+impl Client {
+    fn port(&self, interval: u64, above: Option<u64>) -> Arc<Port> {
+        let port = Arc::new(Port::new("p", Box::new(self.clone()), Box::new(self.clone())));
+        moderate(&port, interval, above);
+        port
+    }
+
+    /// Times of the calls so far, since the start.
+    fn calls(&self) -> Vec<u64> {
+        self.0.calls.lock().expect("no panics").iter().map(|&(_, at)| at - START).collect()
+    }
+}
+
+fn moderate(port: &Port, interval: u64, above: Option<u64>) {
+    port.set_moderation(Moderation { interval: Duration::from_nanos(interval), above });
+}
+
+#[test]
+fn without_moderation_nothing_is_ever_pending() {
+    let (client, mut calls) = (Client::default(), PendingCalls::new());
+    let port = client.port(0, Some(5));
+    for _ in 0..3 {
+        assert!(!calls.ring(&port, News::Frames, &now()));
+    }
+    assert_eq!((client.calls(), calls.due()), (vec![0, 0, 0], None));
+}
+
+#[test]
+fn the_first_call_is_made_at_once_and_one_more_when_the_interval_ends() {
+    let (client, mut calls) = (Client::default(), PendingCalls::new());
+    let port = client.port(INTERVAL, None);
+    for _ in 0..10 {
+        calls.ring(&port, News::Frames, &now());
+        pass_time(10);
+    }
+    assert_eq!((client.calls(), calls.due()), (vec![0], Some(START + INTERVAL)));
+    calls.make(&Time { nanoseconds: START + INTERVAL - 1, ..now() });
+    assert_eq!(client.calls(), [0], "before its time");
+    CLOCK.set(START + INTERVAL);
+    calls.make(&now());
+    calls.make(&now());
+    assert_eq!((client.calls(), calls.due()), (vec![0, INTERVAL], None));
+}
+
+#[test]
+fn the_interval_begins_when_the_call_was_made_not_when_the_batch_began() {
+    let (client, mut calls) = (Client::default(), PendingCalls::new());
+    let port = client.port(INTERVAL, None);
+    let batch = now();
+    pass_time(INTERVAL / 2);
+    calls.ring(&port, News::Frames, &batch);
+    calls.ring(&port, News::Frames, &batch);
+    assert_eq!(calls.due(), Some(START + INTERVAL / 2 + INTERVAL));
+}
+
+#[test]
+fn a_client_that_is_awake_is_asked_every_time_and_called_as_soon_as_it_sleeps() {
+    let (client, mut calls) = (Client::default(), PendingCalls::new());
+    let port = client.port(INTERVAL, None);
+    client.0.awake.store(1, Ordering::Relaxed);
+    for _ in 0..5 {
+        calls.ring(&port, News::Frames, &now());
+        pass_time(10);
+    }
+    assert_eq!((client.calls(), calls.due()), (vec![], None));
+    client.0.awake.store(0, Ordering::Relaxed);
+    calls.ring(&port, News::Frames, &now());
+    assert_eq!(client.calls(), [50]);
+}
+
+#[test]
+fn room_and_frames_are_moderated_apart() {
+    let (client, mut calls) = (Client::default(), PendingCalls::new());
+    let port = client.port(INTERVAL, None);
+    for news in [News::Room, News::Frames, News::Room, News::Frames] {
+        calls.ring(&port, news, &now());
+        pass_time(100);
+    }
+    assert_eq!((client.calls(), calls.due()), (vec![0, 100], Some(START + INTERVAL)));
+    CLOCK.set(START + INTERVAL + 99);
+    calls.make(&now());
+    assert_eq!((client.calls().len(), calls.due()), (3, Some(START + INTERVAL + 100)));
+}
+
+#[test]
+fn moderation_begins_above_its_rate_and_ends_below() {
+    let (client, mut calls) = (Client::default(), PendingCalls::new());
+    // 10,000 frames per second: 10 per interval.
+    let port = client.port(INTERVAL, Some(10_000));
+    let mut called_in = |intervals: u64, frames_per_interval: u64| {
+        let before = client.calls().len();
+        for _ in 0..intervals * frames_per_interval {
+            port.counters().add_out(1, 60);
+            calls.ring(&port, News::Frames, &now());
+            pass_time(INTERVAL / frames_per_interval);
+            calls.make(&now());
+        }
+        client.calls().len() - before
+    };
+    assert_eq!(called_in(100, 5), 500, "a quiet port is called for every frame");
+    assert!(called_in(100, 50) < 100 + 2 * 50 + 2, "a busy one once per interval, after the rate was seen");
+    assert!(called_in(100, 5) > 480, "a quiet one again");
+}
+
+#[test]
+fn other_settings_hold_for_what_is_pending_already() {
+    for (interval, due) in [(INTERVAL / 2, INTERVAL / 2), (0, 0), (3 * INTERVAL, 3 * INTERVAL)] {
+        CLOCK.set(START);
+        let (client, mut calls) = (Client::default(), PendingCalls::new());
+        let port = client.port(INTERVAL, None);
+        calls.ring(&port, News::Frames, &now());
+        pass_time(10);
+        calls.ring(&port, News::Frames, &now());
+        moderate(&port, interval, None);
+        // Not reconsidered, it is never early.
+        CLOCK.set(START + INTERVAL);
+        if interval > INTERVAL {
+            calls.make(&now());
+        }
+        calls.reconsider();
+        assert_eq!(calls.due(), Some(START + due));
+        CLOCK.set(START + due.max(10));
+        calls.make(&now());
+        assert_eq!(client.calls(), [0, due.max(10)]);
+    }
+}
+
+#[test]
+fn a_client_that_cannot_be_asked_is_asked_again_soon() {
+    for interval in [0, INTERVAL] {
+        CLOCK.set(START);
+        let (client, mut calls) = (Client::default(), PendingCalls::new());
+        let port = client.port(interval, None);
+        client.0.busy.store(3, Ordering::Relaxed);
+        calls.ring(&port, News::Frames, &now());
+        calls.ring(&port, News::Frames, &now());
+        while let Some(due) = calls.due() {
+            assert!(due > CLOCK.get() && due <= CLOCK.get() + 100_000);
+            assert_eq!(calls.len(), 1, "listed once");
+            CLOCK.set(due);
+            calls.make(&now());
+        }
+        assert_eq!(client.calls().len(), 1);
+    }
+}
+
+#[test]
+fn all_calls_can_be_made_early_and_a_port_takes_its_own_along() {
+    let (client, mut calls) = (Client::default(), PendingCalls::new());
+    let (stays, goes) = (client.port(INTERVAL, None), client.port(INTERVAL, None));
+    for port in [&stays, &goes, &stays, &goes] {
+        calls.ring(port, News::Frames, &now());
+    }
+    drop(goes);
+    calls.make_all(&now());
+    assert_eq!((client.calls().len(), calls.due()), (3, None));
+}
+
+#[test]
+fn a_pass_moderates_its_source_and_its_receivers() {
+    let mut lan = Plan::new(3).map();
+    for port in [0, 1] {
+        moderate(&lan.switch.member(port).expect("a port").port, INTERVAL, None);
+    }
+    for number in 0..4 {
+        lan.send(0, &[frame(mac(1), mac(0), 60, number), frame(mac(2), mac(0), 60, number)]);
+    }
+    // These bells want no call, so that all of them are asked each time.
+    assert_eq!([0, 1, 2].map(|port| lan.sink(port, |kept| kept.rings)), [4, 4, 4]);
+    assert_eq!(lan.work.calls.due(), None);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Pass(u64),
+    Ring(usize, News),
+    Make(usize),
+    Busy,
+    Moderate(u64),
+    Reconsider,
+    End(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let news = prop_oneof![Just(News::Frames), Just(News::Room)];
+    prop_oneof![
+        3 => (0..INTERVAL).prop_map(Step::Pass),
+        4 => (0..2usize, news).prop_map(|(poller, news)| Step::Ring(poller, news)),
+        3 => (0..2usize).prop_map(Step::Make),
+        1 => Just(Step::Busy),
+        1 => (0..2 * INTERVAL).prop_map(Step::Moderate),
+        1 => Just(Step::Reconsider),
+        1 => (0..2usize).prop_map(Step::End),
+    ]
+}
+
+proptest! {
+    /// Whatever two pollers and the settings do in whatever order: news that a sleeping client was not told of are on
+    /// some poller's list, due at the latest an interval after the last call, and each call is listed once.
+    #[test]
+    fn news_are_told_of_or_listed(steps in prop::collection::vec(step(), 1..60)) {
+        CLOCK.set(START);
+        let client = Client::default();
+        let port = client.port(INTERVAL, None);
+        let mut pollers = [PendingCalls::new(), PendingCalls::new()];
+        let mut untold = [false; 2];
+        let mut interval = INTERVAL;
+        for step in steps {
+            let before = client.calls().len();
+            match step {
+                Step::Pass(time) => pass_time(time),
+                Step::Ring(poller, news) => {
+                    untold[news as usize] = true;
+                    pollers[poller].ring(&port, news, &now());
+                }
+                Step::Make(poller) => drop(pollers[poller].make(&now())),
+                Step::Busy => client.0.busy.store(1, Ordering::Relaxed),
+                Step::Moderate(time) => {
+                    interval = time;
+                    moderate(&port, time, None);
+                    pollers.iter_mut().for_each(PendingCalls::reconsider);
+                }
+                Step::Reconsider => pollers.iter_mut().for_each(PendingCalls::reconsider),
+                Step::End(poller) => drop(pollers[poller].make_all(&now())),
+            }
+            for &(news, _) in &client.0.calls.lock().expect("no panics")[before..] {
+                untold[news as usize] = false;
+            }
+            let soonest = pollers.iter().filter_map(PendingCalls::due).min();
+            if untold.contains(&true) {
+                let due = soonest.expect("somebody will tell");
+                prop_assert!(due <= CLOCK.get() + interval.max(100_000), "{due} at {} with {interval}", CLOCK.get());
+            }
+        }
+        CLOCK.set(CLOCK.get() + 10 * INTERVAL);
+        for _ in 0..2 {
+            for poller in &mut pollers {
+                poller.make(&now());
+            }
+            pass_time(10 * INTERVAL);
+        }
+        let told = client.0.calls.lock().expect("no panics").clone();
+        for news in [News::Frames, News::Room] {
+            if untold[news as usize] {
+                prop_assert!(told.iter().any(|&(what, at)| what == news && at > CLOCK.get() - 21 * INTERVAL));
+            }
+        }
+        prop_assert_eq!(pollers.iter().map(PendingCalls::len).sum::<usize>(), 0);
+    }
+}
+
+/// A bell that moderates itself: it wants a call when something it knows of is due.
+#[derive(Clone, Default)]
+struct Moderating(Arc<Mutex<(Vec<u64>, Vec<u64>)>>);
+
+impl Moderating {
+    /// Calls for everything due; when to look again.
+    fn look(&self) -> Asked {
+        let (events, calls) = &mut *self.0.lock().expect("no panics");
+        let due = events.iter().any(|&at| at <= CLOCK.get());
+        if due {
+            calls.push(CLOCK.get() - START);
+        }
+        events.retain(|&at| at > CLOCK.get());
+        match events.iter().min() {
+            Some(&at) => Asked::Later { due: at, called: due },
+            None if due => Asked::Called,
+            None => Asked::Unwanted,
+        }
+    }
+}
+
+impl Bell for Moderating {
+    fn ring(&self, _: News) -> Asked {
+        self.look()
+    }
+
+    fn moderate(&self, _: Moderation) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_bell_is_rung_when_it_asked_for_it_and_not_held_back() {
+    let (bell, mut calls) = (Moderating::default(), PendingCalls::new());
+    let port = Arc::new(Port::new("p", Box::new(Client::default()), Box::new(bell.clone())));
+    moderate(&port, INTERVAL, None);
+    bell.0.lock().expect("no panics").0.extend([START, START + 10, START + 30]);
+    calls.ring(&port, News::Frames, &now());
+    assert_eq!(calls.due(), Some(START + 10));
+    for _ in 0..4 {
+        pass_time(10);
+        calls.make(&now());
+    }
+    assert_eq!((bell.0.lock().expect("no panics").1.clone(), calls.len()), (vec![0, 10, 30], 0));
+    assert_eq!(port.counters().read().calls, 3);
+}
+
+#[test]
+fn what_a_bell_asked_for_is_looked_at_again_when_settings_change() {
+    let (bell, mut calls) = (Moderating::default(), PendingCalls::new());
+    let port = Arc::new(Port::new("p", Box::new(Client::default()), Box::new(bell.clone())));
+    bell.0.lock().expect("no panics").0.push(START + 1_000);
+    calls.ring(&port, News::Frames, &now());
+    bell.0.lock().expect("no panics").0[0] = START + 5;
+    calls.reconsider();
+    calls.make(&now());
+    assert_eq!(calls.due(), Some(START + 5));
+}

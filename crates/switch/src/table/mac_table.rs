@@ -1,0 +1,352 @@
+//! The MAC table: fixed size, keyed hash, bounded probes, one atomic word per entry (DESIGN §2).
+//!
+//! ```text
+//! entry, 64 bits:   address (48) | owner (16)          0 = empty
+//! beside it:        VLAN (32) | second last heard (32)
+//! bucket:           8 entries = one cache line         an address can be in two buckets, so 16 probes at most
+//! owner, 16 bits:   generation (4) | port index (12)   a port that is flushed takes its next generation
+//! ```
+//!
+//! A flush is O(1): the port's next generation makes its old entries mean nobody. They are cleared later by
+//! [`MacTable::sweep`], which must run before a generation comes round again (after 15 flushes of one index).
+//!
+//! The seed is secret, so a client cannot choose addresses that meet in one bucket; what it learns is bounded by a limit
+//! per port. All operations are lock-free. When two pollers learn one new address at the same moment it may stand
+//! twice until it ages; whichever is found first decides.
+//!
+//! An address that moved to another port moves again only when its hold-down has ended (`hold_down.rs`). Only addresses that are heard
+//! from another port than before come there.
+//!
+//! An address is learned once for each VLAN. Tables of switches without VLANs have all in VLAN 0 and never look at the word
+//! beside an entry to find it; those with VLANs do. The two words are not written at once, so for a moment an entry can be
+//! found under the VLAN of the one before it: whoever delivers checks that the port is in the frame's VLAN.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::hold_down::HoldDown;
+use super::moves::{Move, Moves};
+use crate::frame::{MAX_PORTS, Mac, Owner};
+
+const WAYS: usize = 8;
+
+/// What came of learning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learned {
+    /// Known, at this port.
+    Known,
+    /// New.
+    New,
+    /// Was at another port until now.
+    Moved(Owner),
+    /// Not learned: it moved shortly before, and stays at its port until its hold-down has ended.
+    Held,
+    /// Not learned: both buckets are full of living entries.
+    TableFull,
+    /// Not learned: the port has as many addresses as it may.
+    PortLimit,
+}
+
+/// An entry as listed by `ringway fdb`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MacEntry {
+    /// The VLAN; 0 where there are none.
+    pub vlan: u16,
+    /// The address.
+    pub mac: Mac,
+    /// Where it is.
+    pub owner: Owner,
+    /// Second it was last heard.
+    pub heard: u32,
+}
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Bucket([AtomicU64; WAYS]);
+
+/// See the module's description.
+#[derive(Debug)]
+pub struct MacTable {
+    buckets: Box<[Bucket]>,
+    heard: Box<[AtomicU64]>,
+    learned: Box<[AtomicU32]>,
+    seed: [u64; 2],
+    port_limit: u32,
+    moves: Moves,
+    hold_down: HoldDown,
+}
+
+#[inline]
+fn word(mac: Mac, owner: Owner) -> u64 {
+    mac.bits() << 16 | u64::from(owner.bits())
+}
+
+#[inline]
+fn owner_of(word: u64) -> Owner {
+    Owner::from_bits(word as u16)
+}
+
+/// The word beside an entry.
+#[inline]
+fn heard_in(vlan: u16, now: u32) -> u64 {
+    u64::from(vlan) << 32 | u64::from(now)
+}
+
+impl MacTable {
+    /// A table for `entries` addresses (rounded up to a power of two, 64 to 2^20), of which each port may have
+    /// `port_limit`. `seed` should come from the kernel's random numbers.
+    #[must_use]
+    pub fn new(entries: usize, port_limit: u32, seed: [u64; 2]) -> MacTable {
+        let entries = entries.clamp(64, 1 << 20).next_power_of_two();
+        MacTable {
+            buckets: (0..entries / WAYS).map(|_| Bucket::default()).collect(),
+            heard: (0..entries).map(|_| AtomicU64::new(0)).collect(),
+            learned: (0..MAX_PORTS).map(|_| AtomicU32::new(0)).collect(),
+            seed,
+            port_limit,
+            moves: Moves::new(),
+            hold_down: HoldDown::new(),
+        }
+    }
+
+    /// Entries it has room for.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.heard.len()
+    }
+
+    /// Addresses learned by the port with this index in its present generation.
+    #[must_use]
+    pub fn learned(&self, index: u16) -> u32 {
+        self.learned[usize::from(index) % MAX_PORTS].load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn hash(&self, vlan: u16, mac: Mac) -> u64 {
+        let fold = |a: u64, b: u64| {
+            let product = u128::from(a) * u128::from(b);
+            product as u64 ^ (product >> 64) as u64
+        };
+        fold(fold(mac.bits() ^ u64::from(vlan) << 48 ^ self.seed[0], self.seed[1] | 1), 0x9e37_79b9_7f4a_7c15)
+    }
+
+    #[inline]
+    fn buckets_of(&self, vlan: u16, mac: Mac) -> [usize; 2] {
+        let mixed = self.hash(vlan, mac);
+        let mask = self.buckets.len() - 1;
+        [mixed as usize & mask, (mixed >> 32) as usize & mask]
+    }
+
+    #[inline]
+    fn find(&self, vlan: u16, mac: Mac) -> Option<(usize, u64)> {
+        for bucket in self.buckets_of(vlan, mac) {
+            for (way, entry) in self.buckets[bucket].0.iter().enumerate() {
+                let found = entry.load(Ordering::Relaxed);
+                let at = bucket * WAYS + way;
+                if found >> 16 == mac.bits() && found != 0 && (vlan == 0 || self.vlan(at) == vlan) {
+                    return Some((at, found));
+                }
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn vlan(&self, at: usize) -> u16 {
+        (self.heard[at].load(Ordering::Relaxed) >> 32) as u16
+    }
+
+    #[inline]
+    fn entry(&self, at: usize) -> &AtomicU64 {
+        &self.buckets[at / WAYS].0[at % WAYS]
+    }
+
+    /// Where `mac` was last heard. The caller checks that the owner's generation is the port's present one.
+    #[inline]
+    #[must_use]
+    pub fn lookup(&self, mac: Mac) -> Option<Owner> {
+        self.lookup_in(0, mac)
+    }
+
+    /// The same in a VLAN.
+    #[inline]
+    #[must_use]
+    pub fn lookup_in(&self, vlan: u16, mac: Mac) -> Option<Owner> {
+        self.find(vlan, mac).map(|(_, found)| owner_of(found))
+    }
+
+    /// Notes that `mac` was heard from `owner` in second `now`. `alive` tells owners whose entries still count from
+    /// those that may be overwritten.
+    #[inline]
+    pub fn learn(&self, mac: Mac, owner: Owner, now: u32, alive: impl Fn(Owner) -> bool) -> Learned {
+        self.learn_in(0, mac, owner, now, alive)
+    }
+
+    /// The same in a VLAN.
+    #[inline]
+    pub fn learn_in(&self, vlan: u16, mac: Mac, owner: Owner, now: u32, alive: impl Fn(Owner) -> bool) -> Learned {
+        self.hear(vlan, mac, owner, now, alive, |_| ())
+    }
+
+    /// The same. Calls `held` with the owner when the address is held: a caller that compares the result would do so for each frame.
+    #[inline]
+    pub(crate) fn hear(
+        &self,
+        vlan: u16,
+        mac: Mac,
+        owner: Owner,
+        now: u32,
+        alive: impl Fn(Owner) -> bool,
+        held: impl FnOnce(Owner),
+    ) -> Learned {
+        if let Some((at, found)) = self.find(vlan, mac) {
+            let heard = &self.heard[at];
+            let word = heard_in(vlan, now);
+            if heard.load(Ordering::Relaxed) != word {
+                heard.store(word, Ordering::Relaxed);
+            }
+            let before = owner_of(found);
+            if before == owner {
+                return Learned::Known;
+            }
+            let learned = self.take_over(at, found, vlan, owner, now, alive(before));
+            if learned == Learned::Held {
+                held(owner);
+            }
+            return learned;
+        }
+        self.insert(vlan, mac, owner, now, alive)
+    }
+
+    /// Gives an entry to another owner. `is_alive`: the owner before still counts, so that this is a move.
+    #[cold]
+    fn take_over(&self, at: usize, found: u64, vlan: u16, owner: Owner, now: u32, is_alive: bool) -> Learned {
+        let (mac, before) = (Mac::from_bits(found >> 16), owner_of(found));
+        if !self.count_up(owner) {
+            return Learned::PortLimit;
+        }
+        // After the limit: a port that may not have the address does not begin a hold-down.
+        if is_alive && !self.hold_down.admits(self.hash(vlan, mac), before, owner, now) {
+            self.count_down(owner);
+            return Learned::Held;
+        }
+        if self.entry(at).compare_exchange(found, word(mac, owner), Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            self.count_down(owner);
+            return Learned::Known;
+        }
+        if is_alive {
+            self.count_down(before);
+            self.moves.note(vlan, mac, before, owner, now);
+            Learned::Moved(before)
+        } else {
+            Learned::New
+        }
+    }
+
+    #[cold]
+    fn insert(&self, vlan: u16, mac: Mac, owner: Owner, now: u32, alive: impl Fn(Owner) -> bool) -> Learned {
+        if !self.count_up(owner) {
+            return Learned::PortLimit;
+        }
+        // Into the emptier of the two buckets, so that a table fills to nearly all of its entries.
+        let living = |bucket: usize| {
+            let entries = self.buckets[bucket].0.iter().map(|entry| entry.load(Ordering::Relaxed));
+            entries.filter(|&found| found != 0 && alive(owner_of(found))).count()
+        };
+        let [first, second] = self.buckets_of(vlan, mac);
+        let order = if living(second) < living(first) { [second, first] } else { [first, second] };
+        for bucket in order {
+            for way in 0..WAYS {
+                let at = bucket * WAYS + way;
+                let found = self.entry(at).load(Ordering::Relaxed);
+                if found != 0 && alive(owner_of(found)) {
+                    continue;
+                }
+                let new = word(mac, owner);
+                if self.entry(at).compare_exchange(found, new, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                    self.heard[at].store(heard_in(vlan, now), Ordering::Relaxed);
+                    return Learned::New;
+                }
+            }
+        }
+        self.count_down(owner);
+        Learned::TableFull
+    }
+
+    fn count_up(&self, owner: Owner) -> bool {
+        let count = &self.learned[usize::from(owner.index())];
+        if count.fetch_add(1, Ordering::Relaxed) >= self.port_limit {
+            self.count_down(owner);
+            return false;
+        }
+        true
+    }
+
+    fn count_down(&self, owner: Owner) {
+        let count = &self.learned[usize::from(owner.index())];
+        // Saturating: a flush resets the count while an older entry may still be on its way out.
+        let _ = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| Some(n.saturating_sub(1)));
+    }
+
+    /// Forgets the addresses of the port with this index, in O(1): the caller gives the port its next generation.
+    pub fn reset_count(&self, index: u16) {
+        self.learned[usize::from(index) % MAX_PORTS].store(0, Ordering::Relaxed);
+    }
+
+    /// Clears entries that are not `alive` and those not heard for `max_age` seconds (0: they do not age). Returns how
+    /// many were cleared.
+    pub fn sweep(&self, now: u32, max_age: u32, alive: impl Fn(Owner) -> bool) -> usize {
+        let mut cleared = 0;
+        for at in 0..self.heard.len() {
+            let found = self.entry(at).load(Ordering::Relaxed);
+            if found == 0 {
+                continue;
+            }
+            let owner = owner_of(found);
+            let living = alive(owner);
+            let aged = max_age > 0 && now.saturating_sub(self.heard[at].load(Ordering::Relaxed) as u32) >= max_age;
+            if living && !aged {
+                continue;
+            }
+            if self.entry(at).compare_exchange(found, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                cleared += 1;
+                if living {
+                    self.count_down(owner);
+                }
+            }
+        }
+        cleared
+    }
+
+    /// The addresses that moved last, in no order.
+    #[must_use]
+    pub fn moves(&self) -> Vec<Move> {
+        let mut moves = self.moves.all();
+        for known in &mut moves {
+            known.held = self.hold_down.refused(self.hash(known.vlan, known.mac));
+        }
+        moves
+    }
+
+    /// How often an address turned up at another port than before.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.moves.count()
+    }
+
+    /// How often an address turned up at another port than before and did not move, because it had moved shortly before.
+    #[must_use]
+    pub fn moves_held(&self) -> u64 {
+        self.hold_down.all_refused()
+    }
+
+    /// All entries, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = MacEntry> + '_ {
+        (0..self.heard.len()).filter_map(|at| {
+            let found = self.entry(at).load(Ordering::Relaxed);
+            let mac = Mac::from_bits(found >> 16);
+            let heard = self.heard[at].load(Ordering::Relaxed);
+            let vlan = (heard >> 32) as u16;
+            (found != 0).then(|| MacEntry { vlan, mac, owner: owner_of(found), heard: heard as u32 })
+        })
+    }
+}

@@ -1,0 +1,188 @@
+//! One broadcast domain, as pollers see it: an immutable value, replaced when anything changes.
+
+use std::sync::Arc;
+
+use super::member::Member;
+use super::spread::Spreads;
+use crate::batch::Batch;
+use crate::frame::Owner;
+use crate::policy::Domain;
+use crate::port::Watch;
+use crate::table::MacTable;
+
+/// Sets the destination of every frame of a batch. Replaceable; sees only the private copies of the heads.
+pub trait Forward: Send + Sync {
+    /// Decides. `now` is the second of the batch's one clock reading.
+    fn forward(&self, batch: &mut Batch<'_>, from: &Member, switch: &Switch, now: u32);
+}
+
+/// See the module's description.
+pub struct Switch {
+    name: String,
+    members: Box<[Option<Member>]>,
+    /// By index; empty when nobody watches anything.
+    watches: Box<[Option<Watch>]>,
+    /// The ports that flooded frames go to.
+    flooded: Box<[u16]>,
+    table: Arc<MacTable>,
+    forward: Box<dyn Forward>,
+    spreads: Spreads,
+    /// Some port has its senders wait.
+    holds: bool,
+    domain: Option<Domain>,
+}
+
+impl Switch {
+    /// A switch of these members; each stands at its owner's index.
+    #[must_use]
+    pub fn new(
+        name: impl Into<String>,
+        members: impl IntoIterator<Item = Member>,
+        table: Arc<MacTable>,
+        forward: Box<dyn Forward>,
+        spreads: Spreads,
+    ) -> Switch {
+        let mut places: Vec<Option<Member>> = Vec::new();
+        for member in members {
+            let index = usize::from(member.owner.index());
+            if places.len() <= index {
+                places.resize(index + 1, None);
+            }
+            places[index] = Some(member);
+        }
+        let flooded = places.iter().flatten().map(|member| member.owner.index()).collect();
+        let holds = places.iter().flatten().any(|member| member.egress_that_waits().is_some());
+        let watches = Box::default();
+        Switch {
+            name: name.into(),
+            members: places.into(),
+            watches,
+            flooded,
+            table,
+            forward,
+            spreads,
+            holds,
+            domain: None,
+        }
+    }
+
+    /// The same, with ports that are watched, or mirrors, by their index. A port that is not there is passed over.
+    #[must_use]
+    pub fn with_watches(mut self, watches: impl IntoIterator<Item = (u16, Watch)>) -> Switch {
+        let mut places: Vec<Option<Watch>> = Vec::new();
+        for (port, watch) in watches.into_iter().filter(|(port, _)| self.member(*port).is_some()) {
+            places.resize_with(places.len().max(usize::from(port) + 1), || None);
+            places[usize::from(port)] = Some(watch);
+        }
+        self.watches = places.into();
+        let is_mirror = |port: u16| self.watch(port).is_some_and(|watch| watch.is_mirror);
+        self.flooded = self.flooded.iter().copied().filter(|&port| !is_mirror(port)).collect();
+        self
+    }
+
+    /// The same with bound addresses, rules and VLANs.
+    #[must_use]
+    pub fn within(self, domain: Domain) -> Switch {
+        Switch { domain: (!domain.is_idle()).then_some(domain), ..self }
+    }
+
+    /// Bound addresses, rules and VLANs, if there are any.
+    #[inline]
+    #[must_use]
+    pub fn domain(&self) -> Option<&Domain> {
+        self.domain.as_ref()
+    }
+
+    /// Whether it has VLANs.
+    #[inline]
+    pub(crate) fn has_vlans(&self) -> bool {
+        self.domain.as_ref().is_some_and(|domain| domain.vlans)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The MAC table.
+    #[inline]
+    #[must_use]
+    pub fn table(&self) -> &Arc<MacTable> {
+        &self.table
+    }
+
+    /// The forwarding function.
+    #[inline]
+    #[must_use]
+    pub fn forward(&self) -> &dyn Forward {
+        &*self.forward
+    }
+
+    /// What happens to frames with no single destination.
+    #[inline]
+    #[must_use]
+    pub fn spreads(&self) -> &Spreads {
+        &self.spreads
+    }
+
+    /// Whether some port has its senders wait.
+    #[inline]
+    pub(crate) fn holds(&self) -> bool {
+        self.holds
+    }
+
+    /// The member at an index.
+    #[inline]
+    #[must_use]
+    pub fn member(&self, index: u16) -> Option<&Member> {
+        self.members.get(usize::from(index))?.as_ref()
+    }
+
+    /// Whether an owner is a present port in its present generation.
+    #[inline]
+    #[must_use]
+    pub fn is_alive(&self, owner: Owner) -> bool {
+        self.member(owner.index()).is_some_and(|member| member.owner == owner)
+    }
+
+    /// Counts an address that did not move to a port of ours, as it had moved shortly before. For the owner of the port's input.
+    #[cold]
+    pub(crate) fn note_held(&self, to: Owner) {
+        if let Some(member) = self.member(to.index()) {
+            member.port.counters().add_move_held();
+        }
+    }
+
+    /// Indices of the ports that flooded frames go to, ascending: all but mirrors.
+    #[inline]
+    pub(crate) fn flooded(&self) -> &[u16] {
+        &self.flooded
+    }
+
+    /// Whether any port is watched, or a mirror.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.watches.is_empty()
+    }
+
+    /// Who watches the port at an index, if it is watched or a mirror.
+    #[inline]
+    pub(crate) fn watch(&self, index: u16) -> Option<&Watch> {
+        self.watches.get(usize::from(index))?.as_ref()
+    }
+
+    /// The members there are.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().flatten()
+    }
+}
+
+impl std::fmt::Debug for Switch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Switch")
+            .field("name", &self.name)
+            .field("ports", &self.members().count())
+            .finish_non_exhaustive()
+    }
+}
