@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands;
 use crate::global::Global;
@@ -39,6 +39,7 @@ enum What {
     Bench(commands::lab::Args),
     /// Show a switch at work: virtual machines, network namespaces and process ports (needs ringway-lab; see ringway demo --help)
     Demo(commands::lab::Args),
+    Completions(commands::completions::Args),
 }
 
 impl Command {
@@ -60,6 +61,7 @@ impl Command {
             What::Gen(args) => commands::r#gen::run(args, &context),
             What::Bench(_) => commands::lab::exec("bench"),
             What::Demo(_) => commands::lab::exec("demo"),
+            What::Completions(args) => commands::completions::run(&args, Command::command()),
         }
     }
 }

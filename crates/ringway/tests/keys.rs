@@ -1,8 +1,6 @@
 //! Keys on the command line: with a dot, in the help, and for shell completion.
 
-mod support;
-
-use support::{Daemon, ringway};
+use ringway_scenes::{Daemon, ringway};
 
 const CONFIG: &str = "
 [switch.lan0]

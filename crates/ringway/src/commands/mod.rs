@@ -3,10 +3,10 @@
 pub mod bucket;
 pub mod capture;
 pub mod completions;
-pub mod demo;
 pub mod fdb;
 pub mod r#gen;
 mod keys;
+pub mod lab;
 pub mod port;
 pub mod run;
 pub mod status;
