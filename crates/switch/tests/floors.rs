@@ -240,10 +240,10 @@ impl Code {
             at = closing(tokens, at + 1) + 1;
         }
         let is_use = tokens[at..].iter().take(5).any(|token| token == "use");
-        if let Some(place) = tokens[at..].iter().take(5).position(|token| token == "mod") {
-            if tokens[at + place + 2] == ";" {
-                self.test_modules.push(tokens[at + place + 1].clone());
-            }
+        if let Some(place) = tokens[at..].iter().take(5).position(|token| token == "mod")
+            && tokens[at + place + 2] == ";"
+        {
+            self.test_modules.push(tokens[at + place + 1].clone());
         }
         while at < tokens.len() {
             match tokens[at].as_str() {
@@ -338,7 +338,11 @@ fn absolute(path: &[String], place: &[String]) -> Option<Vec<String>> {
             from.pop()?;
         }
     }
-    Some(names.filter(|name| *name != "self" && *name != "*").fold(from, |from, name| join(&from, &[name.clone()])))
+    Some(
+        names
+            .filter(|name| *name != "self" && *name != "*")
+            .fold(from, |from, name| join(&from, std::slice::from_ref(name))),
+    )
 }
 
 /// Identifiers, `::` and single signs; no comments, no literals.

@@ -23,9 +23,14 @@ pub struct Workspace {
     pub(super) calling: u16,
     /// After a panic: ports with news of which they were not told.
     untold: Vec<(u16, News)>,
+    /// Memory for [`Workspace::given`], while no pass is examined.
+    spare: Vec<Given>,
     /// To be made when they are due, by whoever has the workspace.
     pub calls: PendingCalls,
 }
+
+/// Receivers of a pass whose times are noted without an allocation.
+const USUAL_RECEIVERS: usize = 64;
 
 impl Workspace {
     /// For batches of up to `batch` frames (1 to [`crate::MAX_BATCH`]).
@@ -33,7 +38,8 @@ impl Workspace {
     pub fn new(batch: usize) -> Workspace {
         let limit = batch.clamp(1, MAX_BATCH);
         let (batch, delivery) = (Some(BatchStorage::new(limit)), Delivery::new(limit));
-        Workspace { batch, delivery, limit, calling: NOBODY, untold: Vec::new(), calls: PendingCalls::new() }
+        let (untold, spare, calls) = (Vec::new(), Vec::with_capacity(USUAL_RECEIVERS), PendingCalls::new());
+        Workspace { batch, delivery, limit, calling: NOBODY, untold, spare, calls }
     }
 
     /// After a panic in [`crate::pass`], [`crate::see_news`], [`crate::empty`] or [`Workspace::tell_rest`] for `from`: what was half done is thrown
@@ -97,12 +103,14 @@ impl Workspace {
 }
 
 impl Workspace {
-    /// Has it noted from now on what each receiver takes of the passes, or noted no longer.
+    /// Starts to note what each receiver takes of the passes, from nothing, or ends it.
     pub fn examine(&mut self, on: bool) {
-        match (&mut self.delivery.given, on) {
-            (Some(given), true) => given.clear(),
-            (given, true) => *given = Some(Vec::new()),
-            (given, false) => *given = None,
+        if let Some(mut given) = self.delivery.given.take() {
+            given.clear();
+            self.spare = given;
+        }
+        if on {
+            self.delivery.given = Some(std::mem::take(&mut self.spare));
         }
     }
 

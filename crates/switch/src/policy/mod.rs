@@ -51,6 +51,9 @@ pub struct Policy {
     pub storm: Option<Arc<Storm>>,
 }
 
+/// Policies of a port; `None` for each that the port does not have.
+type Asked<'p, const N: usize> = [Option<&'p dyn Rule>; N];
+
 impl Policy {
     /// `None` where it asks for nothing.
     #[must_use]
@@ -62,7 +65,7 @@ impl Policy {
 
     /// Every policy of the port: those that judge what it sends, in this order, and those that judge what it is given.
     #[inline(always)]
-    fn rules(&self) -> ([Option<&dyn Rule>; 3], [Option<&dyn Rule>; 1]) {
+    fn rules(&self) -> (Asked<'_, 3>, Asked<'_, 1>) {
         fn rule<R: Rule>(policy: &Option<Arc<R>>) -> Option<&dyn Rule> {
             policy.as_deref().map(|policy| policy as &dyn Rule)
         }
