@@ -55,9 +55,7 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         What::Set { name, keys } => {
             words::change("bucket set", Subject::Bucket, &name, &keys, |name, keys| client.set_bucket(name, keys))
         }
-        What::Del { name } => {
-            words::change("bucket del", Subject::Bucket, &name, &[], |name, _| client.delete_bucket(name))
-        }
+        What::Del { name } => words::change_without_keys("bucket del", &name, |name| client.delete_bucket(name)),
         What::List { json } => match client.status() {
             Err(error) => fail("bucket list", &error),
             Ok(status) if json => out::print_json(&status.buckets),

@@ -78,8 +78,8 @@ pub fn run(args: Args, context: &Context) -> ExitCode {
         What::Set { name, keys } => {
             words::change("port set", subject, &name, &keys, |port, keys| client.set_port(port, keys))
         }
-        What::Del { name } => words::change("port del", subject, &name, &[], |port, _| client.delete_port(port)),
-        What::Enable { name } => words::change("port enable", subject, &name, &[], |port, _| client.enable_port(port)),
+        What::Del { name } => words::change_without_keys("port del", &name, |port| client.delete_port(port)),
+        What::Enable { name } => words::change_without_keys("port enable", &name, |port| client.enable_port(port)),
         What::List { json } => match client.ports() {
             Err(error) => fail("port list", &error),
             Ok(ports) if json => out::print_json(&ports),

@@ -69,8 +69,25 @@ pub fn change<N: FromStr<Err = String>>(
     words: &[String],
     ask: impl FnOnce(&N, &Node) -> Result<Done, ClientError>,
 ) -> ExitCode {
+    act(command, name, |name| checked(subject, words).map(|keys| ask(name, &keys)))
+}
+
+/// Asks for a change that has no keys, and says what was changed.
+pub fn change_without_keys<N: FromStr<Err = String>>(
+    command: &str,
+    name: &str,
+    ask: impl FnOnce(&N) -> Result<Done, ClientError>,
+) -> ExitCode {
+    act(command, name, |name| Ok(ask(name)))
+}
+
+fn act<N: FromStr<Err = String>>(
+    command: &str,
+    name: &str,
+    ask: impl FnOnce(&N) -> Result<Result<Done, ClientError>, Vec<Mistake>>,
+) -> ExitCode {
     match name.parse() {
-        Ok(name) => end(command, checked(subject, words).map(|keys| ask(&name, &keys))),
+        Ok(name) => end(command, ask(&name)),
         Err(what) => {
             complain(command, &what);
             ExitCode::from(USAGE)
