@@ -1,14 +1,14 @@
 //! Helpers of the tests, only ever a dev-dependency.
 //!
 //! This crate depends on no crate of the workspace, so that the unit tests of all of them can use it. Helpers that start
-//! a switch or attach to one are in `ringway-testing-scenes`, for integration tests.
+//! a switch or attach to one are in `ringway-scenes`, for integration tests.
 //!
 //! | module | helpers |
 //! | --- | --- |
 //! | [`wait`] | conditions that are awaited with a deadline |
-//! | [`skip`] | tests that cannot run on this machine |
+//! | [`mod@skip`] | tests that cannot run on this machine |
 //! | [`frame`] | Ethernet addresses and frames |
-//! | [`file`] | temporary directories, memory files, eventfds |
+//! | [`mod@file`] | temporary directories, memory files, eventfds |
 //! | [`child`] | child processes, ended by their process id |
 //! | [`random`] | reproducible random numbers |
 

@@ -43,7 +43,7 @@ keys! {
         ingress: Limit = Limit::default(), LIMIT, Live, "How much the port may send; {}: as much as it can.";
         egress: Limit = Limit::default(), LIMIT, Live, "How much the port may receive; {}: as much as there is. Each sender has its share by weight.";
         storm: Storm = Storm::default(), STORM, Live, "How much the port may send to many; {}: as much as it can.";
-        poller: Placement = Placement::Any, Poller, Live, "The poller that serves the port, from 0 in the order of [engine] cores.";
+        poller: Placement = Placement::Any, Poller, Live, "The poller that serves the port, from 0, in the order of cores in the section engine.";
         mirror: BTreeSet<Name> = BTreeSet::new(), Mirrored, Live, "Ports of its switch whose frames are copied to it; it is then a mirror, and nothing else.";
         mirror_direction: Direction = Direction::Both, Choice(&Direction::WORDS), Live, "Which of their frames a mirror gets: from their clients (in), to them (out), or both.";
     }

@@ -39,7 +39,7 @@ pub trait Bell: Send + Sync {
         false
     }
 
-    /// Whether a call lasted. The client goes then ([`PortFault::CallBlocked`]), and is not called again.
+    /// Whether a call lasted. The client goes then ([`super::PortFault::CallBlocked`]), and is not called again.
     fn is_blocked(&self) -> bool {
         false
     }

@@ -62,7 +62,7 @@ pub trait Input: Send {
     fn disarm(&mut self);
 
     /// Whether something but frames came up that the port's own client may want to be told, since this was asked. Asked when
-    /// nothing was taken, and while the frames that there are wait; its [`Bell`] is rung then.
+    /// nothing was taken, and while the frames that there are wait; its [`super::Bell`] is rung then.
     fn has_news(&mut self) -> bool {
         false
     }
