@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 const COMPARED: Duration = Duration::from_micros(200);
 /// A hypervisor traps readings that take longer, in nanoseconds: the clock is as good then.
 const SLOWEST_NS: u64 = 100;
+/// Attempts to read the clock and the counter at one moment.
+const ATTEMPTS: u32 = 16;
 
 /// The counter in use, and its pace.
 #[derive(Clone, Copy, Debug)]
@@ -57,21 +59,32 @@ fn compare() -> Option<Ticks> {
     if !has_steady_counter() {
         return None;
     }
-    let (start, first) = (Instant::now(), counter());
-    let mut readings = 0u64;
-    let mut last = first;
-    while start.elapsed() < COMPARED {
+    let (start, first) = together();
+    let mut readings = 0u32;
+    let looped = Instant::now();
+    while looped.elapsed() < COMPARED {
         for _ in 0..16 {
-            last = counter();
+            std::hint::black_box(counter());
         }
         readings += 16;
     }
-    let nanoseconds = start.elapsed().as_nanos() as u64;
-    let ticks = last.checked_sub(first).filter(|&ticks| ticks > 0)?;
-    let scale = (u128::from(nanoseconds) << 20) / u128::from(ticks);
     // A thread that waited for its processor meanwhile may find the counter slow and use the clock, which is not much slower.
-    let is_cheap = nanoseconds / readings.max(1) <= SLOWEST_NS;
+    let is_cheap = looped.elapsed().as_nanos() as u64 <= SLOWEST_NS * u64::from(readings);
+    let (end, last) = together();
+    let ticks = last.checked_sub(first).filter(|&ticks| ticks > 0)?;
+    let scale = ((end - start).as_nanos() << 20) / u128::from(ticks);
     is_cheap.then_some(Ticks { counter: Counter::Processor, scale: u64::try_from(scale).ok()?.max(1) })
+}
+
+/// Reads the clock and the counter at one moment: of several attempts the shortest, so that the thread does not lose its
+/// processor in between.
+fn together() -> (Instant, u64) {
+    let attempt = |_| {
+        let (before, counter, after) = (Instant::now(), counter(), Instant::now());
+        (after - before, before, counter)
+    };
+    let shortest = (0..ATTEMPTS).map(attempt).min_by_key(|(took, ..)| *took);
+    shortest.map_or_else(|| (Instant::now(), counter()), |(_, at, counter)| (at, counter))
 }
 
 #[cfg(target_arch = "x86_64")]
